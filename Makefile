@@ -1,0 +1,49 @@
+# Every target sets up .venv by itself and re-installs only when pyproject.toml or constraints.txt changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: demo test test-all lint format bench docs peers clean
+
+demo: $(STAMP)
+	$(BIN)/discreet demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) .venv-peers/.installed
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)
+	$(BIN)/python -m docs.build
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# The rivals that benchmarks compare with; never a dependency of the package.
+peers: .venv-peers/.installed
+.venv-peers/.installed: pyproject.toml benchmarks/peers.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out

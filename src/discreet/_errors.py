@@ -1,0 +1,47 @@
+"""Everything that can go wrong, as a small tree.
+
+Each error is also the built-in that a caller would guess (`ValueError`, `PermissionError`, ...). A message states the fact
+with its values, what did not happen, and what to do; it never contains a value of the data.
+"""
+
+from __future__ import annotations
+
+
+class DiscreetError(Exception):
+    """Base of all errors that discreet raises on purpose."""
+
+
+class InvalidInput(DiscreetError, ValueError):
+    """An argument is outside what the mathematics allows."""
+
+
+class WrongRelation(DiscreetError, ValueError):
+    """A guarantee proved for one neighbor relation was asked of another."""
+
+
+class PublicMismatch(DiscreetError, ValueError):
+    """A mechanism was priced for other public facts than those of the source it is run on."""
+
+
+class PrivateFact(DiscreetError, PermissionError):
+    """A private quantity (a size, a bound, a key set) would have been read off the data without paying."""
+
+
+class Unsupported(DiscreetError, NotImplementedError):
+    """No theorem here covers what was asked; refused rather than guessed."""
+
+
+class Halted(DiscreetError, RuntimeError):
+    """An interactive mechanism has given all the answers it paid for."""
+
+
+class NotPrivate(DiscreetError, PermissionError):
+    """Something without a privacy guarantee met data that needs one."""
+
+
+class MissingExtra(DiscreetError, ImportError):
+    """An optional package is not installed; the message names the extra."""
+
+
+class DescriptionError(DiscreetError, ValueError):
+    """A JSON description does not name a known thing with exactly its fields."""

@@ -1,0 +1,166 @@
+"""What everybody may know about a table: its schema, whom it protects, and which change of it must stay hidden.
+
+A mechanism is priced for one `Public` and refused on a source with another. Nothing in here is ever read off the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+from . import _require
+from ._errors import InvalidInput, PrivateFact, WrongRelation
+from ._registry import described
+
+
+class Neighbors(StrEnum):
+    """Which two tables must be hard to tell apart.
+
+    `ADD_REMOVE`: one unit more or less; the size is private. `REPLACE`: one unit's data replaced by any other; the size is public.
+    `ZERO_OUT`: one unit's data replaced by a blank that contributes nothing; the size is public.
+    """
+
+    ADD_REMOVE = "add_remove"
+    REPLACE = "replace"
+    ZERO_OUT = "zero_out"
+
+
+ADD_REMOVE, REPLACE, ZERO_OUT = Neighbors.ADD_REMOVE, Neighbors.REPLACE, Neighbors.ZERO_OUT
+
+
+def as_neighbors(value: Any) -> Neighbors:
+    """The relation that a string or a `Neighbors` names."""
+    try:
+        return Neighbors(value)
+    except ValueError:
+        raise InvalidInput(
+            f"neighbors must be one of {', '.join(Neighbors)}, got {value!r}. Nothing was computed or released."
+        ) from None
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Who is protected: one row (`column=None`), or all rows that share one value of `column`."""
+
+    column: str | None = None
+
+
+def rows() -> Unit:
+    """The unit of privacy is a single row: right only if nobody has two."""
+    return Unit()
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A number between `lower` and `upper`; others are clipped. With `nullable`, a missing value contributes nothing.
+
+    Without it, a missing value counts as `lower`: then everyone contributes something in [lower, upper], and the sum
+    moves less under `replace`.
+    """
+
+    lower: int | float | Fraction
+    upper: int | float | Fraction
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        _require.ordered(lower=self.lower, upper=self.upper)
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class Categories:
+    """One of a public list of values; anything else, and a missing value, belongs to none of them."""
+
+    values: tuple[str | int, ...]
+
+    def __init__(self, values: Sequence[str | int]) -> None:
+        if isinstance(values, str):
+            raise _require.fail("values", values, "a list of categories")
+        _require.non_empty(values=values)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, str | int):
+                raise _require.fail("a category", value, "a string or an integer")
+        if len(set(values)) < len(values):
+            raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
+        object.__setattr__(self, "values", tuple(values))
+
+
+Fact = Bounds | Categories
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Public:
+    """The public facts of one version of one table.
+
+    `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it is the true size; under
+    `add_remove` the true size is private, and a declared one is only a public guess that mechanisms may scale by.
+    """
+
+    schema: tuple[tuple[str, Fact], ...] = ()
+    unit: Unit = Unit()
+    neighbors: Neighbors = ADD_REMOVE
+    size: int | None = None
+    table: str = "data"
+    version: str = "1"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+        object.__setattr__(self, "schema", _freeze(self.schema))
+        if self.size is not None:
+            _require.integer(size=self.size, at_least=1)
+
+    def fact(self, column: str) -> Fact:
+        """What is declared of a column."""
+        for name, fact in self.schema:
+            if name == column:
+                return fact
+        raise PrivateFact(
+            f"nothing is declared of column {column!r} (declared: {[name for name, _ in self.schema]}). Bounds and categories "
+            f"are never read off the data: declare them in the schema, or buy them with a private mechanism."
+        )
+
+    def bounds(self, column: str) -> Bounds:
+        fact = self.fact(column)
+        if not isinstance(fact, Bounds):
+            raise InvalidInput(f"column {column!r} is declared as categories; this needs Bounds(lower, upper).")
+        return fact
+
+    def categories(self, column: str) -> Categories:
+        fact = self.fact(column)
+        if not isinstance(fact, Categories):
+            raise InvalidInput(f"column {column!r} is declared as a number; this needs Categories([...]).")
+        return fact
+
+    def declared_size(self, purpose: str) -> int:
+        """The size as declared; never `len(data)`."""
+        if self.size is None:
+            raise PrivateFact(
+                f"{purpose} needs the number of units, and none is declared. Under {self.neighbors} it is never read off the "
+                f"data: declare Public(size=...), or buy a noisy count."
+            )
+        return self.size
+
+
+def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> None:
+    """Refuse a guarantee that was proved for another relation."""
+    if neighbors not in allowed:
+        raise WrongRelation(
+            f"{what} is proved for {' and '.join(allowed)}, not for {neighbors}. Nothing was computed or released."
+        )
+
+
+def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:
+    pairs = tuple(schema.items()) if isinstance(schema, Mapping) else tuple((name, fact) for name, fact in schema)
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"a column is declared twice in the schema: {names}.")
+    for name, fact in pairs:
+        if not isinstance(fact, Bounds | Categories):
+            raise _require.fail(f"the schema of column {name!r}", fact, "Bounds(lower, upper) or Categories([...])")
+    return pairs

@@ -1,0 +1,107 @@
+"""Checks of arguments, one message template for all: name, value, what is wanted.
+
+Called with keywords, so that the message can name the argument: `_require.positive(epsilon=epsilon)`. Each accepts
+`int`, `float` and `Fraction`, and numpy's own numbers; booleans and strings are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from numbers import Integral, Rational, Real
+from typing import Any
+
+from ._errors import InvalidInput
+
+
+def fail(name: str, value: object, wanted: str) -> InvalidInput:
+    """The one template. Returned, not raised, so that `raise` stays visible at the call."""
+    return InvalidInput(f"{name} must be {wanted}, got {value!r}. Nothing was computed or released.")
+
+
+def number(**named: Any) -> None:
+    """Real, not NaN; infinities pass."""
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(float_or_inf(value)):
+            raise fail(name, value, "a number")
+
+
+def finite(**named: Any) -> None:
+    number(**named)
+    for name, value in named.items():
+        if isinstance(value, float) and math.isinf(value):
+            raise fail(name, value, "finite")
+
+
+def positive(**named: Any) -> None:
+    """Finite and above zero."""
+    finite(**named)
+    for name, value in named.items():
+        if not value > 0:
+            raise fail(name, value, "above zero")
+
+
+def non_negative(**named: Any) -> None:
+    """Finite and at least zero."""
+    finite(**named)
+    for name, value in named.items():
+        if not value >= 0:
+            raise fail(name, value, "zero or above")
+
+
+def probability(**named: Any) -> None:
+    """In [0, 1]."""
+    finite(**named)
+    for name, value in named.items():
+        if not 0 <= value <= 1:
+            raise fail(name, value, "between 0 and 1")
+
+
+def open_probability(**named: Any) -> None:
+    """In (0, 1), both ends excluded."""
+    finite(**named)
+    for name, value in named.items():
+        if not 0 < value < 1:
+            raise fail(name, value, "strictly between 0 and 1")
+
+
+def integer(*, at_least: int | None = None, **named: Any) -> None:
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise fail(name, value, "an integer")
+        if at_least is not None and value < at_least:
+            raise fail(name, value, f"an integer of at least {at_least}")
+
+
+def ordered(**named: Any) -> None:
+    """The two arguments, in the order given, satisfy first < second."""
+    finite(**named)
+    (first, low), (second, high) = named.items()
+    if not low < high:
+        raise InvalidInput(f"{first} must be below {second}, got {low!r} and {high!r}. Nothing was computed or released.")
+
+
+def non_empty(**named: Sequence[Any]) -> None:
+    for name, value in named.items():
+        if len(value) == 0:
+            raise InvalidInput(f"{name} must not be empty. Nothing was computed or released.")
+
+
+def exact(value: Any, name: str) -> Fraction:
+    """The argument as a rational, with no rounding: a float is taken at its binary value.
+
+    >>> exact(0.5, "scale")
+    Fraction(1, 2)
+    """
+    finite(**{name: value})
+    if isinstance(value, Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(float(value))
+
+
+def float_or_inf(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
