@@ -1,0 +1,346 @@
+"""Events: the language of cost.
+
+An event says what a mechanism did to the data in exactly the terms that accounting needs, and nothing else: frozen, hashable,
+JSON-able, from a closed registry. Accountants are pure functions of events, so an old ledger can be re-read by a better one.
+Every event is for one neighbor relation; events of different relations do not compose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .. import _registry, _require
+from .._errors import WrongRelation
+from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from .._registry import described
+
+Real = int | float | Fraction
+
+
+class Event:
+    """Base of all events: how they compose, and their way to JSON and back."""
+
+    __slots__ = ()
+    neighbors: Neighbors
+
+    def repeated(self, times: int) -> Event:
+        """The same event `times` times, each with fresh noise.
+
+        >>> Gaussian(noise_multiplier=2.0).repeated(3).times
+        3
+        """
+        _require.integer(times=times, at_least=0)
+        if times == 0 or isinstance(self, NoOp):
+            return NoOp(neighbors=self.neighbors)
+        if times == 1:
+            return self
+        return Repeated(event=self, times=int(times))
+
+    def sampled(self, rate: Real) -> Event:
+        """The event run on a Poisson sample: every unit is kept independently with probability `rate`."""
+        return PoissonSampled(event=self, rate=rate)
+
+    def to_json(self) -> dict[str, Any]:
+        """A complete description; `from_json` is its exact inverse."""
+        return dict(_registry.to_json(self))
+
+    def _settle(self) -> None:
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+
+def from_json(data: dict[str, Any]) -> Event:
+    """The event that a description names."""
+    event = _registry.from_json(data)
+    if not isinstance(event, Event):
+        raise _require.fail("an event's description", data, "that of an accounting event")
+    return event
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOp(Event):
+    """Nothing was learned from the data."""
+
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonPrivate(Event):
+    """No guarantee at all: infinite cost."""
+
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaussian(Event):
+    """Noise N(0, s²I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`. Zero means no noise."""
+
+    noise_multiplier: float
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(noise_multiplier=self.noise_multiplier)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laplace(Event):
+    """Continuous Laplace noise; `noise_multiplier` is its scale b over the l1 sensitivity, so epsilon = 1 / noise_multiplier."""
+
+    noise_multiplier: float
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(noise_multiplier=self.noise_multiplier)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscreteLaplace(Event):
+    """Noise with P(x) proportional to exp(-|x| / scale) on the integers, added to integers with l1 sensitivity `sensitivity`.
+
+    Holds for vectors too. With noise that is log-concave on the integers, shifting one coordinate by a + b is at least as
+    revealing as shifting two by a and by b: writing f_k for the trade-off function of a shift by k, threshold tests give
+    1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly, and group privacy (Dong, Roth & Su 2022, Theorem 2.14) along the path
+    (0, 0) -> (a, 0) -> (a, b) bounds the pair by the same composition.
+    """
+
+    scale: Real
+    sensitivity: int = 1
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.positive(scale=self.scale)
+        _require.integer(sensitivity=self.sensitivity, at_least=0)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscreteGaussian(Event):
+    """Noise with P(x) proportional to exp(-x² / 2 sigma²) on the integers, added to ONE integer that moves by `sensitivity`.
+
+    A vector in which at most l0 entries move by at most k each is `DiscreteGaussian(sensitivity=k).repeated(l0)`: larger shifts
+    of log-concave noise dominate smaller ones. A vector bounded only in l2 is `VectorDiscreteGaussian`.
+    `variance` is sigma squared, kept exact.
+    """
+
+    variance: Real
+    sensitivity: int = 1
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.positive(variance=self.variance)
+        _require.integer(sensitivity=self.sensitivity, at_least=0)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorDiscreteGaussian(Event):
+    """Discrete Gaussian noise on every entry of an integer vector whose squared l2 sensitivity is `l2_squared`.
+
+    Not rotation-invariant: no dominating pair is known that depends on the l2 norm alone, so its zCDP is what is charged
+    (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
+    """
+
+    variance: Real
+    l2_squared: int
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.positive(variance=self.variance)
+        _require.integer(l2_squared=self.l2_squared, at_least=0)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomizedResponse(Event):
+    """One of `categories` answers, the true one exp(epsilon) times as likely as each other one."""
+
+    epsilon: Real
+    categories: int = 2
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(epsilon=self.epsilon)
+        _require.integer(categories=self.categories, at_least=2)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialMechanism(Event):
+    """A choice whose log-probability ratios span at most `epsilon` (bounded range: Durfee & Rogers 2019, arXiv:1905.04273).
+
+    The exponential mechanism that is epsilon-DP has bounded range epsilon.
+    """
+
+    epsilon: Real
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(epsilon=self.epsilon)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PureDP(Event):
+    """Anything that is epsilon-DP."""
+
+    epsilon: Real
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(epsilon=self.epsilon)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproximateDP(Event):
+    """Anything that is (epsilon, delta)-DP."""
+
+    epsilon: Real
+    delta: float
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(epsilon=self.epsilon)
+        _require.probability(delta=self.delta)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZCDP(Event):
+    """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, Definitions 1.1 and 8.1)."""
+
+    rho: Real
+    delta: float = 0.0
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(rho=self.rho)
+        _require.probability(delta=self.delta)
+        self._settle()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoissonSampled(Event):
+    """`event` on a sample that keeps every unit independently with probability `rate`."""
+
+    event: Event
+    rate: Real
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.probability(rate=self.rate)
+        _inherit(self)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(Event):
+    """`event` seen by a group of `size` units that change together."""
+
+    event: Event
+    size: int
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.integer(size=self.size, at_least=1)
+        _inherit(self)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated(Event):
+    """`event`, `times` times with fresh noise."""
+
+    event: Event
+    times: int
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.integer(times=self.times, at_least=1)
+        _inherit(self)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed(Event):
+    """All of `events`, each possibly chosen after seeing the earlier answers, but with prices fixed in advance."""
+
+    events: tuple[Event, ...]
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        _require.non_empty(events=self.events)
+        relations = {e.neighbors for e in self.events}
+        if len(relations) > 1:
+            raise WrongRelation(
+                f"events for different neighbor relations ({', '.join(sorted(relations))}) do not compose. "
+                f"Price them all for one relation."
+            )
+        object.__setattr__(self, "neighbors", relations.pop())
+
+
+def _inherit(event: Any) -> None:
+    """A wrapper is for the relation of what it wraps."""
+    if not isinstance(event.event, Event):
+        raise _require.fail("event", event.event, "an accounting event")
+    object.__setattr__(event, "neighbors", event.event.neighbors)
+
+
+def compose(events: Iterable[Event]) -> Event:
+    """One event for all of them: flattened, equal ones counted, order of first appearance kept.
+
+    >>> compose([PureDP(epsilon=1), PureDP(epsilon=1)]) == PureDP(epsilon=1).repeated(2)
+    True
+    """
+    given = list(events)
+    _require.non_empty(events=given)
+    counts: dict[Event, int] = {}
+    for part, times in _leaves(Composed(events=tuple(given)), 1):
+        if not isinstance(part, NoOp):
+            counts[part] = counts.get(part, 0) + times
+    if not counts:
+        return NoOp(neighbors=given[0].neighbors)
+    parts = [part.repeated(times) for part, times in counts.items()]
+    return parts[0] if len(parts) == 1 else Composed(events=tuple(parts))
+
+
+def leaves(event: Event) -> dict[Event, int]:
+    """What an event is composed of, each with its count; samplings and groups are leaves."""
+    counts: dict[Event, int] = {}
+    for part, times in _leaves(event, 1):
+        counts[part] = counts.get(part, 0) + times
+    return counts
+
+
+def _leaves(event: Event, times: int) -> Iterable[tuple[Event, int]]:
+    if isinstance(event, Composed):
+        for part in event.events:
+            yield from _leaves(part, times)
+    elif isinstance(event, Repeated):
+        yield from _leaves(event.event, times * event.times)
+    else:
+        yield event, times

@@ -1,0 +1,132 @@
+"""The spine: a mechanism is a callable with a price.
+
+`Statistic` is an exact integer-valued function of the data; noise and choices consume it. A `Mechanism` knows its price
+before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start and answers until it halts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput, PublicMismatch
+from .._public import Public
+from ..accounting import Event, NonPrivate
+from ..sampling import Entropy
+from ..tables import Source
+
+Integers = NDArray[Any]  # int64, or Python ints in an object array where 64 bits would not hold them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """How far one unit can move a vector of integers: each norm is a proved upper bound, exact in integers.
+
+    At most `l0` entries move, each by at most `linf`; the others follow from these unless a tighter one is given.
+    """
+
+    linf: int
+    l0: int = 1
+    l1: int | None = None
+    l2_squared: int | None = None
+
+    def __post_init__(self) -> None:
+        _require.integer(linf=self.linf, l0=self.l0, at_least=0)
+        derived_l1, derived_l2 = self.l0 * self.linf, self.l0 * self.linf**2
+        for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2)):
+            given = getattr(self, name)
+            if given is not None:
+                _require.integer(**{name: given}, at_least=0)
+            object.__setattr__(self, name, derived if given is None else min(int(given), derived))
+
+    def covers(self, other: Sensitivity) -> bool:
+        """Whether noise priced for `self` is also right for `other`."""
+        return all(getattr(other, name) <= getattr(self, name) for name in ("linf", "l0", "l1", "l2_squared"))
+
+
+@runtime_checkable
+class Statistic(Protocol):
+    """An exact integer-valued function of the data, with its sensitivity under public facts."""
+
+    def sensitivity(self, public: Public) -> Sensitivity: ...
+
+    def __call__(self, source: Source) -> Integers: ...
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """Runs once on a source, for a price known beforehand."""
+
+    @property
+    def public(self) -> Public: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release: ...
+
+
+@runtime_checkable
+class Interactive(Protocol):
+    """Answers questions until it halts; the whole price is paid at the start.
+
+    The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the answer.
+    """
+
+    @property
+    def public(self) -> Public: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    def start(self, source: Source, *, entropy: Entropy) -> Any: ...
+
+    def answer(self, state: Any, source: Source, question: Any, *, entropy: Entropy) -> tuple[Any, Release]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What a mechanism let out: the value, what it cost, and how far off it may be.
+
+    `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only.
+    """
+
+    value: Any
+    event: Event
+    private: bool = True
+    _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
+
+    def error(self, confidence: float = 0.95) -> Any:
+        """A bound on the error that holds with probability `confidence`, from public parameters and released values only."""
+        _require.open_probability(confidence=confidence)
+        if self._error is None:
+            raise InvalidInput("no error bound is known for this kind of release.")
+        return self._error(confidence)
+
+    def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
+        """value - error, value + error."""
+        width = self.error(confidence)
+        return np.subtract(self.value, width), np.add(self.value, width)
+
+
+def release(
+    value: Any, *, event: Event, entropy: Entropy, error: Callable[[float], Any] | None = None
+) -> Release:
+    """The release of `value`, marked as not private if its randomness was seeded."""
+    paid = event if entropy.private else NonPrivate(neighbors=event.neighbors)
+    return Release(value=value, event=paid, private=entropy.private, _error=error)
+
+
+def check_source(public: Public, source: Source) -> None:
+    """Refuse a source with other public facts than those the price was computed for."""
+    if source.public != public:
+        differing = [name for name in ("table", "version", "unit", "neighbors", "size", "schema") if getattr(source.public, name) != getattr(public, name)]
+        raise PublicMismatch(
+            f"the mechanism was priced for other public facts than the source has: {', '.join(differing)} differ. "
+            f"Nothing was read or released. Build the mechanism with the source's own `public`."
+        )

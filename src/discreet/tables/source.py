@@ -1,0 +1,82 @@
+"""What data looks like from above: Arrow batches of named columns, never a list of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from .._errors import InvalidInput, PublicMismatch
+from .._public import ADD_REMOVE, Public
+
+
+@runtime_checkable
+class Source(Protocol):
+    """One version of a table, with the public facts it is protected under.
+
+    Mechanisms read it in batches of the columns they name. Engines that aggregate by themselves offer more than this;
+    nobody above may ask for less than a batch, and no row leaves a mechanism.
+    """
+
+    @property
+    def public(self) -> Public: ...
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
+
+
+class Memory:
+    """A table held in memory, as Arrow. `data` is an Arrow table, or a mapping from column name to a one-dimensional array.
+
+    >>> people = Memory({"age": [31, 45, 27]}, Public(table="people"))
+    >>> people
+    Memory(table='people', columns=['age'])
+    """
+
+    def __init__(self, data: pa.Table | Mapping[str, Any], public: Public | None = None, *, batch_rows: int = 1 << 16) -> None:
+        self._table = data if isinstance(data, pa.Table) else _arrow(data)
+        self._public = Public() if public is None else public
+        self._batch_rows = batch_rows
+        missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
+        if missing:
+            raise InvalidInput(f"the schema declares {missing}, and the table has only {self._table.column_names}.")
+        unit = self._public.unit.column
+        if unit is not None and unit not in self._table.column_names:
+            raise InvalidInput(f"the unit's column {unit!r} is not in the table; it has {self._table.column_names}.")
+        self._check_size()
+
+    @property
+    def public(self) -> Public:
+        return self._public
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The named columns, a batch at a time."""
+        unknown = [name for name in columns if name not in self._table.column_names]
+        if unknown:
+            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {self._table.column_names}.")
+        yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
+
+    def _check_size(self) -> None:
+        """Where the size is public, what is declared must be true: mechanisms scale by it."""
+        declared, by_rows = self._public.size, self._public.unit.column is None
+        if self._public.neighbors is ADD_REMOVE or declared is None or not by_rows:
+            return
+        if declared != self._table.num_rows:
+            raise PublicMismatch(
+                f"under {self._public.neighbors} the size is public and must be true: declared {declared}, "
+                f"but the table has {self._table.num_rows} rows."
+            )
+
+    def __repr__(self) -> str:  # no values, and no count of rows: under add_remove the size is private
+        return f"Memory(table={self._public.table!r}, columns={self._table.column_names})"
+
+
+def _arrow(data: Mapping[str, Any]) -> pa.Table:
+    for name, column in data.items():
+        if np.ndim(column) != 1:
+            raise InvalidInput(f"column {name!r} must be one-dimensional, got {np.ndim(column)} dimensions.")
+    lengths = {len(column) for column in data.values()}
+    if len(lengths) > 1:
+        raise InvalidInput(f"all columns must have one length; {list(data)} do not.")
+    return pa.table({name: pa.array(column) for name, column in data.items()})
