@@ -1,0 +1,27 @@
+"""One case of the mechanism contract: a mechanism (or an interactive one) on a table, and a neighbor of that table.
+
+Every Mechanism and Interactive class must have at least one case in a `tests/contracts/cases_*.py` module, in its list `CASES`;
+tests/contracts/test_mechanisms.py runs them all through the same suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from discreet.mechanisms.protocols import Interactive, Mechanism, Release
+from discreet.tables import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    name: str
+    mechanism: Mechanism | Interactive
+    source: Source
+    neighbor: Source  # one unit added, removed, replaced or zeroed, as `mechanism.public.neighbors` says
+    outcome: Callable[[Release | list[Release]], Hashable]  # output -> one of a FEW labels, chosen to tell the two tables apart
+    questions: Sequence[Any] = ()  # for an Interactive: asked in this order until it halts; `outcome` then gets the list of answers
+    claim: tuple[float, float] | None = None  # (epsilon, delta) to audit against; None: basic composition of the event
+    describable: bool = True  # False only where a Python callable is part of it
+    runs: int = 2000  # pairs of runs for the audit: keep a case under about two seconds
