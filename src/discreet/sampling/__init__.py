@@ -1,0 +1,34 @@
+"""Exact samplers: the law of what is drawn is the stated one, with no rounding hidden in it.
+
+Every sampler takes the number of draws and a stream of random bits (`Entropy`), and returns a numpy array. Parameters
+are rationals; a float is taken at its binary value. See docs/sampling.md for how exact and fast go together.
+"""
+
+from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset
+from ._binomial import binomial
+from ._entropy import Entropy, SeededEntropy
+from ._noise import discrete_gaussian, discrete_laplace, geometric
+from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel
+from ._uniform import categorical, permutation, subset, uniform_below
+
+__all__ = [
+    "Entropy",
+    "SeededEntropy",
+    "argmax_exponential",
+    "argmax_gumbel",
+    "argmax_laplace",
+    "bernoulli",
+    "bernoulli_each",
+    "bernoulli_exp",
+    "bernoulli_exp_each",
+    "binomial",
+    "categorical",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "geometric",
+    "permutation",
+    "poisson_subset",
+    "subset",
+    "top_k_gumbel",
+    "uniform_below",
+]

@@ -1,0 +1,146 @@
+"""Coins: with a rational probability, with probability exp(-x), and subsets that keep each index by a coin."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require
+from . import _bounds
+from ._entropy import Entropy
+from ._uniform import integers
+
+Bools = npt.NDArray[np.bool_]
+
+_CHUNK = 1 << 15
+# Relative error allowed to numpy's exp and to the few operations around it; tests compare numpy with mpmath.
+_FLOAT_ERROR = 2.0**-46
+
+
+def bernoulli(p: Any, n: int, entropy: Entropy) -> Bools:
+    """`n` independent coins, each True with probability exactly `p` (a float is taken at its binary value).
+
+    Guarantee: independent Bernoulli(p) for every rational p in [0, 1].
+    Proof:     U < p, decided by the first 16 bits of U unless they equal those of p; then by more bits (`_bounds.below`).
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> bernoulli(1, 3, SeededEntropy(0)).tolist()
+    [True, True, True]
+    """
+    exact = _probability(p, "p")
+    _require.integer(n=n, at_least=0)
+    return _coins(_bounds.rational(exact), int(n), entropy)
+
+
+def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
+    """`n` independent coins, each True with probability exactly exp(-x).
+
+    Guarantee: independent Bernoulli(exp(-x)) for every rational x >= 0; no rounding enters.
+    Proof:     as `bernoulli`, with certified digits of exp(-x) (`_bounds.exp_neg`).
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> bernoulli_exp(0, 2, SeededEntropy(0)).tolist()
+    [True, True]
+    """
+    exact = _require.exact(x, "x")
+    _require.non_negative(x=exact)
+    _require.integer(n=n, at_least=0)
+    return _coins(_bounds.exponential(exact), int(n), entropy)
+
+
+def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
+    """One coin for each probability in the float array `ps`, each taken at its binary value.
+
+    Guarantee: independent; entry i is True with probability exactly ps[i].
+    Proof:     53 bits of U are a float u with u <= U < u + 2**-53, both exact. If u + 2**-53 <= p, True; if u >= p,
+               False; else more bits are drawn.
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+    ps = np.asarray(ps)
+    if ps.dtype.kind not in "fiu" or ps.ndim != 1 or not ((ps >= 0) & (ps <= 1)).all():
+        raise _require.fail("ps", f"an array of {ps.dtype}", "a one-dimensional array of numbers between 0 and 1")
+    ps = ps.astype(np.float64, copy=False)
+    prefixes = entropy.words(len(ps)) >> np.uint64(11)
+    u = prefixes.astype(np.float64) * 2.0**-53
+    result: Bools = u < ps
+    for i in np.flatnonzero(result & (u + 2.0**-53 > ps)).tolist():
+        result[i] = _bounds.below(int(prefixes[i]), 53, _bounds.rational(Fraction(float(ps[i]))), entropy)
+    return result
+
+
+def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> Bools:
+    """One coin for each integer numerator, True with probability exactly exp(-numerator / denominator).
+
+    Guarantee: independent; no rounding enters.
+    Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp and of the
+               53 bits of U that are known; elsewhere by `_bounds.below` on certified digits.
+    Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-46 (checked by the tests).
+    """
+    _require.integer(denominator=denominator, at_least=1)
+    exact = integers(numerators, "numerators") if len(numerators) else []
+    if any(value < 0 for value in exact):
+        raise _require.fail("numerators", f"{len(exact)} of them", "zero or above")
+    xs = np.array([_require.float_or_inf(Fraction(v, int(denominator))) for v in exact], dtype=np.float64)
+    return exp_coins(xs, lambda i: Fraction(exact[i], int(denominator)), entropy)
+
+
+def exp_coins(xs: npt.NDArray[np.float64], exact: Any, entropy: Entropy, error: float = _FLOAT_ERROR) -> Bools:
+    """Coins of probability exp(-exact(i)), where xs[i] is within a factor 1 + 2**-50 of exact(i).
+
+    Proof: exp moves by at most x exp(-x) 2**-50 < 2**-51 from that factor; with numpy's own error and the 2**-53 of U it
+           stays within `error`.
+    """
+    prefixes = entropy.words(len(xs)) >> np.uint64(11)
+    margin = np.exp(-xs)
+    margin -= prefixes.astype(np.float64) * 2.0**-53
+    result = margin > 0
+    for i in np.flatnonzero(np.abs(margin) <= error).tolist():
+        result[i] = _bounds.below(int(prefixes[i]), 53, _bounds.exponential(exact(i)), entropy)
+    return result
+
+
+def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """The sorted indices below `size` that a coin of probability exactly `rate` keeps, independently.
+
+    Guarantee: each index is kept independently with probability exactly `rate`.
+    Proof:     `bernoulli` for each index.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> poisson_subset(3, 1, SeededEntropy(0)).tolist()
+    [0, 1, 2]
+    """
+    _require.integer(size=size, at_least=0)
+    digits = _bounds.rational(_probability(rate, "rate"))
+    size = int(size)
+    parts = [np.empty(0, np.int64)]
+    for start in range(0, size, _CHUNK):
+        kept = np.flatnonzero(_coins(digits, min(_CHUNK, size - start), entropy))
+        parts.append(kept + start)
+    return np.concatenate(parts)
+
+
+def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:
+    """n coins of the probability that `digits` describes."""
+    low, high = digits(16)
+    if low == 1 << 16 or high == 0:  # certain
+        return np.full(n, high > 0)
+    result = np.empty(n, bool)
+    for start in range(0, n, _CHUNK):
+        prefixes = entropy.shorts(min(_CHUNK, n - start))
+        part = result[start : start + _CHUNK]
+        np.less(prefixes, low, out=part)
+        for i in np.flatnonzero((prefixes >= low) & (prefixes < high)).tolist():
+            part[i] = _bounds.below(int(prefixes[i]), 16, digits, entropy)
+    return result
+
+
+def _probability(p: Any, name: str) -> Fraction:
+    exact = _require.exact(p, name)
+    _require.probability(**{name: exact})
+    return exact

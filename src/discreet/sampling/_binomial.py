@@ -1,0 +1,112 @@
+"""Exact binomial draws: certified tables of the law for blocks of trials, added up."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require
+from ._entropy import Entropy
+from ._table import Law, Table, Weights
+
+_BLOCK = 1 << 20  # trials per table: some ten thousand outcomes matter
+_CHUNK = 1 << 13
+
+
+def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """`n` draws of the number of successes in `trials` independent trials of probability exactly `p`.
+
+    Guarantee: independent, with exactly the law Binomial(trials, p), for every rational p in [0, 1].
+    Proof:     a sum of independent binomials with the same p over blocks of trials; each block by a certified table.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> binomial(5, 1, 2, SeededEntropy(0)).tolist()
+    [5, 5]
+    """
+    _require.integer(trials=trials, n=n, at_least=0)
+    exact = _require.exact(p, "p")
+    _require.probability(p=exact)
+    trials, n = int(trials), int(n)
+    if trials > 1 << 62:
+        raise _require.fail("trials", trials, "at most 2**62")
+    if exact in (0, 1) or trials == 0:
+        return np.full(n, trials * int(exact), np.int64)
+    whole, rest = divmod(trials, _BLOCK)
+    out = np.zeros(n, np.int64)
+    for block, repeats in ((_BLOCK, whole), (rest, 1 if rest else 0)):
+        for _ in range(repeats):
+            _block(block, exact).add_to(out, entropy)
+    return out
+
+
+class _Block:
+    """The law of the successes in one block, by inversion in the order mode, mode + 1, mode - 1, ..."""
+
+    def __init__(self, trials: int, p: Fraction) -> None:
+        mode = int((trials + 1) * p)
+        self.mode = min(mode, trials)
+        self.table = Table(_weights(trials, p, self.mode))
+        upper, lower = trials - self.mode, self.mode
+        self.paired = min(upper, lower)
+        self.side = 1 if upper > lower else -1
+
+    def _value(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        size = (index + 1) >> 1
+        value = np.where(index & 1 == 1, size, -size)
+        beyond = index > 2 * self.paired
+        return self.mode + np.where(beyond, self.side * (index - self.paired), value)
+
+    def add_to(self, out: npt.NDArray[np.int64], entropy: Entropy) -> None:
+        for start in range(0, len(out), _CHUNK):
+            part = out[start : start + _CHUNK]
+            words = entropy.words(len(part))
+            part += self._value(self.table.resolve(words, entropy))
+
+
+_block = lru_cache(maxsize=16)(_Block)
+
+
+def _weights(trials: int, p: Fraction, mode: int) -> Law:
+    """Weights relative to the mode's, alternating above and below it, then the longer side alone.
+
+    Proof: f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a rational at most 1 from the mode upwards, and likewise
+           downwards; products are rounded outwards. Beyond a listed weight f with next ratio r < 1 the rest of that side
+           is at most f r / (1 - r), as the ratios shrink.
+    """
+    a, b = p.numerator, p.denominator - p.numerator
+
+    def side(bits: int, up: bool) -> tuple[list[tuple[int, int]], int, bool]:
+        low = high = 1 << bits
+        listed: list[tuple[int, int]] = []
+        k = mode
+        while k != (trials if up else 0):
+            over, under = ((trials - k) * a, (k + 1) * b) if up else (k * b, (trials - k + 1) * a)
+            low, high = low * over // under, -(-high * over // under)
+            k += 1 if up else -1
+            remaining = (trials - k) if up else k
+            if high < 1 << 8:
+                return listed, high * (remaining + 1), False
+            listed.append((low, high))
+        return listed, 0, True
+
+    def law(bits: int) -> Weights:
+        upper, tail_up, done_up = side(bits, True)
+        lower, tail_down, done_down = side(bits, False)
+        one = 1 << bits
+        order = [(one, one)]
+        short = min(trials - mode, mode)
+        longer = upper if trials - mode > mode else lower
+        for j in range(max(len(upper), len(lower))):
+            if j < short:
+                order.append(upper[j] if j < len(upper) else (0, 1 << 8))
+                order.append(lower[j] if j < len(lower) else (0, 1 << 8))
+            elif j < len(longer):
+                order.append(longer[j])
+        return Weights([w[0] for w in order], [w[1] for w in order], tail_up + tail_down, done_up and done_down)
+
+    return law

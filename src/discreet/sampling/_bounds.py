@@ -1,0 +1,82 @@
+"""Certified enclosures in integers: every irrational number that a sampler compares with comes from here.
+
+A number y in [0, 1] is described by a function `digits(bits)` that returns integers (low, high) with
+low <= 2**bits * y <= high and high - low at most a few units. `below` then decides U < y exactly, for a uniform U of
+which only a prefix is known, by drawing more of U until the enclosure and the prefix part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from mpmath import libmp
+
+from ._entropy import Entropy
+
+Digits = Callable[[int], tuple[int, int]]
+
+_SPARE = 40  # mpmath works with this many bits more than we use: its last 30 may be wrong
+
+
+def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
+    """Integers (low, high) with low <= 2**bits * exp(-x) <= high and high - low <= 3, for x >= 0.
+
+    Proof:   the argument is at most `bits`, so rounding it to `working` bits moves exp(-x) by less than 2**-(bits+38).
+    Assumes: mpmath's exp is right to within 2**30 units in the last place.
+    """
+    if x == 0:
+        return 1 << bits, 1 << bits
+    if x > bits:  # exp(-x) < 2**-bits
+        return 0, 1
+    working = bits + _SPARE + bits.bit_length()
+    argument = libmp.from_rational(-x.numerator, x.denominator, working)
+    value = int(libmp.to_fixed(libmp.mpf_exp(argument, working), bits))
+    return max(value - 1, 0), min(value + 2, 1 << bits)
+
+
+def log(x: Fraction, bits: int) -> tuple[int, int]:
+    """Integers (low, high) with low <= 2**bits * ln(x) <= high and high - low <= 3, for x > 0.
+
+    Assumes: mpmath's log is right to within 2**30 units in the last place.
+    """
+    magnitude = max(x.numerator.bit_length(), x.denominator.bit_length())
+    working = bits + _SPARE + magnitude.bit_length() + 4
+    if x == 1:
+        return 0, 0
+    # ln near 1 is as small as its argument's distance from 1, which the rational keeps exactly.
+    working += magnitude
+    argument = libmp.from_rational(x.numerator, x.denominator, working)
+    value = int(libmp.to_fixed(libmp.mpf_log(argument, working), bits))
+    return value - 1, value + 2
+
+
+def rational(p: Fraction) -> Digits:
+    """The digits of a rational number."""
+
+    def digits(bits: int) -> tuple[int, int]:
+        low, rest = divmod(p.numerator << bits, p.denominator)
+        return low, low + (rest > 0)
+
+    return digits
+
+
+def exponential(x: Fraction) -> Digits:
+    """The digits of exp(-x)."""
+    return lambda bits: exp_neg(x, bits)
+
+
+def below(prefix: int, bits: int, digits: Digits, entropy: Entropy) -> bool:
+    """Whether U < y, for U uniform on [0, 1) whose first `bits` bits are `prefix`.
+
+    Proof: U lies in [prefix, prefix + 1) / 2**bits. If prefix + 1 <= low then U < y; if prefix >= high then U >= y;
+           otherwise 64 more bits are appended. The chance of going on shrinks by about 2**-62 a round.
+    """
+    while True:
+        low, high = digits(bits)
+        if prefix + 1 <= low:
+            return True
+        if prefix >= high:
+            return False
+        prefix = prefix << 64 | entropy.integer(64)
+        bits += 64

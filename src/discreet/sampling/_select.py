@@ -1,0 +1,251 @@
+"""Exact selection by noisy scores: the order of rate * score + noise for continuous noise, without ever rounding it.
+
+Each candidate's noise is a function of a uniform number of which 64 bits are drawn. Floats give an interval for every
+noisy score; candidates whose intervals overlap where it matters are compared with certified arithmetic and as many
+more bits as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cmp_to_key
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require
+from . import _bounds
+from ._entropy import Entropy
+from ._uniform import integers
+
+Floats = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint64]
+
+# Relative error allowed to numpy's log and log1p and the operations around them; tests compare numpy with mpmath.
+_FLOAT_ERROR = 2.0**-46
+
+
+def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
+    """The index of the largest rate * scores[i] + G_i, with independent standard Gumbel G_i.
+
+    Guarantee: index i has probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
+    Proof:     the Gumbel-max identity (Yellott 1977); the noisy scores are compared exactly (`_largest`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> argmax_gumbel([0, 10**6, 5], 1, SeededEntropy(0))
+    1
+    """
+    return int(_largest(scores, rate, 1, _GUMBEL, entropy)[0])
+
+
+def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
+    """The index of the largest rate * scores[i] + E_i, with independent standard exponential E_i.
+
+    Guarantee: exactly this law (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v2).
+    Proof:     the noisy scores are compared exactly (`_largest`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    """
+    return int(_largest(scores, rate, 1, _EXPONENTIAL, entropy)[0])
+
+
+def argmax_laplace(scores: Any, rate: Any, entropy: Entropy) -> int:
+    """The index of the largest rate * scores[i] + L_i, with independent standard Laplace L_i.
+
+    Guarantee: exactly this law.
+    Proof:     the noisy scores are compared exactly (`_largest`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    """
+    return int(_largest(scores, rate, 1, _LAPLACE, entropy)[0])
+
+
+def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """The indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard Gumbel G_i.
+
+    Guarantee: exactly the law of drawing k times without replacement with weights exp(rate scores[i]).
+    Proof:     Durfee & Rogers 2019, arXiv:1905.04273v2, Lemma 4.2; the noisy scores are compared exactly (`_largest`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    """
+    return _largest(scores, rate, k, _GUMBEL, entropy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """Noise as a function of a uniform U; intervals in floats for 64 bits of U, and certified for any number."""
+
+    floats: Callable[[Words, float], tuple[Floats, Floats]]
+    certified: Callable[[int, int, int], tuple[int, int] | None]
+
+
+def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
+    """-ln U: increasing as U falls to zero, where its prefix keeps all its digits."""
+    low = words.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        high = 64 * np.log(2.0) - np.log(low)
+        low = 64 * np.log(2.0) - np.log(low + 1.0)
+    # float(words), + 1 and the subtraction each add at most 2**-52 of 45, well within `error` of 45
+    slack = 64 * error
+    return np.maximum(low - slack, 0.0), high + slack
+
+
+def _exponential_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
+    if prefix == 0:
+        return None
+    low = -_bounds.log(Fraction(prefix + 1, 1 << length), bits)[1]
+    high = -_bounds.log(Fraction(prefix, 1 << length), bits)[0]
+    return low, high
+
+
+def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
+    """The lowest bit is the sign; the rest, as a 63-bit prefix of U, the size."""
+    size = words >> np.uint64(1)
+    low, high = _exponential_floats(size << np.uint64(1), error)
+    # [size, size + 1) / 2**63 is wider than [2 size, 2 size + 1) / 2**64: take the lower end one word further
+    low = np.maximum(_exponential_floats((size << np.uint64(1)) | np.uint64(1), error)[0], 0.0)
+    negative = (words & np.uint64(1)).astype(bool)
+    return np.where(negative, -high, low), np.where(negative, -low, high)
+
+
+def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
+    """The sign is bit 64 from the top: the first word's lowest."""
+    sign = prefix >> (length - 64) & 1
+    rest = length - 64
+    size = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
+    found = _exponential_certified(size, length - 1, bits)
+    if found is None:
+        return None
+    return (-found[1], -found[0]) if sign else found
+
+
+def _gumbel_floats(words: Words, error: float) -> tuple[Floats, Floats]:
+    """-ln(-ln(1 - U)): large as U falls to zero, where its prefix keeps all its digits."""
+    low_u = words.astype(np.float64) * 2.0**-64
+    high_u = np.minimum(low_u * (1 + 2.0**-51) + 2.0**-64, 1.0)
+    low_u *= 1 - 2.0**-51
+    with np.errstate(divide="ignore"):
+        high = -np.log(-np.log1p(-low_u) * (1 - error))
+        low = -np.log(-np.log1p(-high_u) * (1 + error))
+    return low - 64 * error, high + 64 * error
+
+
+def _gumbel_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
+    if prefix == 0 or prefix + 1 == 1 << length:
+        return None
+    inner = bits + length
+    small = -_bounds.log(1 - Fraction(prefix, 1 << length), inner)[1]
+    large = -_bounds.log(1 - Fraction(prefix + 1, 1 << length), inner)[0]
+    if small <= 0:
+        return None
+    low = -_bounds.log(Fraction(large, 1 << inner), bits)[1]
+    high = -_bounds.log(Fraction(small, 1 << inner), bits)[0]
+    return low, high
+
+
+_EXPONENTIAL = _Noise(_exponential_floats, _exponential_certified)
+_LAPLACE = _Noise(_laplace_floats, _laplace_certified)
+_GUMBEL = _Noise(_gumbel_floats, _gumbel_certified)
+
+
+class _Candidate:
+    """A noisy score known to an interval that can be narrowed without end."""
+
+    def __init__(self, index: int, score: Fraction, word: int, noise: _Noise, entropy: Entropy) -> None:
+        self.index, self.score, self.noise, self.entropy = index, score, noise, entropy
+        self.prefix, self.length = word, 64
+        self._enclose()
+
+    def _enclose(self) -> None:
+        bits = self.length + 8
+        found = self.noise.certified(self.prefix, self.length, bits)
+        self.interval = (
+            None
+            if found is None
+            else (self.score + Fraction(found[0], 1 << bits), self.score + Fraction(found[1], 1 << bits))
+        )
+
+    def narrow(self) -> None:
+        self.prefix = self.prefix << 64 | self.entropy.integer(64)
+        self.length += 64
+        self._enclose()
+
+
+def _compare(a: _Candidate, b: _Candidate) -> int:
+    """Largest first. Two continuous noises tie with probability zero, so this ends."""
+    while True:
+        if a.interval is not None and b.interval is not None:
+            if a.interval[0] > b.interval[1]:
+                return -1
+            if b.interval[0] > a.interval[1]:
+                return 1
+        a.narrow()
+        b.narrow()
+
+
+def _largest(
+    scores: Any, rate: Any, k: int, noise: _Noise, entropy: Entropy, error: float = _FLOAT_ERROR
+) -> npt.NDArray[np.int64]:
+    """The k largest noisy scores, in order.
+
+    Proof: every candidate's noisy score lies in its float interval. At least k candidates reach the k-th largest lower
+           end, so one whose upper end is below it is not among the k largest. Sorted by lower end, the rest fall into
+           runs of overlapping intervals; between runs the order is decided, within a run `_compare` decides it.
+    """
+    exact_rate, offsets, exact_scores = _offsets(scores, rate)
+    _require.integer(k=k, at_least=0)
+    if k > len(offsets):
+        raise _require.fail("k", k, f"at most the number of scores, {len(offsets)}")
+    if k == 0:
+        return np.empty(0, np.int64)
+    words = entropy.words(len(offsets))
+    low, high = noise.floats(words, error)
+    slack = np.abs(offsets) * error
+    low += offsets - slack
+    high += offsets + slack
+    cut = np.partition(low, len(low) - k)[len(low) - k]
+    kept = np.flatnonzero(high >= cut)
+    kept = kept[np.argsort(-low[kept], kind="stable")]
+    order: list[int] = []
+    for run in _runs(low[kept], high[kept]):
+        if len(order) >= k:
+            break
+        members = [int(i) for i in kept[run]]
+        if len(members) > 1:
+            people = [_Candidate(i, exact_rate * exact_scores(i), int(words[i]), noise, entropy) for i in members]
+            members = [c.index for c in sorted(people, key=cmp_to_key(_compare))]
+        order += members
+    return np.array(order[:k], dtype=np.int64)
+
+
+def _runs(low: Floats, high: Floats) -> list[slice]:
+    """Stretches of intervals, sorted by falling lower end, that overlap in a chain."""
+    reach = np.minimum.accumulate(low)  # lower ends fall already; kept for infinities
+    starts = np.flatnonzero(np.concatenate(([True], high[1:] < reach[:-1])))
+    # an interval may overlap one before the last: close a run only where all later ones stay below
+    ahead = np.maximum.accumulate(high[::-1])[::-1]
+    starts = starts[np.concatenate(([True], ahead[1:] < reach[:-1]))[starts]]
+    return [slice(int(a), int(b)) for a, b in zip(starts, [*starts[1:], len(low)], strict=True)]
+
+
+def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], int]]:
+    """rate * (score - best score) in floats, each right to a few units in the last place, and the exact scores."""
+    exact_rate = _require.exact(rate, "rate")
+    _require.non_negative(rate=exact_rate)
+    if isinstance(scores, np.ndarray) and scores.dtype.kind in "iu" and scores.ndim == 1 and len(scores):
+        low, best = int(scores.min()), int(scores.max())
+        if best - low < 1 << 62 and scores.dtype != np.uint64:
+            gaps = (scores.astype(np.int64, copy=False) - best).astype(np.float64)
+            return exact_rate, _scaled(gaps, exact_rate), lambda i: int(scores[i]) - best
+    exact: Sequence[int] = integers(scores, "scores")
+    best = max(exact)
+    wide = np.array([_require.float_or_inf(exact_rate * (s - best)) for s in exact], dtype=np.float64)
+    return exact_rate, np.maximum(wide, -1e300), lambda i: exact[i] - best
+
+
+def _scaled(gaps: Floats, rate: Fraction) -> Floats:
+    factor = _require.float_or_inf(rate)
+    if factor == 0 or factor > 1e200:  # too small or too large for a float: one by one
+        return np.array([max(_require.float_or_inf(rate * int(g)), -1e300) for g in gaps], dtype=np.float64)
+    return gaps * factor

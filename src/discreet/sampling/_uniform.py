@@ -1,0 +1,149 @@
+"""Uniform choices: integers below a bound, permutations, subsets, and integer-weighted categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require
+from ._entropy import Entropy
+
+Integers = npt.NDArray[Any]
+
+_CHUNK = 1 << 13
+
+
+def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
+    """`n` independent integers, uniform on 0, 1, ..., bound - 1; an object array if bound > 2**63.
+
+    Guarantee: each value has probability exactly 1 / bound.
+    Proof:     bound <= 2**32: floor(w * bound / 2**32) for uniform w, refused when the low half of the product is below
+               2**32 mod bound; every value then has floor(2**32 / bound) accepted w (Lemire 2019, arXiv:1805.10941v4,
+               Lemma 4.1). Otherwise the fewest bits that hold bound - 1 are drawn, and drawn again while not below it.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> uniform_below(1, 3, SeededEntropy(0)).tolist()
+    [0, 0, 0]
+    """
+    _require.integer(bound=bound, at_least=1)
+    _require.integer(n=n, at_least=0)
+    bound, n = int(bound), int(n)
+    if bound > 1 << 63:
+        return np.fromiter((_big_below(bound, entropy) for _ in range(n)), dtype=object, count=n)
+    out = np.empty(n, np.int64)
+    draw = _small if bound <= 1 << 32 else _masked
+    for start in range(0, n, _CHUNK):
+        part = out[start : start + _CHUNK]
+        open_: Any = slice(None)
+        missing = len(part)
+        while missing:
+            values, kept = draw(bound, missing, entropy)
+            part[open_] = values
+            open_ = np.flatnonzero(~kept) if isinstance(open_, slice) else open_[~kept]
+            missing = len(open_)
+    return out
+
+
+def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """The numbers 0, 1, ..., n - 1 in uniformly random order.
+
+    Guarantee: each of the n! orders has probability exactly 1 / n!.
+    Proof:     the order of independent uniform keys, given that all differ; renaming positions maps that event to
+               itself, so every order is equally likely. Keys that collide are all drawn again.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> sorted(permutation(4, SeededEntropy(0)).tolist())
+    [0, 1, 2, 3]
+    """
+    _require.integer(n=n, at_least=0)
+    while True:
+        keys = entropy.words(int(n))
+        order = np.argsort(keys)
+        ranked = keys[order]
+        if not (ranked[1:] == ranked[:-1]).any():
+            return order.astype(np.int64, copy=False)
+
+
+def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """A uniform subset of `k` of the numbers 0, ..., size - 1, sorted.
+
+    Guarantee: each of the C(size, k) subsets has the same probability.
+    Proof:     numbers are drawn until k are distinct, never more at once than are missing. Renaming the numbers leaves
+               the law of this process unchanged, so it is uniform. For k > size / 2 the complement is drawn.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> subset(3, 3, SeededEntropy(0)).tolist()
+    [0, 1, 2]
+    """
+    _require.integer(size=size, k=k, at_least=0)
+    if k > size or size > 1 << 62:
+        raise _require.fail("k, size", (k, size), "such that k <= size <= 2**62")
+    size, k = int(size), int(k)
+    if 2 * k > size:
+        keep = np.ones(size, bool)
+        keep[subset(size, size - k, entropy)] = False
+        return np.flatnonzero(keep).astype(np.int64, copy=False)
+    chosen = np.empty(0, np.int64)
+    while len(chosen) < k:
+        chosen = np.union1d(chosen, uniform_below(size, k - len(chosen), entropy))
+    return chosen
+
+
+def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """`n` independent indices, i with probability weights[i] / sum(weights), for integer weights of any size.
+
+    Guarantee: exactly this law; an index of weight 0 never occurs.
+    Proof:     a uniform integer below the sum falls in i's stretch of the cumulated weights, which holds weights[i].
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> categorical([0, 5, 0], 3, SeededEntropy(0)).tolist()
+    [1, 1, 1]
+    """
+    _require.integer(n=n, at_least=0)
+    exact = integers(weights, "weights")
+    if any(w < 0 for w in exact) or not sum(exact):
+        raise _require.fail("weights", f"{len(exact)} of them", "zero or above, and not all zero")
+    stretches = np.cumsum(np.array(exact, dtype=object))
+    total = int(stretches[-1])
+    ends = stretches.astype(np.int64) if total <= 1 << 62 else stretches
+    found = np.searchsorted(ends, uniform_below(total, n, entropy).astype(ends.dtype), side="right")
+    return found.astype(np.int64, copy=False)
+
+
+def integers(values: Any, name: str) -> list[int]:
+    """A non-empty one-dimensional sequence of integers as Python integers, or an error."""
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1 or values.dtype.kind not in "iuO":
+            raise _require.fail(name, f"an array of {values.dtype} with {values.ndim} dimensions", "a list of integers")
+        values = values.tolist()
+    _require.non_empty(**{name: values})
+    for value in values:
+        _require.integer(**{name: value})
+    return [int(value) for value in values]
+
+
+def _small(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    low_half = np.uint64(0xFFFFFFFF)
+    product = (entropy.words((n + 1) // 2).view(np.uint32)[:n]).astype(np.uint64)
+    product *= np.uint64(bound)
+    kept = (product & low_half) >= np.uint64((1 << 32) % bound)
+    return (product >> np.uint64(32)).view(np.int64), kept
+
+
+def _masked(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    values = (entropy.words(n) >> np.uint64(64 - (bound - 1).bit_length())).view(np.int64)
+    return values, values < bound
+
+
+def _big_below(bound: int, entropy: Entropy) -> int:
+    bits = (bound - 1).bit_length()
+    while (value := entropy.integer(bits)) >= bound:
+        pass
+    return value
