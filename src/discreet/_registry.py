@@ -24,9 +24,7 @@ def described(cls: type[T]) -> type[T]:
     """Enter a frozen dataclass of this package into the registry, under `room.Name`."""
     package = cls.__module__.split(".")[0]
     if package != "discreet":
-        raise DescriptionError(
-            f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed."
-        )
+        raise DescriptionError(f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed.")
     name = tag(cls)
     if name in _CLASSES and _CLASSES[name].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes are called {name}.")

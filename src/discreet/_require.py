@@ -79,7 +79,9 @@ def ordered(**named: Any) -> None:
     finite(**named)
     (first, low), (second, high) = named.items()
     if not low < high:
-        raise InvalidInput(f"{first} must be below {second}, got {low!r} and {high!r}. Nothing was computed or released.")
+        raise InvalidInput(
+            f"{first} must be below {second}, got {low!r} and {high!r}. Nothing was computed or released."
+        )
 
 
 def non_empty(**named: Sequence[Any]) -> None:

@@ -1,0 +1,1 @@
+"""Where discreet meets people: the command line and its demo. Parsing, printing and drawing only."""

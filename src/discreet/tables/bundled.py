@@ -41,8 +41,10 @@ def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> M
     Unit(column=None)
     """
     file = resources.files("discreet").joinpath("data/rand_hie.parquet")
-    with file.open("rb") as stream:
-        table: pa.Table = pq.read_table(stream)
+    with file.open(
+        "rb"
+    ) as stream:  # one thread: Arrow's pool can abort the interpreter at exit if it is busy for the first time then
+        table: pa.Table = pq.read_table(stream, use_threads=False, pre_buffer=False)
     unit = Unit("person")
     if year is not None:
         _require.integer(year=year, at_least=1)

@@ -34,7 +34,9 @@ class Memory:
     Memory(table='people', columns=['age'])
     """
 
-    def __init__(self, data: pa.Table | Mapping[str, Any], public: Public | None = None, *, batch_rows: int = 1 << 16) -> None:
+    def __init__(
+        self, data: pa.Table | Mapping[str, Any], public: Public | None = None, *, batch_rows: int = 1 << 16
+    ) -> None:
         self._table = data if isinstance(data, pa.Table) else _arrow(data)
         self._public = Public() if public is None else public
         self._batch_rows = batch_rows

@@ -1,0 +1,42 @@
+"""The shell command `discreet`: thin over the library, one line an error, exit codes that scripts can use.
+
+0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+
+from ... import __version__
+from ..._errors import DiscreetError, MissingExtra
+from .demo import demo
+
+app = typer.Typer(
+    help="Answers questions about people without telling on anyone.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(demo)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
+) -> None:
+    if version:
+        print(f"discreet {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; an error of ours is a message, not a traceback."""
+    try:
+        app()
+    except DiscreetError as error:
+        Console(stderr=True).print(f"[bold red]discreet:[/] {error}", highlight=False)
+        sys.exit(3 if isinstance(error, MissingExtra) else 2)

@@ -1,0 +1,33 @@
+"""`discreet demo`: the chapters of app/demo, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ..._errors import InvalidInput
+from ..demo import CHAPTERS
+from ..demo.stage import Stage
+
+
+def demo(
+    chapter: list[str] = typer.Option([], "--chapter", "-c", help="Only this chapter; may be given more than once."),
+    out: Path = typer.Option(Path("out/demo"), "--out", help="Folder for the pictures."),
+    list_: bool = typer.Option(False, "--list", help="List the chapters and stop."),
+) -> None:
+    """See what discreet does, on a real table that comes with it: private answers, their price and their error."""
+    console = Console()
+    if list_:
+        for name, module in CHAPTERS.items():
+            console.print(f"[bold]{name}[/]  {module.TITLE}", highlight=False)
+        return
+    unknown = [name for name in chapter if name not in CHAPTERS]
+    if unknown:
+        raise InvalidInput(f"there is no chapter {unknown[0]!r}. There are: {', '.join(CHAPTERS)}.")
+    for number, name in enumerate(chapter or CHAPTERS, start=1):
+        stage = Stage(console=console, out=out)
+        stage.title(number, CHAPTERS[name].TITLE)
+        CHAPTERS[name].run(stage)
+    console.print()

@@ -1,0 +1,126 @@
+"""What a chapter of the demo can do: speak, show a table, draw bars with whiskers, save the same as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..._errors import MissingExtra
+
+INK, ACCENT, PALE = "#1f2933", "#0b6e99", "#b8c4ce"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of a chart: a private value with its error, and the truth beside it."""
+
+    label: str
+    value: float
+    error: float
+    truth: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    console: Console
+    out: Path
+
+    def title(self, number: int, text: str) -> None:
+        self.console.print()
+        self.console.rule(f"[bold]{number}. {text}", align="left", style=ACCENT)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=False)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+        for position, name in enumerate(columns):
+            table.add_column(name, justify="left" if position == 0 else "right")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def bars(self, bars: Sequence[Bar]) -> None:
+        """The chart in the terminal: a bar to the private value, a whisker over its error, a mark at the truth."""
+        labels = max(len(bar.label) for bar in bars)
+        width = max(20, min(64, self.console.width - labels - 12))
+        top = max(max(bar.value + bar.error, bar.truth) for bar in bars) or 1.0
+        for bar in bars:
+            line = Text(f"{bar.label:>{labels}} ")
+            line.append_text(_line(bar, width, top))
+            line.append(f" {bar.value:,.0f}", style="bold")
+            self.console.print(line)
+        self.console.print(
+            Text.assemble(
+                " " * (labels + 1),
+                ("█", ACCENT),
+                " private value   ",
+                ("├┤", "bold"),
+                " 95 in 100   ",
+                ("◆", "bold red"),
+                " truth",
+            )
+        )
+
+    def picture(self, name: str, bars: Sequence[Bar], *, title: str, caption: str) -> Path | None:
+        """The same chart as a PNG. Without matplotlib, say how to get it, and go on."""
+        try:
+            path = _draw(self.out / f"{name}.png", bars, title, caption)
+        except MissingExtra as missing:
+            self.say(f"[dim]{missing}[/]")
+            return None
+        self.say(f"[dim]picture saved as[/] {path}")
+        return path
+
+
+def _line(bar: Bar, width: int, top: float) -> Text:
+    def column(value: float) -> int:
+        return max(0, min(width - 1, round(value / top * (width - 1))))
+
+    cells = [(("█", ACCENT) if i <= column(bar.value) and bar.value > 0 else (" ", "")) for i in range(width)]
+    low, high = column(bar.value - bar.error), column(bar.value + bar.error)
+    for i in range(low, high + 1):
+        glyph = "├" if i == low else "┤" if i == high else "─"
+        cells[i] = (glyph, "bold")
+    cells[column(bar.truth)] = ("◆", "bold red")
+    line = Text()
+    for glyph, style in cells:
+        line.append(glyph, style=style)
+    return line
+
+
+def _draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra(
+            "no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    places = range(len(bars))
+    values = [max(bar.value, 0) for bar in bars]
+    axes.bar(places, values, 0.62, color=PALE, label="private value", zorder=2)
+    axes.errorbar(
+        places, [bar.value for bar in bars], yerr=[bar.error for bar in bars],
+        fmt="none", ecolor=INK, elinewidth=1.6, capsize=7, capthick=1.6, label="95% interval", zorder=3,
+    )  # fmt: skip
+    axes.scatter(places, [bar.truth for bar in bars], marker="D", s=34, color=ACCENT, label="truth", zorder=4)
+    axes.set_xticks(list(places), [bar.label for bar in bars])
+    axes.set_title(title, loc="left", fontsize=13, color=INK, fontweight="bold")
+    axes.set_xlabel(caption, loc="left", fontsize=9, color="#52606d", labelpad=10)
+    axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.legend(frameon=False, loc="upper right")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,34 @@
+"""`import discreet` is quick and needs no extra; each room loads on first use."""
+
+import subprocess
+import sys
+
+HEAVY = ("torch", "sklearn", "matplotlib", "pyspark", "duckdb", "fastapi", "scipy", "pyarrow", "numpy", "rich", "typer")
+
+
+def fresh(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_import_takes_under_half_a_second_and_loads_nothing_heavy():
+    code = "import sys, time; a = time.process_time(); import discreet; b = time.process_time(); print(b - a, *sys.modules)"
+    runs = [fresh(code).split() for _ in range(3)]
+    assert min(float(run[0]) for run in runs) < 0.5
+    assert not set(HEAVY) & set(runs[0][1:])
+
+
+def test_rooms_load_on_first_use_and_are_listed():
+    out = fresh("import discreet as dp; print(dp.accounting.__name__, dp.tables.__name__, 'mechanisms' in dir(dp))")
+    assert out.split() == ["discreet.accounting", "discreet.tables", "True"]
+
+
+def test_no_room_needs_an_extra():
+    blocked = "import sys\nfor name in ('torch', 'sklearn', 'matplotlib', 'pyspark', 'duckdb', 'fastapi'): sys.modules[name] = None\n"
+    out = fresh(blocked + "import discreet as dp; dp.mechanisms, dp.sampling, dp.accounting, dp.tables; print('ok')")
+    assert out.strip() == "ok"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import discreet
+
+    assert not hasattr(discreet, "no_such_room")

@@ -1,0 +1,90 @@
+"""Directed rounding and the checks of arguments."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet import InvalidInput, _require, _round
+
+rationals = st.fractions(min_value=-(10**40), max_value=10**40)
+
+
+@given(rationals)
+def test_up_and_down_bracket_and_are_the_nearest_that_do(x):
+    above, below = _round.up(x), _round.down(x)
+    assert Fraction(below) <= x <= Fraction(above)
+    assert above == below or math.nextafter(below, math.inf) == above
+
+
+@given(st.lists(st.floats(min_value=0, max_value=1e300), max_size=30))
+def test_sum_up_is_never_below_the_exact_sum(values):
+    total = _round.sum_up(values)
+    assert math.isinf(total) or Fraction(total) >= sum(map(Fraction, values))
+
+
+@given(rationals, st.fractions(min_value=Fraction(1, 10**6), max_value=10**6))
+def test_ceil_div_is_exact(a, b):
+    if b > 0:
+        quotient = _round.ceil_div(a, b)
+        assert (quotient - 1) * b < a <= quotient * b
+
+
+def test_huge_integers_round_to_infinity_or_the_largest_float():
+    assert _round.up(10**400) == math.inf
+    assert _round.down(10**400) == np.finfo(float).max
+    assert _round.up(-(10**400)) == -np.finfo(float).max
+
+
+def test_nan_is_not_a_number_for_any_check():
+    for check in (_require.number, _require.finite, _require.positive, _require.non_negative, _require.probability):
+        with pytest.raises(InvalidInput, match="scale"):
+            check(scale=math.nan)
+
+
+@pytest.mark.parametrize("bad", [True, "1", None, 1 + 2j, [1]])
+def test_what_is_no_number_is_refused_by_name_and_value(bad):
+    with pytest.raises(InvalidInput, match="epsilon must be a number"):
+        _require.positive(epsilon=bad)
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (_require.finite, [-1, 0.5, Fraction(1, 3)], [math.inf, -math.inf]),
+        (_require.positive, [1, 1e-300, np.float64(2)], [0, -1, math.inf]),
+        (_require.non_negative, [0, 2], [-1e-9, math.inf]),
+        (_require.probability, [0, 1, 0.5], [-0.1, 1.1]),
+        (_require.open_probability, [0.5, Fraction(1, 3)], [0, 1]),
+    ],
+)
+def test_checks_accept_and_refuse(check, good, bad):
+    for value in good:
+        check(x=value)
+    for value in bad:
+        with pytest.raises(InvalidInput, match="x must be"):
+            check(x=value)
+
+
+def test_integers():
+    _require.integer(n=np.int64(3), at_least=0)
+    for bad in (1.0, True, "3"):
+        with pytest.raises(InvalidInput, match="n must be an integer"):
+            _require.integer(n=bad)
+    with pytest.raises(InvalidInput, match="at least 2"):
+        _require.integer(n=1, at_least=2)
+
+
+def test_exact_takes_a_float_at_its_binary_value():
+    assert _require.exact(0.1, "x") == Fraction(0.1) != Fraction(1, 10)
+    assert _require.exact(np.int32(3), "x") == 3
+    with pytest.raises(InvalidInput, match="finite"):
+        _require.exact(math.inf, "x")
+
+
+def test_errors_say_that_nothing_happened():
+    with pytest.raises(InvalidInput, match="Nothing was computed or released"):
+        _require.ordered(lower=3, upper=2)

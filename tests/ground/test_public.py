@@ -1,0 +1,115 @@
+"""Public facts are declared, never read off the data; sources keep to them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from discreet import (
+    ADD_REMOVE,
+    REPLACE,
+    ZERO_OUT,
+    Bounds,
+    Categories,
+    InvalidInput,
+    PrivateFact,
+    Public,
+    PublicMismatch,
+    Unit,
+    WrongRelation,
+)
+from discreet._public import require_relation
+from discreet.tables import Memory, Source, rand_hie
+
+
+def test_what_is_not_declared_is_not_looked_up():
+    public = Public(schema={"age": Bounds(0, 99)})
+    assert public.bounds("age") == Bounds(0, 99)
+    with pytest.raises(PrivateFact, match=r"'income'.*never read off the data"):
+        public.fact("income")
+    with pytest.raises(InvalidInput, match="declared as a number"):
+        public.categories("age")
+
+
+def test_a_size_is_declared_or_refused():
+    assert Public(size=10).declared_size("a rate") == 10
+    with pytest.raises(PrivateFact, match="a rate needs the number of units"):
+        Public().declared_size("a rate")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: Bounds(3, 2),
+        lambda: Bounds(2, 2),
+        lambda: Bounds(float("nan"), 1),
+        lambda: Bounds(0, float("inf")),
+        lambda: Categories([]),
+        lambda: Categories("abc"),
+        lambda: Categories(["a", "a"]),
+        lambda: Categories([1.5]),
+        lambda: Public(neighbors="nearby"),
+        lambda: Public(size=0),
+        lambda: Public(schema={"age": (0, 1)}),
+        lambda: Public(schema=[("a", Bounds(0, 1)), ("a", Bounds(0, 1))]),
+    ],
+)
+def test_bad_facts_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        bad()
+
+
+def test_relations_are_not_mixed_up():
+    require_relation(REPLACE, REPLACE, ZERO_OUT, what="this bound")
+    with pytest.raises(WrongRelation, match="this bound is proved for replace, not for add_remove"):
+        require_relation(ADD_REMOVE, REPLACE, what="this bound")
+
+
+def test_memory_is_a_source_and_streams_batches():
+    source = Memory({"a": np.arange(10), "b": list("abcdefghij")}, batch_rows=4)
+    assert isinstance(source, Source)
+    sizes = [batch.num_rows for batch in source.batches(["a"])]
+    assert sizes == [4, 4, 2]
+    assert next(source.batches(["b"])).schema.names == ["b"]
+
+
+def test_memory_shows_no_value_and_no_size():
+    source = Memory({"salary": [123456, 654321]})
+    assert "123456" not in repr(source)
+    assert "2" not in repr(source)
+
+
+def test_memory_refuses_what_does_not_fit():
+    with pytest.raises(InvalidInput, match="one length"):
+        Memory({"a": [1], "b": [1, 2]})
+    with pytest.raises(InvalidInput, match="one-dimensional"):
+        Memory({"a": np.zeros((2, 2))})
+    with pytest.raises(InvalidInput, match="declares"):
+        Memory({"a": [1]}, Public(schema={"b": Bounds(0, 1)}))
+    with pytest.raises(InvalidInput, match="unit's column 'id'"):
+        Memory({"a": [1]}, Public(unit=Unit("id")))
+    with pytest.raises(InvalidInput, match="no column 'z'"):
+        list(Memory({"a": [1]}).batches(["z"]))
+
+
+def test_a_public_size_must_be_true_and_a_private_one_is_not_compared():
+    table = pa.table({"a": [1, 2, 3]})
+    Memory(table, Public(neighbors=REPLACE, size=3))
+    with pytest.raises(PublicMismatch, match="declared 4"):
+        Memory(table, Public(neighbors=REPLACE, size=4))
+    Memory(table, Public(neighbors=ADD_REMOVE, size=1000))
+
+
+def test_the_bundled_table_has_one_row_a_person_in_a_year():
+    first = next(iter(rand_hie(year=1).batches(["person"])))
+    people = np.asarray(first.column("person"))
+    assert len(np.unique(people)) == len(people) == 5638
+    assert rand_hie().public.unit == Unit("person")
+    with pytest.raises(InvalidInput, match="study years"):
+        rand_hie(year=6)
+
+
+def test_the_bundled_schema_covers_its_categories():
+    batch = pa.Table.from_batches(rand_hie().batches([name for name, _ in rand_hie().public.schema]))
+    for name, fact in rand_hie().public.schema:
+        if isinstance(fact, Categories):
+            assert set(batch[name].unique().to_pylist()) == set(fact.values)

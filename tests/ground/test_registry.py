@@ -1,0 +1,90 @@
+"""Descriptions: exact both ways, closed, and checked by the class itself."""
+
+import json
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, DescriptionError, InvalidInput, Public, Unit
+from discreet import accounting as acc
+from discreet._registry import described, from_json, known, to_json
+
+numbers = st.one_of(
+    st.integers(min_value=1, max_value=10**30),
+    st.fractions(min_value=Fraction(1, 10**9), max_value=10**9).filter(lambda x: x > 0),
+    st.floats(min_value=1e-300, max_value=1e300),
+)
+
+
+def through_text(value):
+    return from_json(json.loads(json.dumps(to_json(value))))
+
+
+@given(numbers)
+def test_a_number_survives_the_trip_exactly_with_its_type(x):
+    back = through_text(acc.PureDP(epsilon=x))
+    assert back == acc.PureDP(epsilon=x)
+    assert type(back.epsilon) is type(x)
+
+
+def test_public_facts_survive_the_trip():
+    public = Public(
+        schema={"age": Bounds(0, Fraction(1, 3)), "sex": Categories(["f", "m"])},
+        unit=Unit("id"),
+        neighbors=REPLACE,
+        size=7,
+    )
+    assert through_text(public) == public
+    assert hash(through_text(public)) == hash(public)
+
+
+def test_events_nest():
+    event = acc.compose(
+        [acc.Gaussian(noise_multiplier=1.1).sampled(0.25).repeated(5), acc.PureDP(epsilon=Fraction(1, 3))]
+    )
+    assert through_text(event) == event
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"type": "os.system"},
+        {"type": "accounting.NoSuch"},
+        {"type": 3},
+        {},
+        {"type": "accounting.PureDP", "epsilon": 1, "extra": 2},
+        {"type": "accounting.PureDP"},
+        {"fraction": "1/0"},
+        {"fraction": "one third"},
+        {"fraction": 3},
+        {"float": "nan"},
+    ],
+)
+def test_what_is_not_exactly_a_known_thing_is_refused(data):
+    with pytest.raises(DescriptionError):
+        from_json(data)
+
+
+def test_a_description_with_bad_values_is_refused_by_the_class():
+    with pytest.raises(InvalidInput, match="epsilon"):
+        from_json({"type": "accounting.PureDP", "epsilon": -1})
+
+
+def test_classes_of_other_packages_cannot_enter():
+    class Stranger:
+        pass
+
+    with pytest.raises(DescriptionError, match="closed"):
+        described(Stranger)
+    assert Stranger not in known().values()
+
+
+def test_callables_have_no_description():
+    with pytest.raises(DescriptionError, match="trusted code"):
+        to_json(lambda x: x)
+
+
+def test_relation_is_written_as_its_word():
+    assert to_json(acc.NoOp(neighbors=ADD_REMOVE))["neighbors"] == "add_remove"
