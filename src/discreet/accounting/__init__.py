@@ -1,5 +1,21 @@
-"""What was spent: events, and accountants that turn them into epsilon and delta. Knows nothing of data or noise."""
+"""What was spent: events, and accountants that turn them into epsilon and delta. Knows nothing of data or noise.
 
+`Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what happened; `epsilon(event, delta=1e-5)` what it costs.
+"""
+
+from .choice_events import (
+    GNMax,
+    NegativeBinomialTrials,
+    NoisyMax,
+    PoissonTrials,
+    RDPPoint,
+    RepeatAndSelect,
+    SparseVector,
+    Thresholded,
+    Trials,
+    geometric,
+    logarithmic,
+)
 from .events import (
     ZCDP,
     ApproximateDP,
@@ -22,30 +38,65 @@ from .events import (
     from_json,
     leaves,
 )
+from .sampled_events import (
+    BallsInBins,
+    Banded,
+    CorrelatedGaussian,
+    MinSeparated,
+    Participation,
+    RandomAllocation,
+    SampledWithoutReplacement,
+    Shuffled,
+    SingleEpoch,
+    TreeRestarts,
+    TruncatedPoisson,
+)
 from .totals import Cost, basic, zcdp
 
 __all__ = [
     "ApproximateDP",
+    "BallsInBins",
+    "Banded",
     "Composed",
+    "CorrelatedGaussian",
     "Cost",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Event",
     "ExponentialMechanism",
+    "GNMax",
     "Gaussian",
     "Group",
     "Laplace",
+    "MinSeparated",
+    "NegativeBinomialTrials",
     "NoOp",
+    "NoisyMax",
     "NonPrivate",
+    "Participation",
     "PoissonSampled",
+    "PoissonTrials",
     "PureDP",
+    "RDPPoint",
+    "RandomAllocation",
     "RandomizedResponse",
+    "RepeatAndSelect",
     "Repeated",
+    "SampledWithoutReplacement",
+    "Shuffled",
+    "SingleEpoch",
+    "SparseVector",
+    "Thresholded",
+    "TreeRestarts",
+    "Trials",
+    "TruncatedPoisson",
     "VectorDiscreteGaussian",
     "ZCDP",
     "basic",
     "compose",
     "from_json",
+    "geometric",
     "leaves",
+    "logarithmic",
     "zcdp",
 ]

@@ -252,7 +252,7 @@ class PoissonSampled(Event):
 
     def __post_init__(self) -> None:
         _require.probability(rate=self.rate)
-        _inherit(self)
+        inherit(self)
 
 
 @described
@@ -266,7 +266,7 @@ class Group(Event):
 
     def __post_init__(self) -> None:
         _require.integer(size=self.size, at_least=1)
-        _inherit(self)
+        inherit(self)
 
 
 @described
@@ -280,7 +280,7 @@ class Repeated(Event):
 
     def __post_init__(self) -> None:
         _require.integer(times=self.times, at_least=1)
-        _inherit(self)
+        inherit(self)
 
 
 @described
@@ -303,7 +303,7 @@ class Composed(Event):
         object.__setattr__(self, "neighbors", relations.pop())
 
 
-def _inherit(event: Any) -> None:
+def inherit(event: Any) -> None:
     """A wrapper is for the relation of what it wraps."""
     if not isinstance(event.event, Event):
         raise _require.fail("event", event.event, "an accounting event")
