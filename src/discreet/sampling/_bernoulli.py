@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from .. import _require
 from . import _bounds
-from ._entropy import Entropy
+from ._entropy import Entropy, draws, stream
 from ._uniform import integers
 
 Bools = npt.NDArray[np.bool_]
@@ -32,8 +33,7 @@ def bernoulli(p: Any, n: int, entropy: Entropy) -> Bools:
     [True, True, True]
     """
     exact = _probability(p, "p")
-    _require.integer(n=n, at_least=0)
-    return _coins(_bounds.rational(exact), int(n), entropy)
+    return _coins(_bounds.rational(exact), draws(n, entropy), entropy)
 
 
 def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
@@ -49,8 +49,7 @@ def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
     """
     exact = _require.exact(x, "x")
     _require.non_negative(x=exact)
-    _require.integer(n=n, at_least=0)
-    return _coins(_bounds.exponential(exact), int(n), entropy)
+    return _coins(_bounds.exponential(exact), draws(n, entropy), entropy)
 
 
 def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
@@ -65,7 +64,7 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
     if ps.dtype.kind not in "fiu" or ps.ndim != 1 or not ((ps >= 0) & (ps <= 1)).all():
         raise _require.fail("ps", f"an array of {ps.dtype}", "a one-dimensional array of numbers between 0 and 1")
     ps = ps.astype(np.float64, copy=False)
-    prefixes = entropy.words(len(ps)) >> np.uint64(11)
+    prefixes = stream(entropy).words(len(ps)) >> np.uint64(11)
     u = prefixes.astype(np.float64) * 2.0**-53
     result: Bools = u < ps
     for i in np.flatnonzero(result & (u + 2.0**-53 > ps)).tolist():
@@ -82,23 +81,39 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
     Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-46 (checked by the tests).
     """
     _require.integer(denominator=denominator, at_least=1)
-    exact = integers(numerators, "numerators") if len(numerators) else []
-    if any(value < 0 for value in exact):
-        raise _require.fail("numerators", f"{len(exact)} of them", "zero or above")
-    xs = np.array([_require.float_or_inf(Fraction(v, int(denominator))) for v in exact], dtype=np.float64)
-    return exp_coins(xs, lambda i: Fraction(exact[i], int(denominator)), entropy)
+    whole = int(denominator)
+    if (
+        isinstance(numerators, np.ndarray)
+        and numerators.dtype.kind in "iu"
+        and numerators.ndim == 1
+        and whole >> 1000 == 0
+    ):
+        values: Any = numerators
+        xs = numerators.astype(np.float64) / float(whole)
+    else:
+        values = integers(numerators, "numerators") if len(numerators) else []
+        xs = np.array([_require.float_or_inf(Fraction(v, whole)) for v in values], dtype=np.float64)
+    if (xs < 0).any():
+        raise _require.fail("numerators", f"{len(xs)} of them", "zero or above")
+    prefixes = stream(entropy).words(len(xs)) >> np.uint64(11)
+    return exp_coins(xs, lambda i: Fraction(int(values[i]), whole), prefixes, entropy)
 
 
-def exp_coins(xs: npt.NDArray[np.float64], exact: Any, entropy: Entropy, error: float = _FLOAT_ERROR) -> Bools:
-    """Coins of probability exp(-exact(i)), where xs[i] is within a factor 1 + 2**-50 of exact(i).
+def exp_coins(
+    xs: npt.NDArray[np.float64],
+    exact: Callable[[int], Fraction],
+    prefixes: npt.NDArray[np.uint64],
+    entropy: Entropy,
+    error: float = _FLOAT_ERROR,
+) -> Bools:
+    """Coins U < exp(-exact(i)), given xs within a factor 1 + 2**-49 of exact, and the first 53 bits of each U.
 
-    Proof: exp moves by at most x exp(-x) 2**-50 < 2**-51 from that factor; with numpy's own error and the 2**-53 of U it
-           stays within `error`.
+    Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error and the 2**-53 of U that is
+           unknown leave the distance between the two within `error` of what is computed.
     """
-    prefixes = entropy.words(len(xs)) >> np.uint64(11)
     margin = np.exp(-xs)
     margin -= prefixes.astype(np.float64) * 2.0**-53
-    result = margin > 0
+    result: Bools = margin > 0
     for i in np.flatnonzero(np.abs(margin) <= error).tolist():
         result[i] = _bounds.below(int(prefixes[i]), 53, _bounds.exponential(exact(i)), entropy)
     return result
@@ -115,9 +130,9 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     >>> poisson_subset(3, 1, SeededEntropy(0)).tolist()
     [0, 1, 2]
     """
-    _require.integer(size=size, at_least=0)
     digits = _bounds.rational(_probability(rate, "rate"))
-    size = int(size)
+    _require.integer(size=size, at_least=0)
+    size = draws(size, entropy)
     parts = [np.empty(0, np.int64)]
     for start in range(0, size, _CHUNK):
         kept = np.flatnonzero(_coins(digits, min(_CHUNK, size - start), entropy))

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from ._entropy import Entropy
+from ._entropy import Entropy, draws
 from ._table import Law, Table, Weights
 
-_BLOCK = 1 << 20  # trials per table: some ten thousand outcomes matter
+_BLOCKS = (1 << 20, 1 << 26)  # trials per table: of the smaller, some ten thousand outcomes matter
+_MOST = 1 << 40
 _CHUNK = 1 << 13
 
 
@@ -28,17 +29,18 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
     >>> binomial(5, 1, 2, SeededEntropy(0)).tolist()
     [5, 5]
     """
-    _require.integer(trials=trials, n=n, at_least=0)
+    _require.integer(trials=trials, at_least=0)
     exact = _require.exact(p, "p")
     _require.probability(p=exact)
-    trials, n = int(trials), int(n)
-    if trials > 1 << 62:
-        raise _require.fail("trials", trials, "at most 2**62")
+    trials, n = int(trials), draws(n, entropy)
+    if trials > _MOST:
+        raise _require.fail("trials", trials, f"at most {_MOST}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
-    whole, rest = divmod(trials, _BLOCK)
+    usual = _BLOCKS[trials > _BLOCKS[1]]
+    whole, rest = divmod(trials, usual)
     out = np.zeros(n, np.int64)
-    for block, repeats in ((_BLOCK, whole), (rest, 1 if rest else 0)):
+    for block, repeats in ((usual, whole), (rest, 1 if rest else 0)):
         for _ in range(repeats):
             _block(block, exact).add_to(out, entropy)
     return out

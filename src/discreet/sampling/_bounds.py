@@ -38,14 +38,12 @@ def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
 def log(x: Fraction, bits: int) -> tuple[int, int]:
     """Integers (low, high) with low <= 2**bits * ln(x) <= high and high - low <= 3, for x > 0.
 
+    Proof:   rounding the argument to `working` bits moves ln(x) by less than 2**-(bits+38), and |ln(x)| < 2**(4 + the
+             length of the longer term's length).
     Assumes: mpmath's log is right to within 2**30 units in the last place.
     """
     magnitude = max(x.numerator.bit_length(), x.denominator.bit_length())
     working = bits + _SPARE + magnitude.bit_length() + 4
-    if x == 1:
-        return 0, 0
-    # ln near 1 is as small as its argument's distance from 1, which the rational keeps exactly.
-    working += magnitude
     argument = libmp.from_rational(x.numerator, x.denominator, working)
     value = int(libmp.to_fixed(libmp.mpf_log(argument, working), bits))
     return value - 1, value + 2

@@ -66,9 +66,15 @@ class Entropy:
 
     def integer(self, bits: int) -> int:
         """One uniform integer of `bits` bits."""
-        _require.integer(bits=bits, at_least=0)
+        return int(self.integers(bits, 1)[0])
+
+    def integers(self, bits: int, n: int) -> npt.NDArray[np.object_]:
+        """`n` uniform integers of `bits` bits, as Python integers."""
+        _require.integer(bits=bits, n=n, at_least=0)
         size = -(-bits // 8)
-        return int.from_bytes(self._take(size)[:size].tobytes(), "little") >> (8 * size - bits)
+        raw, excess = self.bytes(n * size), 8 * size - bits
+        found = (int.from_bytes(raw[i * size : (i + 1) * size], "little") >> excess for i in range(n))
+        return np.fromiter(found, dtype=object, count=n)
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         """At least `size` fresh bytes at the front of a new array."""
@@ -134,6 +140,20 @@ class SeededEntropy(Entropy):
     def _forked(self) -> None:
         """A seeded stream repeats by design; a child continues where its parent was."""
         self._pid = os.getpid()
+
+
+def draws(n: int, entropy: Entropy) -> int:
+    """The number of draws, once it and the stream are known to be usable; nothing is drawn before."""
+    _require.integer(n=n, at_least=0)
+    stream(entropy)
+    return int(n)
+
+
+def stream(entropy: Entropy) -> Entropy:
+    """The stream itself, or an error if it is none."""
+    if not isinstance(entropy, Entropy):
+        raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
+    return entropy
 
 
 def _keystream(key: bytes) -> CipherContext:

@@ -11,22 +11,25 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _require
 from . import _bounds
-from ._entropy import Entropy
+from ._bernoulli import exp_coins
+from ._entropy import Entropy, draws
 from ._table import Law, Table, Weights
 
 Integers = npt.NDArray[Any]
 
-_CHUNK = 1 << 13  # words handled at once: the buffers stay in the second-level cache
+_CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level cache
 _PLACE_BITS = 31  # bits of a word that tell the place in a cell
-_RESOLUTION = 6  # a wide law has between 2**6 and 2**7 cells per scale
-_WIDE = 1 << _RESOLUTION
+_NATIVE_SHIFT = 42  # wider cells give Python integers: a value is below 2**20 cells, so these fit 64 bits
+_CELL = np.uint64(0xFFFF << 48)
+_COIN = np.uint64(0xFFFF << 32)
+_OPEN = -(1 << 31)  # in place of a value that 16 bits do not decide
 
 
 def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
@@ -41,15 +44,14 @@ def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
     True
     """
     rate = _positive(x, "x")
-    _require.integer(n=n, at_least=0)
-    return _draw(_Shape(Fraction(0), rate, signed=False), int(n), entropy)
+    return _draw(_Shape(Fraction(0), rate, signed=False), draws(n, entropy), entropy)
 
 
 def discrete_laplace(scale: Any, n: int, entropy: Entropy) -> Integers:
     """`n` draws with P(X = k) proportional to exp(-|k| / scale) on all integers.
 
     Guarantee: independent, with exactly this law, for every rational scale > 0 (a float is taken at its binary value).
-    Proof:     see `_Wide` (scale >= 64) and `_Narrow`.
+    Proof:     see `_Wide` (scale >= 32) and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -57,20 +59,21 @@ def discrete_laplace(scale: Any, n: int, entropy: Entropy) -> Integers:
     dtype('int64')
     """
     rate = 1 / _positive(scale, "scale")
-    _require.integer(n=n, at_least=0)
-    return _draw(_Shape(Fraction(0), rate, signed=True), int(n), entropy)
+    return _draw(_Shape(Fraction(0), rate, signed=True), draws(n, entropy), entropy)
 
 
-def discrete_gaussian(
-    sigma: Any = None, n: int = 1, entropy: Entropy | None = None, *, sigma_squared: Any = None
-) -> Integers:
+@overload
+def discrete_gaussian(sigma: Any, n: int, entropy: Entropy) -> Integers: ...
+@overload
+def discrete_gaussian(*, sigma_squared: Any, n: int, entropy: Entropy) -> Integers: ...
+def discrete_gaussian(sigma: Any = None, n: Any = None, entropy: Any = None, *, sigma_squared: Any = None) -> Integers:
     """`n` draws with P(X = k) proportional to exp(-k² / (2 sigma²)) on all integers.
 
     Give `sigma`, or `sigma_squared` where the variance parameter is rational and its root is not.
 
     Guarantee: independent, with exactly this law (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Definition 1),
                for every rational sigma² > 0 (a float is taken at its binary value).
-    Proof:     see `_Wide` (sigma >= 64) and `_Narrow`.
+    Proof:     see `_Wide` (sigma >= 128) and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -83,10 +86,7 @@ def discrete_gaussian(
         variance = _positive(sigma, "sigma") ** 2
     else:
         variance = _positive(sigma_squared, "sigma_squared")
-    _require.integer(n=n, at_least=0)
-    if entropy is None:
-        raise _require.fail("entropy", entropy, "a stream of random bits")
-    return _draw(_Shape(1 / (2 * variance), Fraction(0), signed=True), int(n), entropy)
+    return _draw(_Shape(1 / (2 * variance), Fraction(0), signed=True), draws(n, entropy), entropy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,14 @@ class _Shape:
             return isqrt(int(1 / (2 * self.square)))
         return int(1 / self.linear)
 
+    @property
+    def resolution(self) -> int:
+        """A wide law has between 2**resolution and twice as many cells per scale: few coins are then in doubt."""
+        return 7 if self.square else 5
+
 
 def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
-    sampler: _Wide | _Narrow = _wide(shape) if shape.scale >= _WIDE else _narrow(shape)
+    sampler: _Wide | _Narrow = _wide(shape) if shape.scale >> shape.resolution else _narrow(shape)
     return sampler.draw(n, entropy)
 
 
@@ -151,9 +156,8 @@ class _Narrow:
     def __init__(self, shape: _Shape) -> None:
         self.signed = shape.signed
         self.table = Table(_ladder(shape, 1, mirrored=shape.signed))
-        self.values = np.where(self.table.guide < 0, np.iinfo(np.int32).min, self._value(self.table.guide)).astype(
-            np.int32
-        )
+        guide = self.table.guide()
+        self.values = np.where(guide < 0, _OPEN, self._value(guide)).astype(np.int32)
 
     def _value(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if not self.signed:
@@ -171,7 +175,7 @@ class _Narrow:
         bins = entropy.shorts(len(out))
         found = self.values.take(bins)
         out[:] = found
-        open_ = np.flatnonzero(found == np.iinfo(np.int32).min)
+        open_ = np.flatnonzero(found == _OPEN)
         if len(open_):
             prefixes = bins[open_].astype(np.uint64) << np.uint64(48) | entropy.words(len(open_)) >> np.uint64(16)
             out[open_] = self._value(self.table.resolve(prefixes, entropy))
@@ -188,24 +192,103 @@ class _Wide:
 
     def __init__(self, shape: _Shape) -> None:
         self.shape = shape
-        self.shift = shape.scale.bit_length() - 1 - _RESOLUTION
+        self.shift = shape.scale.bit_length() - 1 - shape.resolution
         self.table = Table(_ladder(shape, 1 << self.shift, mirrored=False))
+        self.place_bits = min(self.shift, _PLACE_BITS)
+        self.rest_bits = self.shift - self.place_bits
+        self.sure, easy_cells = self._squeeze()
+        guide = self.table.guide()
+        self.bases = np.where((guide >= 0) & (guide < easy_cells), guide << self.place_bits, -1)
+        self.slopes = float(shape.square), float(shape.linear)
+
+    def _squeeze(self) -> tuple[int, int]:
+        """(c, h): a coin whose first 16 bits are below c is heads in every cell below h.
+
+        Proof: the chance of heads is at least exp(-d) >= 1 - d, with d the cost of crossing the cell, which does not
+               fall with h; and U < c / 2**16 <= 1 - d for the cells counted.
+        """
+        step = 1 << self.shift
+        allowed = Fraction(1, 32)
+        first = self.shape.cost(step)
+        curve = 2 * self.shape.square * step * step
+        cells = int((allowed - first) / curve) + 1 if curve else 1 << 30
+        return int((1 - allowed) * (1 << 16)), cells if first <= allowed else 0
 
     def draw(self, n: int, entropy: Entropy) -> Integers:
-        return np.array([self._one(entropy) for _ in range(n)], dtype=object if self.shift > 50 else np.int64)
+        out = np.empty(n, np.int64 if self.shift <= _NATIVE_SHIFT else object)
+        hard, words = self._fill(out, entropy)
+        while len(hard):
+            values, heads = self._settle(words, entropy)
+            out[hard] = values
+            hard = hard[~heads]
+            fresh = np.empty(len(hard), out.dtype)
+            still, words = self._fill(fresh, entropy)
+            out[hard] = fresh
+            hard = hard[still]
+        return out
 
-    def _one(self, entropy: Entropy) -> int:
-        while True:
-            base = int(self.table.resolve(entropy.words(1), entropy)[0]) << self.shift
-            k = base + entropy.integer(self.shift)
-            sign = entropy.integer(1) if self.shape.signed else 0
-            slope = self.shape.cost(k + sign) - self.shape.cost(base)
-            if _bounds.below(entropy.integer(64), 64, _bounds.exponential(slope), entropy):
-                return -1 - k if sign else k
+    def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+        """Proposals for all of `out`; returns which of them are not settled, and their words.
+
+        One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place.
+        """
+        indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+        for start in range(0, len(out), _CHUNK):
+            words = entropy.words(min(_CHUNK, len(out) - start))
+            bases = self.bases.take((words >> np.uint64(48)).view(np.int64), mode="clip")
+            hard = (words & _COIN) >= np.uint64(self.sure << 32)
+            hard |= bases < 0
+            bases |= (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
+            out[start : start + _CHUNK] = self._signed(self._lengthen(bases, entropy), words)
+            unsettled = np.flatnonzero(hard)
+            kept.append(words[unsettled])
+            indices.append(unsettled + start)
+        return np.concatenate(indices), np.concatenate(kept)
+
+    def _settle(self, words: npt.NDArray[np.uint64], entropy: Entropy) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Values for words that 16 bits of cell or of coin did not settle, and whether their coins fell heads."""
+        more = entropy.words(2 * len(words))
+        prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
+        cells = self.table.resolve(prefixes, entropy)
+        place = (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
+        if int(cells.max()) >> 20:
+            raise OverflowError("a draw beyond a million scales: its probability is below 2**-1000000")
+        k = self._lengthen(cells << self.place_bits | place, entropy)
+        sign = (words >> np.uint64(31) & np.uint64(1)).view(np.int64) * self.shape.signed
+        coins = (words & _COIN) << np.uint64(5) | more[len(words) :] >> np.uint64(27)
+
+        def slope(i: int) -> Fraction:
+            return self.shape.cost(int(k[i]) + int(sign[i])) - self.shape.cost(int(cells[i]) << self.shift)
+
+        if k.dtype == object:
+            slopes = np.array([float(slope(i)) for i in range(len(k))])
+        else:
+            step = (k + sign - (cells << self.shift)).astype(np.float64)
+            base = (cells << self.shift).astype(np.float64)
+            slopes = self.slopes[0] * step * (2 * base + step) + self.slopes[1] * step
+        return self._signed(k, words), exp_coins(slopes, slope, coins, entropy)
+
+    def _lengthen(self, k: Integers, entropy: Entropy) -> Integers:
+        """Appends the low bits of the place that a word has no room for."""
+        if self.rest_bits == 0:
+            return k
+        if self.shift <= _NATIVE_SHIFT:
+            low = entropy.words(len(k)) >> np.uint64(64 - self.rest_bits)
+            return k << self.rest_bits | low.view(np.int64)
+        longer: Integers = k.astype(object) * (1 << self.rest_bits) + entropy.integers(self.rest_bits, len(k))
+        return longer
+
+    def _signed(self, k: Integers, words: npt.NDArray[np.uint64]) -> Integers:
+        """k, or -1 - k where the sign bit is set."""
+        if not self.shape.signed:
+            return k
+        mask = (words << np.uint64(32)).view(np.int64) >> 63
+        mirrored: Integers = k ^ mask
+        return mirrored
 
 
-_narrow = lru_cache(maxsize=64)(_Narrow)
-_wide = lru_cache(maxsize=64)(_Wide)
+_narrow = lru_cache(maxsize=32)(_Narrow)
+_wide = lru_cache(maxsize=32)(_Wide)
 
 
 def _positive(value: Any, name: str) -> Fraction:

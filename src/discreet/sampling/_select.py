@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from .. import _require
 from . import _bounds
-from ._entropy import Entropy
+from ._entropy import Entropy, stream
 from ._uniform import integers
 
 Floats = npt.NDArray[np.float64]
@@ -81,14 +81,16 @@ class _Noise:
 
 
 def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """-ln U: increasing as U falls to zero, where its prefix keeps all its digits."""
-    low = words.astype(np.float64)
+    """-ln U: large as U falls to zero, where its prefix keeps all its digits."""
+    lower_u = words.astype(np.float64)
+    return _minus_log(lower_u + 1.0, error)[0], _minus_log(lower_u, error)[1]
+
+
+def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
+    """Bounds of -ln(u / 2**64). Rounding of u, the logs (at most 45) and the difference stay within 64 `error`."""
     with np.errstate(divide="ignore"):
-        high = 64 * np.log(2.0) - np.log(low)
-        low = 64 * np.log(2.0) - np.log(low + 1.0)
-    # float(words), + 1 and the subtraction each add at most 2**-52 of 45, well within `error` of 45
-    slack = 64 * error
-    return np.maximum(low - slack, 0.0), high + slack
+        middle = 64 * np.log(2.0) - np.log(u)
+    return np.maximum(middle - 64 * error, 0.0), middle + 64 * error
 
 
 def _exponential_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
@@ -100,11 +102,9 @@ def _exponential_certified(prefix: int, length: int, bits: int) -> tuple[int, in
 
 
 def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """The lowest bit is the sign; the rest, as a 63-bit prefix of U, the size."""
-    size = words >> np.uint64(1)
-    low, high = _exponential_floats(size << np.uint64(1), error)
-    # [size, size + 1) / 2**63 is wider than [2 size, 2 size + 1) / 2**64: take the lower end one word further
-    low = np.maximum(_exponential_floats((size << np.uint64(1)) | np.uint64(1), error)[0], 0.0)
+    """The lowest bit is the sign; the others are the first 63 bits of U, and the size is -ln U."""
+    lower_u = (words & ~np.uint64(1)).astype(np.float64)
+    low, high = _minus_log(lower_u + 2.0, error)[0], _minus_log(lower_u, error)[1]
     negative = (words & np.uint64(1)).astype(bool)
     return np.where(negative, -high, low), np.where(negative, -low, high)
 
@@ -199,7 +199,7 @@ def _largest(
         raise _require.fail("k", k, f"at most the number of scores, {len(offsets)}")
     if k == 0:
         return np.empty(0, np.int64)
-    words = entropy.words(len(offsets))
+    words = stream(entropy).words(len(offsets))
     low, high = noise.floats(words, error)
     slack = np.abs(offsets) * error
     low += offsets - slack
@@ -220,32 +220,25 @@ def _largest(
 
 
 def _runs(low: Floats, high: Floats) -> list[slice]:
-    """Stretches of intervals, sorted by falling lower end, that overlap in a chain."""
-    reach = np.minimum.accumulate(low)  # lower ends fall already; kept for infinities
-    starts = np.flatnonzero(np.concatenate(([True], high[1:] < reach[:-1])))
-    # an interval may overlap one before the last: close a run only where all later ones stay below
-    ahead = np.maximum.accumulate(high[::-1])[::-1]
-    starts = starts[np.concatenate(([True], ahead[1:] < reach[:-1]))[starts]]
-    return [slice(int(a), int(b)) for a, b in zip(starts, [*starts[1:], len(low)], strict=True)]
+    """Stretches, in order of falling lower end, such that all after a stretch lie wholly below all in it."""
+    highest_after = np.maximum.accumulate(high[::-1])[::-1][1:]
+    starts = [0, *(np.flatnonzero(highest_after < low[:-1]) + 1).tolist()]
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(low)], strict=True)]
 
 
 def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], int]]:
     """rate * (score - best score) in floats, each right to a few units in the last place, and the exact scores."""
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
+    if isinstance(scores, (list, tuple)) and scores and all(type(score) is int for score in scores):
+        scores = np.array(scores)
     if isinstance(scores, np.ndarray) and scores.dtype.kind in "iu" and scores.ndim == 1 and len(scores):
         low, best = int(scores.min()), int(scores.max())
         if best - low < 1 << 62 and scores.dtype != np.uint64:
             gaps = (scores.astype(np.int64, copy=False) - best).astype(np.float64)
-            return exact_rate, _scaled(gaps, exact_rate), lambda i: int(scores[i]) - best
+            # a larger factor changes no order: gaps are whole, and 1e280 is beyond every noise
+            return exact_rate, gaps * min(_require.float_or_inf(exact_rate), 1e280), lambda i: int(scores[i]) - best
     exact: Sequence[int] = integers(scores, "scores")
     best = max(exact)
-    wide = np.array([_require.float_or_inf(exact_rate * (s - best)) for s in exact], dtype=np.float64)
-    return exact_rate, np.maximum(wide, -1e300), lambda i: exact[i] - best
-
-
-def _scaled(gaps: Floats, rate: Fraction) -> Floats:
-    factor = _require.float_or_inf(rate)
-    if factor == 0 or factor > 1e200:  # too small or too large for a float: one by one
-        return np.array([max(_require.float_or_inf(rate * int(g)), -1e300) for g in gaps], dtype=np.float64)
-    return gaps * factor
+    gaps = np.array([_require.float_or_inf(exact_rate * (s - best)) for s in exact], dtype=np.float64)
+    return exact_rate, np.maximum(gaps, -1e300), lambda i: exact[i] - best

@@ -38,11 +38,14 @@ class Table:
     Assumes:   `law` returns true intervals; `entropy` yields independent uniform bits.
     """
 
-    def __init__(self, law: Law, guide_bits: int = 16) -> None:
+    def __init__(self, law: Law) -> None:
         self._law = law
-        floors = _floors(law, 64)
-        self.thresholds = np.array(floors, dtype=np.uint64)
-        self.guide = _guide(self.thresholds, guide_bits)
+        self.thresholds = np.array(_floors(law, 64), dtype=np.uint64)
+
+    def guide(self) -> npt.NDArray[np.int64]:
+        """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold lies inside."""
+        inside = np.bincount((self.thresholds >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
+        return np.where(inside == 0, np.cumsum(inside), -1).astype(np.int64)
 
     def resolve(self, prefixes: npt.NDArray[np.uint64], entropy: Entropy) -> npt.NDArray[np.int64]:
         """Outcome numbers for uniforms whose first 64 bits are given. An undecided one may exceed the table."""
@@ -91,13 +94,3 @@ def _floors(law: Law, bits: int) -> list[int]:
         if weights.ends and len(floors) >= len(weights.low) - 1:
             return floors[: len(weights.low) - 1]
         guard *= 2
-
-
-def _guide(thresholds: npt.NDArray[np.uint64], guide_bits: int) -> npt.NDArray[np.int64]:
-    """For each leading bit pattern the outcome number it decides, or -1 where a threshold lies inside."""
-    shift = np.uint64(64 - guide_bits)
-    first = np.arange(1 << guide_bits, dtype=np.uint64) << shift
-    last = first | np.uint64((1 << (64 - guide_bits)) - 1)
-    before = np.searchsorted(thresholds, first, side="left")
-    after = np.searchsorted(thresholds, last, side="right")
-    return np.where(before == after, before, -1).astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from ._entropy import Entropy
+from ._entropy import Entropy, draws, stream
 
 Integers = npt.NDArray[Any]
 
@@ -30,8 +30,7 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
     [0, 0, 0]
     """
     _require.integer(bound=bound, at_least=1)
-    _require.integer(n=n, at_least=0)
-    bound, n = int(bound), int(n)
+    bound, n = int(bound), draws(n, entropy)
     if bound > 1 << 63:
         return np.fromiter((_big_below(bound, entropy) for _ in range(n)), dtype=object, count=n)
     out = np.empty(n, np.int64)
@@ -60,9 +59,9 @@ def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     >>> sorted(permutation(4, SeededEntropy(0)).tolist())
     [0, 1, 2, 3]
     """
-    _require.integer(n=n, at_least=0)
+    n = draws(n, entropy)
     while True:
-        keys = entropy.words(int(n))
+        keys = entropy.words(n)
         order = np.argsort(keys)
         ranked = keys[order]
         if not (ranked[1:] == ranked[:-1]).any():
@@ -85,13 +84,16 @@ def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     if k > size or size > 1 << 62:
         raise _require.fail("k, size", (k, size), "such that k <= size <= 2**62")
     size, k = int(size), int(k)
+    stream(entropy)
     if 2 * k > size:
         keep = np.ones(size, bool)
         keep[subset(size, size - k, entropy)] = False
         return np.flatnonzero(keep).astype(np.int64, copy=False)
     chosen = np.empty(0, np.int64)
     while len(chosen) < k:
-        chosen = np.union1d(chosen, uniform_below(size, k - len(chosen), entropy))
+        chosen = np.concatenate((chosen, uniform_below(size, k - len(chosen), entropy)))
+        chosen.sort()
+        chosen = chosen[np.concatenate(([True], chosen[1:] != chosen[:-1]))]
     return chosen
 
 
@@ -106,7 +108,7 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     >>> categorical([0, 5, 0], 3, SeededEntropy(0)).tolist()
     [1, 1, 1]
     """
-    _require.integer(n=n, at_least=0)
+    n = draws(n, entropy)
     exact = integers(weights, "weights")
     if any(w < 0 for w in exact) or not sum(exact):
         raise _require.fail("weights", f"{len(exact)} of them", "zero or above, and not all zero")
