@@ -1,0 +1,178 @@
+"""Columns of Arrow batches as numpy arrays: what is missing, what is clipped, which category a row belongs to.
+
+Every function treats each row by itself, so a row never changes what another contributes, however the table is cut into
+batches. A missing number is NULL, NaN or infinite; a column's type counts as part of its public schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Bounds
+from ..tables import Source
+
+Ints = npt.NDArray[np.int64]
+LIMIT = 1 << 62  # one contribution in grid units stays below this, so that int64 never wraps on the way
+
+
+def each(source: Source, column: str) -> Iterator[Any]:
+    """The column, one Arrow array after the other, with dictionaries and booleans unpacked."""
+    for batch in source.batches([column]):
+        array = batch.column(0)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        yield array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
+
+
+def present(array: Any) -> npt.NDArray[np.bool_]:
+    """True where there is a value: not NULL, and for floats neither NaN nor infinite."""
+    valid = pc.is_valid(array)
+    if pa.types.is_floating(array.type):
+        valid = pc.fill_null(pc.and_(valid, pc.is_finite(array)), False)
+    return np.asarray(valid.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def numbers(array: Any, column: str) -> npt.NDArray[Any]:
+    """int64, uint64 or float64 with an arbitrary finite value where nothing is present."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(array), np.int64)
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        filled = array.cast(pa.float64(), safe=False)
+    elif pa.types.is_integer(kind):
+        filled = array.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
+    else:
+        raise InvalidInput(
+            f"column {column!r} holds {kind}, and a number is needed. Nothing was released. Convert it, or declare Categories."
+        )
+    values: npt.NDArray[Any] = pc.fill_null(filled, 0).to_numpy(zero_copy_only=False)
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if values.dtype.kind == "f" else values
+
+
+def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
+    """For each row the number of its category, or -1."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return np.full(len(array), -1, np.int64)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if not (text or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise InvalidInput(
+            f"column {column!r} holds {kind}, and categories are strings or integers. Nothing was released."
+        )
+    if text:
+        array, kind = array.cast(pa.large_string()), pa.large_string()
+    fitting = [i for i, value in enumerate(values) if _fits(value, kind, text)]
+    if not fitting:
+        raise InvalidInput(
+            f"column {column!r} holds {kind}, and none of its declared categories is of that type. Nothing was released."
+        )
+    known = pa.array([values[i] for i in fitting], type=kind)
+    found = pc.fill_null(pc.index_in(array, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    numbered: Ints = np.append(np.array(fitting, np.int64), -1)[found]
+    return numbered
+
+
+def _fits(value: str | int, kind: Any, text: bool) -> bool:
+    if text or isinstance(value, str):
+        return text and isinstance(value, str)
+    try:
+        pa.scalar(value, type=kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
+
+
+class Grid:
+    """The integers that values of one column become: v is clipped to its bounds and rounded to a multiple of `step`.
+
+    Guarantee: every result lies in [low, high], the two bounds rounded exactly by floor(v / step + 1/2).
+    Proof:     that rounding is monotone, so a clipped v lands between the rounded bounds; whatever floating point makes of
+               v / step, the integer is clipped once more to exactly these.
+    """
+
+    def __init__(self, bounds: Bounds, step: Fraction, column: str) -> None:
+        self.step = step
+        self.low, self.high = (nearest(_require.exact(v, "bound") / step) for v in (bounds.lower, bounds.upper))
+        if max(abs(self.low), abs(self.high)) >= LIMIT:
+            raise InvalidInput(
+                f"the bounds of column {column!r} are more than 2**62 steps of {step} wide. Nothing was released. "
+                f"Choose a larger step."
+            )
+
+    def __call__(self, values: npt.NDArray[Any]) -> Ints:
+        num, den = self.step.numerator, self.step.denominator
+        reach = max(abs(self.low), abs(self.high)) + 1  # in steps; what lies further is clipped anyway
+        if values.dtype.kind != "f" and 2 * reach * num + num + 2 * den < LIMIT:
+            limit = reach * num // den + 1
+            near = (2 * den * np.clip(_signed(values), -limit, limit) + num) // (2 * num)
+        else:
+            with np.errstate(over="ignore"):  # a warning would tell of the data; infinities are clipped below
+                whole = np.floor(values.astype(np.float64) * _float(1 / self.step) + 0.5)
+            near = np.clip(whole, float(self.low), float(self.high)).astype(np.int64)
+        return np.clip(near, self.low, self.high)
+
+
+def nearest(x: Fraction) -> int:
+    """The integer nearest to x, halves up, exactly."""
+    return (x + Fraction(1, 2)).__floor__()
+
+
+def _signed(values: npt.NDArray[Any]) -> Ints:
+    top = np.iinfo(np.int64).max
+    return np.minimum(values, top).astype(np.int64) if values.dtype == np.uint64 else values
+
+
+def _float(x: Fraction) -> float:
+    return min(_require.float_or_inf(x), np.finfo(np.float64).max)
+
+
+def exact_sum(values: Ints) -> int:
+    """The sum as a Python integer: halves of 32 bits are added apart, so nothing wraps below 2**31 rows a batch."""
+    low = int(np.sum(values & 0xFFFFFFFF, dtype=np.int64))
+    high = int(np.sum(values >> 32, dtype=np.int64))
+    return (high << 32) + low
+
+
+def as_integers(values: list[int]) -> npt.NDArray[Any]:
+    """int64 where all values fit, Python integers otherwise."""
+    fits = all(-LIMIT < v < LIMIT for v in values)
+    return np.array(values, dtype=np.int64 if fits else object)
+
+
+def integers(values: Any) -> npt.NDArray[Any]:
+    """An array of integers, refused otherwise; no value appears in the message."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
+        return array
+    if array.dtype.kind == "i":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "u":
+        return array.astype(np.int64) if array.dtype.itemsize < 8 else array.astype(object)
+    raise InvalidInput(
+        f"integers are needed, got an array of {array.dtype}. Nothing was drawn or released. "
+        f"Put real numbers on a grid first: GridLaplace, GridGaussian, or Sum(column, step)."
+    )
+
+
+def as_step(step: Any) -> Fraction:
+    exact = _require.exact(step, "step")
+    _require.positive(step=exact)
+    return exact
+
+
+def check_edges(edges: Sequence[Any], at_least: int) -> tuple[int | float | Fraction, ...]:
+    """Finite and strictly increasing."""
+    _require.finite(**{f"edge {i}": edge for i, edge in enumerate(edges)})
+    if len(edges) < at_least or any(not float(a) < float(b) for a, b in pairwise(edges)):
+        raise _require.fail("edges", tuple(edges), f"at least {at_least} numbers in increasing order")
+    return tuple(edges)

@@ -1,0 +1,126 @@
+"""How large discrete noise gets: exact variances, and tails that err upwards."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+
+from .. import _require
+
+_DIGITS = 50  # working precision of mpmath; what leaves is an integer or a float
+_SUMMED = 64  # up to this sigma the discrete Gaussian is summed term by term
+
+
+def share(confidence: float, entries: int) -> mpmath.mpf:
+    """What each of `entries` independent draws may fail with, so that all hold with probability `confidence`."""
+    _require.open_probability(confidence=confidence)
+    _require.integer(entries=entries, at_least=1)
+    with mpmath.workdps(_DIGITS):
+        return -mpmath.expm1(mpmath.log(mpmath.mpf(float(confidence))) / int(entries))
+
+
+def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
+    """The smallest t >= 0 with 2 p^(t+1) / (1 + p) <= failure, p = exp(-1 / scale)."""
+    with mpmath.workdps(_DIGITS):
+        s = _mpf(scale)
+        p = mpmath.exp(-1 / s)
+        return max(0, int(mpmath.ceil(s * mpmath.log(2 / ((1 + p) * failure)))) - 1)
+
+
+def laplace_variance(scale: Fraction) -> float:
+    """2p / (1 - p)² = 1 / (2 sinh²(1 / (2 scale)))."""
+    with mpmath.workdps(_DIGITS):
+        return float(1 / (2 * mpmath.sinh(1 / (2 * _mpf(scale))) ** 2))
+
+
+def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
+    """A t with P(|X1 + ... + Xn| > t) <= failure, for n = `terms` independent discrete Laplace draws.
+
+    Proof: E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) for 0 <= l < 1 / scale, so by Markov's inequality in both directions
+           P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for every such l; the best of a grid of l is taken.
+    """
+    s = float(scale)
+    budget = math.log(2 / failure)
+    best = math.inf
+    for i in range(1, 400):
+        x = i / 400 / s
+        growth = -math.log1p(
+            -((math.sinh(x / 2) / math.sinh(1 / (2 * s))) ** 2)
+        )  # ln E exp(x X), rewritten without cancellation
+        best = min(best, (terms * growth + budget) / x)
+    return math.ceil(best * (1 + 1e-9))
+
+
+def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
+    """The smallest t for which `gaussian_tail` proves P(|X| > t) <= failure."""
+    low, high = -1, 1
+    while gaussian_tail(variance, high) > failure:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if gaussian_tail(variance, middle) > failure:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def gaussian_tail(variance: Fraction, t: int) -> float:
+    """An upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = variance.
+
+    Proof: narrow laws are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2 sigma²) and m = t + 1. By Poisson
+           summation the normaliser is at least the integral sigma sqrt(2 pi). Beyond sigma f is convex, so f(k) is at most its
+           mean over [k - 1/2, k + 1/2], which gives P(|X| >= m) <= 2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal
+           tail. Below that f still decreases: f(k) is at most its mean over [k - 1, k].
+    """
+    if t < 0:
+        return 1.0
+    if variance <= _SUMMED**2:
+        return _summed_tail(float(variance), t)
+    with mpmath.workdps(_DIGITS):
+        sigma, m = mpmath.sqrt(_mpf(variance)), t + 1
+        near = m - mpmath.mpf(1) / 2 if m - mpmath.mpf(1) / 2 >= sigma else mpmath.mpf(m - 1)
+        return min(1.0, math.nextafter(float(mpmath.erfc(near / (sigma * mpmath.sqrt(2)))), 1.0))
+
+
+def _summed_tail(variance: float, t: int) -> float:
+    """Sums of positive floats, right to 1e-12; what is cut off is bounded by a geometric series with ratio below 1/2."""
+    reach = 40 * (math.isqrt(int(variance)) + 1)
+    weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
+    last = max(t + 2, reach)
+    beyond = np.exp(-(np.arange(t + 1, last, dtype=np.float64) ** 2) / (2 * variance))
+    rest = 2 * math.exp(-(last**2) / (2 * variance))
+    return min(1.0, 2 * (math.fsum(beyond) + rest) / (1 + 2 * math.fsum(weights)) * (1 + 1e-12))
+
+
+def gaussian_variance(variance: Fraction) -> float:
+    """The sum of k² exp(-k² / 2 sigma²) over the sum of exp(-k² / 2 sigma²).
+
+    For sigma² > 16 it equals sigma² to more than 100 digits (the correction is of order exp(-2 pi² sigma²)).
+    """
+    if variance > 16:
+        return float(variance)
+    with mpmath.workdps(_DIGITS):
+        sigma2 = _mpf(variance)
+        weights = [mpmath.exp(-mpmath.mpf(k * k) / (2 * sigma2)) for k in range(1, 100)]
+        second = 2 * mpmath.fsum(k * k * w for k, w in enumerate(weights, start=1))
+        return float(second / (1 + 2 * mpmath.fsum(weights)))
+
+
+def sqrt_up(x: Fraction) -> Fraction:
+    """A rational at least sqrt(x), too large by at most 2**-64 relative or 2**-64 absolute."""
+    return Fraction(math.isqrt(math.ceil(x * (1 << 128))) + 1, 1 << 64)
+
+
+def sqrt_down(x: Fraction) -> Fraction:
+    """A rational at most sqrt(x) with 64 bits after its leading one."""
+    shift = max(0, x.denominator.bit_length() - x.numerator.bit_length()) + 130
+    shift += shift % 2
+    return Fraction(math.isqrt(math.floor(x * (1 << shift))), 1 << shift // 2)
+
+
+def _mpf(x: Fraction) -> mpmath.mpf:
+    return mpmath.mpf(x.numerator) / x.denominator

@@ -1,0 +1,133 @@
+"""A statistic plus noise: the mechanism most questions end in.
+
+`noisy_count`, `noisy_sum` and `noisy_histogram` build one from a table's public facts and an epsilon; `AddNoise` takes any
+statistic and any noise, and refuses noise that is priced for less than the statistic can move.
+
+>>> from discreet._public import Bounds, Public
+>>> from discreet.sampling import SeededEntropy
+>>> from discreet.tables import Memory
+>>> public = Public(schema={"age": Bounds(0, 100)})
+>>> people = Memory({"age": [31, 45, 27, 60]}, public)
+>>> total = noisy_sum(public, "age", epsilon=1)
+>>> total.event.sensitivity, total.error(0.95)
+(100, 300)
+>>> isinstance(total(people, entropy=SeededEntropy(1)).value, int)
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .._errors import InvalidInput, WrongRelation
+from .._public import Public
+from .._registry import described
+from ..accounting import Event
+from ..sampling import Entropy
+from ..tables import Source
+from ._columns import integers
+from .grid import in_units
+from .noise import IntegerGaussian, IntegerLaplace, Noise
+from .protocols import Release, Statistic, check_source, release
+from .statistics import Count, Histogram, Sum, length_of, step_of
+
+Real = int | float | Fraction
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNoise:
+    """The statistic of the source plus noise, in the statistic's own unit.
+
+    Guarantee: the noise's event, under the relation of `public`.
+    Proof:     the noise covers the statistic's sensitivity for exactly these public facts, checked when it is built; the source
+               must have the same facts. Scaling the integer by its step is post-processing.
+    Assumes:   the statistic's sensitivity is right (for `Trusted`: the steward's word).
+    """
+
+    public: Public
+    statistic: Statistic
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        if self.noise.neighbors != self.public.neighbors:
+            raise WrongRelation(
+                f"the noise is priced for {self.noise.neighbors}, the table is protected under {self.public.neighbors}. "
+                f"Nothing was read or released. Build the noise with neighbors={self.public.neighbors.value!r}."
+            )
+        moved = self.statistic.sensitivity(self.public)
+        if not self.noise.covers(moved):
+            raise InvalidInput(
+                f"one unit can move this statistic by {moved} under {self.public.neighbors}, more than the noise is priced for: "
+                f"{self.noise}. Nothing was read or released. Give the noise at least that sensitivity."
+            )
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event
+
+    def error(self, confidence: float = 0.95) -> Any:
+        """How far off the worst entry may be, in the statistic's own unit: known before any data is read."""
+        return self._error(confidence, length_of(self.statistic, self.public) or 1)
+
+    def _error(self, confidence: float, entries: int) -> Any:
+        width = step_of(self.statistic) * self.noise.error(confidence, entries=entries)
+        return int(width) if width.denominator == 1 else float(width)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        exact = integers(self.statistic(source))
+        noisy = in_units(self.noise(exact, entropy=entropy), step_of(self.statistic))
+        entries = max(1, exact.size)
+        return release(
+            plain(noisy), event=self.event, entropy=entropy, error=lambda confidence: self._error(confidence, entries)
+        )
+
+
+def plain(values: Any) -> Any:
+    """A single number as a Python number, a vector as an array."""
+    return np.asarray(values).item() if np.ndim(values) == 0 else values
+
+
+def laplace(public: Public, statistic: Statistic, *, epsilon: Real) -> AddNoise:
+    """The statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
+    noise = IntegerLaplace.for_epsilon(epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors)
+    return AddNoise(public=public, statistic=statistic, noise=noise)
+
+
+def gaussian(
+    public: Public,
+    statistic: Statistic,
+    *,
+    rho: Real | None = None,
+    epsilon: Real | None = None,
+    delta: float | None = None,
+) -> AddNoise:
+    """The statistic with discrete Gaussian noise: rho-zCDP, or (epsilon, delta)-DP."""
+    moved = statistic.sensitivity(public)
+    if rho is not None and epsilon is None and delta is None:
+        noise = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+    elif rho is None and epsilon is not None and delta is not None:
+        noise = IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors)
+    else:
+        raise InvalidInput("give either rho, or both epsilon and delta. Nothing was read or released.")
+    return AddNoise(public=public, statistic=statistic, noise=noise)
+
+
+def noisy_count(public: Public, *, epsilon: Real) -> AddNoise:
+    """The number of rows, epsilon-DP. Where the size is public (replace) there is nothing to buy, and it says so."""
+    return laplace(public, Count(), epsilon=epsilon)
+
+
+def noisy_sum(public: Public, column: str, *, epsilon: Real, step: Real = 1) -> AddNoise:
+    """The sum of a bounded column, each value rounded to a multiple of `step` first; epsilon-DP."""
+    return laplace(public, Sum(column, step), epsilon=epsilon)
+
+
+def noisy_histogram(public: Public, column: str, *, epsilon: Real, edges: tuple[Real, ...] | None = None) -> AddNoise:
+    """Counts per declared category, or per bin between public edges; epsilon-DP for all of them together."""
+    return laplace(public, Histogram(column=column, edges=edges), epsilon=epsilon)

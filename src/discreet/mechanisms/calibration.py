@@ -1,0 +1,262 @@
+"""How much noise an (epsilon, delta) needs: the classical rule, the analytic one, and the exact discrete counterparts.
+
+Each result is rounded towards more noise. `classical_gaussian` is for teaching: it holds below epsilon 1 only and wastes noise.
+
+>>> round(classical_gaussian(0.5, 1e-5), 3), round(analytic_gaussian(0.5, 1e-5), 3)
+(9.69, 7.032)
+>>> round(math.sqrt(discrete_gaussian(0.5, 1e-5)), 3)
+7.031
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+
+from .. import _require, _round
+from .._errors import InvalidInput
+
+Real = int | float | Fraction
+
+_DIGITS = 50
+_TOLERANCE = 1e-7  # relative, of the variance found; the bar is 1e-6
+_WIDEST_SUM = 1 << 12  # beyond this sigma the sum over integers is bounded by an integral
+
+
+def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
+    """sigma = sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, as in lectures and textbooks; refused for epsilon >= 1.
+
+    Guarantee: continuous noise N(0, sigma²) is (epsilon, delta)-DP for 0 < epsilon < 1.
+    Proof:     Dwork & Roth 2014, Theorem 3.22 / A.1. Beyond 1 it is false (Balle & Wang 2018, section 2).
+    """
+    _check(epsilon, delta)
+    _require.positive(sensitivity=sensitivity)
+    if epsilon >= 1:
+        raise InvalidInput(
+            f"the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got {float(epsilon):g}. "
+            f"Nothing was computed. Use analytic_gaussian, which is right for every epsilon and needs less noise."
+        )
+    with mpmath.workdps(_DIGITS):
+        sigma = _mpf(sensitivity) * mpmath.sqrt(2 * mpmath.log(1.25 / mpmath.mpf(delta))) / _mpf(epsilon)
+        return _up(sigma)
+
+
+def gaussian_delta(epsilon: Real, noise_multiplier: Real) -> float:
+    """The smallest delta of continuous Gaussian noise at epsilon, rounded up.
+
+    Proof: Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8: Phi(1/2s - eps s) - e^eps Phi(-1/2s - eps s).
+    """
+    _require.non_negative(epsilon=epsilon)
+    _require.positive(noise_multiplier=noise_multiplier)
+    with mpmath.workdps(_DIGITS):
+        return min(1.0, _up(_gaussian_delta(_mpf(epsilon), _mpf(noise_multiplier))))
+
+
+def analytic_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
+    """The least sigma for which continuous noise N(0, sigma²) is (epsilon, delta)-DP, to 1e-12 relative, rounded up.
+
+    Guarantee: (epsilon, delta)-DP for every epsilon > 0 and 0 < delta < 1.
+    Proof:     Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8 and Algorithm 1: delta decreases in sigma; the upper end of the
+               bisection, evaluated to 50 digits, is returned.
+    """
+    _check(epsilon, delta)
+    _require.positive(sensitivity=sensitivity)
+    with mpmath.workdps(_DIGITS):
+        exact_epsilon, exact_delta = _mpf(epsilon), mpmath.mpf(delta)
+        sigma = _least(lambda s: _gaussian_delta(exact_epsilon, mpmath.mpf(s)) <= exact_delta, 1e-13)
+        return _up(mpmath.mpf(sigma) * _mpf(sensitivity))
+
+
+def discrete_laplace(epsilon: Real, sensitivity: int = 1) -> Fraction:
+    """The scale for which discrete Laplace noise on integers is epsilon-DP: sensitivity / epsilon, exactly."""
+    _require.positive(epsilon=epsilon)
+    _require.integer(sensitivity=sensitivity, at_least=1)
+    return Fraction(int(sensitivity)) / _require.exact(epsilon, "epsilon")
+
+
+def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1) -> float:
+    """An upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by `sensitivity`.
+
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise and D the sensitivity,
+           delta = P(Y > y0) - e^eps P(Y > y0 + D), y0 = eps sigma² / D - D / 2. Written as one sum of the terms
+           f(y) (1 - exp(-(y - y0) D / sigma²)) over integers y > y0, none is negative and nothing cancels. Wide noise:
+           with g that term (0 up to y0), the sum and the integral of g differ by at most an eighth of the total variation of
+           g' (Peano kernel of the midpoint rule; see `_integrated_delta`), and the normaliser is at least sigma sqrt(2 pi).
+    """
+    _require.non_negative(epsilon=epsilon)
+    _require.positive(variance=variance)
+    _require.integer(sensitivity=sensitivity, at_least=1)
+    v, d = _require.exact(variance, "variance"), int(sensitivity)
+    y0 = _require.exact(epsilon, "epsilon") * v / d - Fraction(d, 2)
+    if v <= _WIDEST_SUM**2:
+        return _summed_delta(v, d, y0)
+    return _integrated_delta(_require.exact(epsilon, "epsilon"), v, d, y0)
+
+
+def discrete_gaussian(
+    epsilon: Real, delta: float, *, linf: int = 1, l0: int = 1, l2_squared: int | None = None
+) -> Fraction:
+    """The least sigma² (to 1e-6 relative) for which discrete Gaussian noise on integers is provably (epsilon, delta)-DP.
+
+    One unit moves at most `l0` entries by at most `linf` each, and by `l2_squared` in squared l2 if that is tighter.
+
+    Guarantee: (epsilon, delta)-DP for the returned variance; the smaller of two proved routes is taken.
+    Proof:     (a) `_product_delta` for (l0, linf); for one entry it is `discrete_gaussian_delta` itself.
+               (b) zCDP with rho = l2_squared / (2 sigma²) (CKS 2020, Theorem 14) and `zcdp_delta`.
+    """
+    _check(epsilon, delta)
+    _require.integer(linf=linf, l0=l0, at_least=1)
+    full = l0 * linf**2
+    l2 = full if l2_squared is None else min(full, l2_squared)
+    _require.integer(l2_squared=l2, at_least=1)
+    if l0 == 1:
+        linf = min(linf, math.isqrt(l2))
+    rho = zcdp_rho(epsilon, delta)
+    by_rho = Fraction(l2) / (2 * Fraction(rho))
+    if l0 > 1 and l2 < full:
+        return by_rho
+    unit = _least(lambda v: _product_delta(epsilon, Fraction(v) * linf**2, linf, l0) <= delta, _TOLERANCE)
+    return min(by_rho, Fraction(unit) * linf**2)
+
+
+def zcdp_delta(rho: Real, epsilon: Real) -> float:
+    """The delta at epsilon that rho-zCDP implies, rounded up.
+
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Corollary 13: for every order a > 1,
+           delta = exp((a - 1)(a rho - eps)) / (a - 1) (1 - 1/a)^a is enough; the order found by search need not be the best one.
+    """
+    _require.positive(rho=rho)
+    _require.non_negative(epsilon=epsilon)
+    r, e = float(rho), float(epsilon)
+
+    def log_delta(x: float) -> float:  # a = 1 + exp(x)
+        order = 1 + math.exp(x)
+        if order == 1:
+            return 0.0
+        return (order - 1) * (order * r - e) - x + order * math.log1p(-1 / order)
+
+    low, high = math.log(1e-6), math.log(max(10.0, 10 * (e + 1) / r))
+    for _ in range(200):  # golden section; convex in the order, so unimodal in its logarithm
+        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
+        low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
+    best = log_delta((low + high) / 2)
+    return min(1.0, math.exp(best + 1e-12 * (1 + abs(best)) + 1e-13 * (math.exp(high) * (e + r * math.exp(high)))))
+
+
+def zcdp_rho(epsilon: Real, delta: float) -> float:
+    """The largest rho (to 1e-7 relative) for which rho-zCDP implies (epsilon, delta)-DP by `zcdp_delta`."""
+    _check(epsilon, delta)
+    return 1 / _least(lambda inverse: zcdp_delta(_round.up(1 / Fraction(inverse)), epsilon) <= delta, _TOLERANCE)
+
+
+def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> float:
+    """An upper bound of delta when l0 entries, each with its own discrete Gaussian, all move by linf.
+
+    Proof: the privacy loss is (l0 linf² + 2 linf S) / 2 sigma², a function of S, the sum of the l0 draws, so
+           delta = P(S > t) - e^eps P(S > t + l0 linf). S is nearly a discrete Gaussian T with parameter l0 sigma²: adding a draw
+           to a discrete Gaussian with parameter j sigma² gives weights exp(-s² / (2 (j+1) sigma²)) times
+           sum_x exp(-(x - mu)² / 2c), c = sigma² j / (j+1) >= sigma² / 2, which by Poisson summation is constant up to factors
+           1 +- 2h, h = sum_k exp(-2 pi² c k²). Over l0 - 1 additions the logarithms of probabilities of S and T differ by at
+           most tau = (l0 - 1) ln((1 + 2h) / (1 - 2h)), hence delta <= e^tau delta_T(eps - 2 tau), which is that of one entry
+           with parameter l0 sigma² that moves by l0 linf. Smaller moves and fewer entries are dominated (log-concave noise).
+    """
+    if l0 == 1:
+        return discrete_gaussian_delta(epsilon, variance, linf)
+    q = math.exp(-(math.pi**2) * float(variance)) * (1 + 1e-12)
+    h = q / (1 - q) if q < 0.1 else 1.0
+    if 2 * h >= 1:
+        return 1.0
+    tau = (l0 - 1) * (math.log1p(2 * h) - math.log1p(-2 * h)) * (1 + 1e-9)
+    if 2 * tau >= epsilon:
+        return 1.0
+    left = _require.exact(epsilon, "epsilon") - 2 * Fraction(tau)
+    one = discrete_gaussian_delta(left, l0 * variance, l0 * linf)
+    return min(1.0, math.exp(tau) * one * (1 + 1e-12))
+
+
+def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
+    """Term by term; the end is bounded by a geometric series, rounding by one part in 1e11."""
+    first = math.floor(y0) + 1
+    sigma = math.sqrt(v)
+    start = float(first - y0)
+    base = max(first, 0)  # exponents are taken relative to the largest weight in the sum
+    count = int(12 * sigma + 40) + max(0, -first)
+    k = np.arange(count, dtype=np.float64)
+    y = first + k
+    exponents = -(y - base) * (y + base) / (2 * float(v))
+    terms = np.exp(exponents) * -np.expm1(-(start + k) * d / float(v))
+    last = first + count
+    rest = math.exp(-float(Fraction((last - base) * (last + base)) / (2 * v))) / -math.expm1(-float(last) / float(v))
+    total = math.fsum(terms) + rest
+    log_weight = math.log(total) - float(Fraction(base * base) / (2 * v)) - math.log(_normaliser(sigma))
+    return min(1.0, math.exp(log_weight) * (1 + 1e-11 + 1e-15 * abs(log_weight)))
+
+
+def _normaliser(sigma: float) -> float:
+    """The sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide laws the integral, a lower bound."""
+    if sigma > 50:
+        return sigma * math.sqrt(2 * math.pi)
+    k = np.arange(1, int(40 * sigma) + 40, dtype=np.float64)
+    return 1 + 2 * math.fsum(np.exp(-(k**2) / (2 * sigma**2)))
+
+
+def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> float:
+    """The integral of g plus an eighth of the total variation of g', over the integral of the weights.
+
+    Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of |g''| is at most that of
+           |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h integrates by parts to that of -f' h', the first is at
+           most that of |f'| h' plus 2/v that of g. With z = y + d, f h' = (d / v) e^eps f(z), |y| <= |z| + d, and |z| f(z) / v
+           integrates to f(z0) from z0 >= 0, and to at most 2 from anywhere.
+    """
+    with mpmath.workdps(_DIGITS):
+        e, var, z0 = mpmath.exp(_mpf(epsilon)), _mpf(v), _mpf(y0 + d)
+        sigma = mpmath.sqrt(var)
+        width = sigma * mpmath.sqrt(2 * mpmath.pi)
+        integral = _gaussian_delta(_mpf(epsilon), sigma / d)
+        slope, tail = d / var, e * width * mpmath.ncdf(-z0 / sigma)
+        moment = e * mpmath.exp(-(z0**2) / (2 * var)) if z0 >= 0 else 2 * e
+        jump = slope * mpmath.exp(-(_mpf(y0) ** 2) / (2 * var))
+        bend = jump + 3 * slope * (moment + slope * tail) + 2 / var * width * integral + slope**2 * tail
+        return min(1.0, _up(integral + bend / (8 * width)))
+
+
+def _gaussian_delta(epsilon: mpmath.mpf, noise_multiplier: mpmath.mpf) -> mpmath.mpf:
+    half = 1 / (2 * noise_multiplier)
+    shift = epsilon * noise_multiplier
+    return mpmath.ncdf(half - shift) - mpmath.exp(epsilon) * mpmath.ncdf(-half - shift)
+
+
+def _least(enough: Callable[[float], bool], tolerance: float) -> float:
+    """The upper end of a bracket of relative width `tolerance` around where `enough` begins to hold."""
+    high = 1.0
+    while not enough(high):
+        high *= 2
+    low = high / 2
+    while enough(low):
+        low, high = low / 2, low
+    while high > low * (1 + tolerance):
+        middle = math.sqrt(low * high)
+        if enough(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _check(epsilon: Real, delta: float) -> None:
+    _require.positive(epsilon=epsilon)
+    _require.open_probability(delta=delta)
+
+
+def _mpf(x: Real) -> mpmath.mpf:
+    exact = _require.exact(x, "parameter")
+    return mpmath.mpf(exact.numerator) / exact.denominator
+
+
+def _up(x: mpmath.mpf) -> float:
+    """A float that is not below x, also after the last digits of x are doubted."""
+    return math.nextafter(float(x), math.inf)

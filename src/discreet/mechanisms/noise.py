@@ -1,0 +1,252 @@
+"""Noise on integers: the building block inside mechanisms, with its price and its error. Reals go through `grid`.
+
+What is added is an exact integer draw, one for every entry, so what leaves carries nothing in its last digits. The price is
+that of the discrete law itself: the continuous one would undercharge. Choose by a target (`for_epsilon`, `for_rho`,
+`for_privacy`) or give the scale yourself.
+
+>>> from discreet.sampling import SeededEntropy
+>>> noise = IntegerLaplace.for_epsilon(1, sensitivity=2)
+>>> noise.event
+DiscreteLaplace(scale=Fraction(2, 1), sensitivity=2, neighbors=<Neighbors.ADD_REMOVE: 'add_remove'>)
+>>> noise.error(0.95)
+6
+>>> noise([10, 20, 30], entropy=SeededEntropy(1)).shape
+(3,)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .. import _require, sampling
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from .._registry import described
+from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
+from ..sampling import Entropy
+from . import _tails, calibration
+from ._columns import integers
+from .protocols import Integers, Sensitivity
+
+Real = int | float | Fraction
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """What `AddNoise` needs of a piece of integer noise."""
+
+    @property
+    def neighbors(self) -> Neighbors: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    def covers(self, sensitivity: Sensitivity) -> bool: ...
+
+    def error(self, confidence: float = 0.95, *, entries: int = 1) -> Any: ...
+
+    def __call__(self, values: Any, /, *, entropy: Entropy) -> Any: ...
+
+
+def add(values: Integers, noise: Integers) -> Integers:
+    """Their sum, in Python integers as soon as 64 bits might not hold it."""
+    if values.size and (values.dtype == object or noise.dtype == object or _reach(values) + _reach(noise) >= 1 << 63):
+        total = values.astype(object) + noise.astype(object)
+        return np.asarray(total, dtype=object)
+    return np.asarray(values + noise)
+
+
+def _reach(values: Integers) -> int:
+    return max(abs(int(values.min())), abs(int(values.max())))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerLaplace:
+    """Adds discrete Laplace noise, P(x) proportional to exp(-|x| / scale), to integers; `sensitivity` is in l1.
+
+    Guarantee: the event `DiscreteLaplace(scale, sensitivity)`; in particular (sensitivity / scale)-DP, for scalars and vectors.
+    Proof:     Ghosh, Roughgarden & Sundararajan 2009 (arXiv:0811.2841); the event's docstring for vectors.
+    Assumes:   one unit moves the values by at most `sensitivity` in l1 under `neighbors`.
+    """
+
+    scale: Fraction
+    sensitivity: int = 1
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
+        _require.positive(scale=self.scale)
+        _require.integer(sensitivity=self.sensitivity, at_least=0)
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+    @classmethod
+    def for_epsilon(
+        cls, epsilon: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
+    ) -> IntegerLaplace:
+        """Exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float epsilon is taken at its binary value)."""
+        l1 = _moving(as_sensitivity(sensitivity).l1)
+        return cls(scale=calibration.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
+
+    @classmethod
+    def for_rho(
+        cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
+    ) -> IntegerLaplace:
+        """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4); epsilon is rounded down."""
+        epsilon = _tails.sqrt_down(2 * _require.exact(rho, "rho"))
+        _require.positive(rho=rho)
+        return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
+
+    @classmethod
+    def for_privacy(
+        cls,
+        *,
+        epsilon: Real,
+        delta: float = 0.0,
+        sensitivity: int | Sensitivity = 1,
+        neighbors: Neighbors = ADD_REMOVE,
+    ) -> IntegerLaplace:
+        """(epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
+        _require.probability(delta=delta)
+        return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
+
+    @property
+    def event(self) -> Event:
+        return DiscreteLaplace(scale=self.scale, sensitivity=self.sensitivity, neighbors=self.neighbors)
+
+    def covers(self, sensitivity: Sensitivity) -> bool:
+        """Whether the price is right for a statistic of this sensitivity."""
+        return _known(sensitivity.l1) <= self.sensitivity
+
+    @property
+    def mean_squared_error(self) -> float:
+        """The exact variance of the noise, 2p / (1 - p)² with p = exp(-1 / scale), to the last bits of a float."""
+        return _tails.laplace_variance(self.scale)
+
+    @property
+    def standard_deviation(self) -> float:
+        return math.sqrt(self.mean_squared_error)
+
+    def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
+        """The smallest t such that all of `entries` draws stay within t with probability `confidence`: exact.
+
+        Proof: P(|X| > t) = 2 p^(t+1) / (1 + p) with p = exp(-1 / scale), and the draws are independent.
+        """
+        return _tails.laplace_error(self.scale, _tails.share(confidence, entries))
+
+    def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
+        exact = integers(values)
+        return add(exact, sampling.discrete_laplace(self.scale, exact.size, entropy).reshape(exact.shape))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegerGaussian:
+    """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / 2 variance), to integers.
+
+    One unit moves at most `l0` entries, each by at most `linf`; `l2_squared` where a tighter l2 bound than l0 linf² is known.
+    `variance` is the parameter sigma²; the variance of what is added is `mean_squared_error`, never more.
+
+    Guarantee: one entry: `DiscreteGaussian`. (l0, linf): `DiscreteGaussian(sensitivity=linf)`, l0 times. A tighter l2:
+               `VectorDiscreteGaussian`, whose zCDP l2_squared / (2 variance) is what is known.
+    Proof:     Canonne, Kamath & Steinke 2020 (arXiv:2004.00010v4), Theorems 7 and 14; the events' docstrings.
+    Assumes:   the stated sensitivities, under `neighbors`.
+    """
+
+    variance: Fraction
+    linf: int = 1
+    l0: int = 1
+    l2_squared: int | None = None
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variance", _require.exact(self.variance, "variance"))
+        _require.positive(variance=self.variance)
+        bound = Sensitivity(linf=self.linf, l0=self.l0, l2_squared=self.l2_squared)
+        object.__setattr__(self, "l2_squared", bound.l2_squared)
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+    @classmethod
+    def for_rho(
+        cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
+    ) -> IntegerGaussian:
+        """Exactly rho-zCDP: variance = l2_squared / (2 rho) as a rational."""
+        _require.positive(rho=rho)
+        s = as_sensitivity(sensitivity)
+        variance = Fraction(_moving(s.l2_squared)) / (2 * _require.exact(rho, "rho"))
+        return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)
+
+    @classmethod
+    def for_privacy(
+        cls,
+        *,
+        epsilon: Real,
+        delta: float,
+        sensitivity: int | Sensitivity = 1,
+        neighbors: Neighbors = ADD_REMOVE,
+    ) -> IntegerGaussian:
+        """(epsilon, delta)-DP with the least variance that `calibration` can prove, from the discrete law itself."""
+        s = as_sensitivity(sensitivity)
+        _moving(s.l2_squared)
+        variance = calibration.discrete_gaussian(epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_known(s.l2_squared))
+        return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)
+
+    @property
+    def event(self) -> Event:
+        l2_squared = _known(self.l2_squared)
+        if self.l0 == 1:
+            moved = min(self.linf, math.isqrt(l2_squared))
+            return DiscreteGaussian(variance=self.variance, sensitivity=moved, neighbors=self.neighbors)
+        if l2_squared == self.l0 * self.linf**2:
+            one = DiscreteGaussian(variance=self.variance, sensitivity=self.linf, neighbors=self.neighbors)
+            return one.repeated(self.l0)
+        return VectorDiscreteGaussian(variance=self.variance, l2_squared=l2_squared, neighbors=self.neighbors)
+
+    def covers(self, sensitivity: Sensitivity) -> bool:
+        """Whether the price is right for a statistic of this sensitivity."""
+        if _known(sensitivity.l2_squared) > _known(self.l2_squared):
+            return False
+        only_l2 = isinstance(self.event, VectorDiscreteGaussian)
+        return only_l2 or (sensitivity.l0 <= self.l0 and sensitivity.linf <= self.linf)
+
+    @property
+    def mean_squared_error(self) -> float:
+        """The exact variance of the noise, to the last bits of a float; at most `variance` (CKS 2020, Corollary 9)."""
+        return _tails.gaussian_variance(self.variance)
+
+    @property
+    def standard_deviation(self) -> float:
+        return math.sqrt(self.mean_squared_error)
+
+    def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
+        """A t such that all of `entries` draws stay within t with probability `confidence`; see `_tails.gaussian_tail`."""
+        return _tails.gaussian_error(self.variance, _tails.share(confidence, entries))
+
+    def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
+        exact = integers(values)
+        draws = sampling.discrete_gaussian(sigma_squared=self.variance, n=exact.size, entropy=entropy)
+        return add(exact, draws.reshape(exact.shape))
+
+
+def as_sensitivity(sensitivity: int | Sensitivity) -> Sensitivity:
+    """An integer is the sensitivity of a single number."""
+    return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity(linf=sensitivity)
+
+
+def _known(norm: int | None) -> int:
+    assert norm is not None  # Sensitivity fills it in
+    return norm
+
+
+def _moving(norm: int | None) -> int:
+    if not norm:
+        raise InvalidInput(
+            "the sensitivity is 0: under this relation nobody's row moves the value, so it is public and needs no noise. "
+            "Nothing was drawn."
+        )
+    return norm

@@ -1,0 +1,389 @@
+"""Exact integers computed from a table, each with the most that one row can move it: what noise is added to.
+
+A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an exact integer
+whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities are for a unit of one row; many
+rows a person are bounded by the query room first. All three neighbor relations are covered, each with its own number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput, Unsupported
+from .._public import REPLACE, ZERO_OUT, Bounds, Neighbors, Public
+from .._registry import described
+from ..tables import Source
+from . import _columns
+from ._columns import as_step, check_edges, integers
+from .protocols import Integers, Sensitivity, Statistic
+
+
+def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
+    """How far a sum moves when every row contributes an integer in [low, high], or nothing if `nullable`.
+
+    Guarantee: the largest change over all pairs of neighbors, attained by some pair.
+    Proof:     `add_remove`: one term of the sum appears or goes: max(|low|, |high|).
+               `replace`: one term becomes another. With `nullable` terms range over [low, high] and 0:
+               max(high, 0) - min(low, 0); without, high - low.
+               `zero_out`: one term becomes 0: max(|low|, |high|). Where a missing value counts as `low`, a blank row that is
+               stored as NULL contributes `low` instead; both readings are covered: max(|low|, |high|, high - low).
+
+    >>> [row_contribution(n, -1, 3, nullable=True) for n in Neighbors]
+    [3, 4, 3]
+    """
+    ends = max(abs(low), abs(high))
+    if neighbors is REPLACE:
+        return max(high, 0) - min(low, 0) if nullable else high - low
+    if neighbors is ZERO_OUT and not nullable:
+        return max(ends, high - low)
+    return ends
+
+
+def implied_sensitivity(
+    kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
+) -> int:
+    """The table of the textbooks: the l1 sensitivity of a count, a histogram, or a sum of integers in [lower, upper].
+
+    >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
+    {'add_remove': 5, 'replace': 7, 'zero_out': 5}
+    >>> {n.value: implied_sensitivity("histogram", n) for n in Neighbors}
+    {'add_remove': 1, 'replace': 2, 'zero_out': 1}
+    """
+    if kind == "sum":
+        _require.ordered(lower=lower, upper=upper)
+        return row_contribution(neighbors, lower, upper, nullable=nullable)
+    if kind == "histogram":
+        return 2 if neighbors is REPLACE or (neighbors is ZERO_OUT and not nullable) else 1
+    if kind == "count":
+        return 0 if neighbors is REPLACE else 1
+    raise _require.fail("kind", kind, "'count', 'histogram' or 'sum'")
+
+
+def require_rows(public: Public) -> None:
+    """These sensitivities are about one row; a person with many rows needs them bounded first."""
+    if public.unit.column is not None:
+        raise Unsupported(
+            f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and this statistic is bounded for "
+            f"one row. Nothing was read. Bounding what a person with many rows contributes is the work of the query room."
+        )
+
+
+class _OneRow:
+    """Base: shape, unit and grid of a statistic, and the checks before data is read."""
+
+    __slots__ = ()
+
+    @property
+    def step(self) -> Fraction:
+        """What one unit of the integer result is worth."""
+        return Fraction(1)
+
+    def length(self, public: Public) -> int | None:
+        """How many entries the result has; None for a single number."""
+        return None
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(_OneRow):
+    """The number of rows.
+
+    Guarantee: moves by at most 1 under add_remove; under replace the number of rows is public and does not move. Under zero_out
+               1 is charged: whether a source stores a blank row or leaves it out is not its business to promise.
+    Proof:     by definition of the relations.
+    """
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        return Sensitivity(linf=implied_sensitivity("count", public.neighbors))
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        return _scalar(sum(batch.num_rows for batch in source.batches([])))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountNonNull(_OneRow):
+    """The number of rows that have a value in `column`; NaN and infinities count as missing.
+
+    Guarantee: one row moves it by at most 1, under every relation.
+    Proof:     each row adds 0 or 1.
+    """
+
+    column: str
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        return Sensitivity(linf=1)
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        return _scalar(sum(int(_columns.present(a).sum()) for a in _columns.each(source, self.column)))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerSum(_OneRow):
+    """The sum of (g - center)**power over rows, g being the value of `column` in whole steps: an exact integer.
+
+    `center` is in steps and public. The result is in units of grid**power. A missing value (NULL, NaN, infinite) adds nothing, or
+    counts as the lower bound where the column is declared `nullable=False`.
+
+    Guarantee: one row moves it by `row_contribution` of the range of (g - center)**power over the clipped grid.
+    Proof:     g lies in [low, high] (`_columns.Grid`). An odd power is monotone; an even one is largest at an end, and smallest
+               at the center if that lies inside, else at the nearer end. The sum is exact, so nothing else moves.
+    """
+
+    column: str
+    grid: Fraction = Fraction(1)
+    power: int = 1
+    center: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", as_step(self.grid))
+        _require.integer(power=self.power, at_least=1)
+        _require.integer(center=self.center)
+
+    @property
+    def step(self) -> Fraction:
+        return self.grid**self.power
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        low, high = self.range(public)
+        nullable = public.bounds(self.column).nullable
+        return Sensitivity(linf=row_contribution(public.neighbors, low, high, nullable=nullable))
+
+    def range(self, public: Public) -> tuple[int, int]:
+        """The smallest and the largest that one present value can add."""
+        grid = _columns.Grid(public.bounds(self.column), self.grid, self.column)
+        ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
+        if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
+            ends[0] = 0
+        if max(abs(end) for end in ends) >= _columns.LIMIT:
+            raise InvalidInput(
+                f"power {self.power} of column {self.column!r} exceeds 2**62 in steps of {self.grid}. Nothing was read. "
+                f"Choose a larger step."
+            )
+        return ends[0], ends[1]
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        self.range(source.public)
+        return _scalar(sum(_columns.exact_sum(part) for part in contributions(self, source)))
+
+
+def contributions(statistic: PowerSum, source: Source) -> Any:
+    """What each row adds to the sum, one int64 array per batch."""
+    bounds = source.public.bounds(statistic.column)
+    grid = _columns.Grid(bounds, statistic.grid, statistic.column)
+    for array in _columns.each(source, statistic.column):
+        here = _columns.present(array)
+        on_grid = grid(_columns.numbers(array, statistic.column))
+        if not bounds.nullable:
+            on_grid = np.where(here, on_grid, grid.low)
+        added = (on_grid - statistic.center) ** statistic.power
+        yield np.where(here, added, 0) if bounds.nullable else added
+
+
+def Sum(column: str, step: int | float | Fraction = 1) -> PowerSum:
+    """The sum of `column`, each value clipped to its declared bounds and rounded to a multiple of `step` before it is added."""
+    return PowerSum(column=column, grid=as_step(step))
+
+
+def SumOfSquares(column: str, step: int | float | Fraction = 1, center: int | float | Fraction = 0) -> PowerSum:
+    """The sum of squared distances from a public `center` (rounded to the grid); with count and sum it gives the variance."""
+    grid = as_step(step)
+    return PowerSum(column=column, grid=grid, power=2, center=_columns.nearest(_require.exact(center, "center") / grid))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram(_OneRow):
+    """How many rows fall into each declared category of `column`, or into each bin between public `edges`.
+
+    Bins are [e0, e1), [e1, e2), ..., the last one closed; values are clipped to their declared bounds first, and what then lies
+    outside all bins is counted nowhere.
+
+    Guarantee: add_remove and zero_out move one entry by 1; replace moves at most two. Under zero_out two are charged where a
+               missing value counts as the lower bound, as a blank row may then land in a bin.
+    Proof:     every row is in at most one bin.
+    """
+
+    column: str
+    edges: tuple[int | float | Fraction, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.edges is not None:
+            object.__setattr__(self, "edges", check_edges(self.edges, at_least=2))
+
+    def length(self, public: Public) -> int:
+        return len(public.categories(self.column).values) if self.edges is None else len(self.edges) - 1
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        nullable = self.edges is None or public.bounds(self.column).nullable
+        moved = implied_sensitivity("histogram", public.neighbors, nullable=nullable)
+        return Sensitivity(linf=1, l0=min(moved, self.length(public)))
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        length = self.length(source.public)
+        total = np.zeros(length + 1, np.int64)
+        for array in _columns.each(source, self.column):
+            total += np.bincount(self._bins(array, source.public) + 1, minlength=length + 1)
+        return total[1:]
+
+    def _bins(self, array: Any, public: Public) -> Integers:
+        if self.edges is None:
+            return _columns.categories(array, public.categories(self.column).values, self.column)
+        edges = np.array([float(e) for e in self.edges])
+        values, here = _clipped(array, public.bounds(self.column), self.column)
+        bins = np.searchsorted(edges, values, side="right") - 1
+        bins[values == edges[-1]] = len(edges) - 2
+        return np.where(here & (bins < len(edges) - 1), bins, -1)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountsBelow(_OneRow):
+    """For each public threshold, the number of rows whose clipped value is below it: a cumulative histogram.
+
+    Guarantee: one row moves each entry by at most 1, under every relation; all entries may move together.
+    Proof:     a row adds 0 or 1 to each entry.
+    """
+
+    column: str
+    thresholds: tuple[int | float | Fraction, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "thresholds", check_edges(self.thresholds, at_least=1))
+
+    def length(self, public: Public) -> int:
+        return len(self.thresholds)
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        public.bounds(self.column)
+        return Sensitivity(linf=1, l0=len(self.thresholds))
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        edges = np.array([float(e) for e in self.thresholds])
+        total = np.zeros(len(edges), np.int64)
+        for array in _columns.each(source, self.column):
+            values, here = _clipped(array, source.public.bounds(self.column), self.column)
+            # entry i counts v < edge i: the row enters at the first edge above v
+            first = np.searchsorted(edges, values[here], side="right")
+            total += np.cumsum(np.bincount(first, minlength=len(edges) + 1)[: len(edges)])
+        return total
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack(_OneRow):
+    """Several statistics as one vector, in order, to be given noise together. They must share one grid.
+
+    Guarantee: norms of the parts add up (l0, l1, squared l2); l-infinity is the largest.
+    Proof:     the entries are disjoint, and one row may move all parts.
+    """
+
+    parts: tuple[Statistic, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        _require.non_empty(parts=self.parts)
+        if len({step_of(part) for part in self.parts}) > 1:
+            raise InvalidInput(
+                "the stacked statistics are on different grids. Nothing was read. Give each its own noise."
+            )
+
+    @property
+    def step(self) -> Fraction:
+        return step_of(self.parts[0])
+
+    def length(self, public: Public) -> int:
+        return sum(1 if (n := length_of(part, public)) is None else n for part in self.parts)
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        each = [part.sensitivity(public) for part in self.parts]
+        return Sensitivity(
+            linf=max(s.linf for s in each),
+            l0=sum(s.l0 for s in each if s.linf),
+            l1=sum(s.l1 or 0 for s in each),
+            l2_squared=sum(s.l2_squared or 0 for s in each),
+        )
+
+    def __call__(self, source: Source) -> Integers:
+        return np.concatenate([np.atleast_1d(part(source)) for part in self.parts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trusted(_OneRow):
+    """The steward's own Python function of the source, with the sensitivity the steward vouches for. Has no description.
+
+    Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed` between neighbors under
+             the relation of the public facts it is used with. Nothing here can check that; the auditing room can try to refute it.
+    """
+
+    function: Callable[[Source], Any]
+    claimed: Sensitivity
+    name: str = "trusted"
+    entries: int | None = None  # how many integers it returns; None for a single one
+
+    def length(self, public: Public) -> int | None:
+        return self.entries
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        return self.claimed
+
+    def __call__(self, source: Source) -> Integers:
+        return integers(self.function(source))
+
+
+def step_of(statistic: Statistic) -> Fraction:
+    """What one unit of the integer result is worth; 1 unless the statistic says otherwise."""
+    return Fraction(getattr(statistic, "step", 1))
+
+
+def length_of(statistic: Statistic, public: Public) -> int | None:
+    """The public length of the result, None for a single number (or where a statistic does not say)."""
+    length = getattr(statistic, "length", None)
+    return None if length is None else length(public)
+
+
+def _clipped(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
+    """The values as floats inside their bounds, and which of them count."""
+    here = _columns.present(array)
+    low, high = float(bounds.lower), float(bounds.upper)
+    values = np.clip(_columns.numbers(array, column).astype(np.float64), low, high)
+    if bounds.nullable:
+        return values, here
+    return np.where(here, values, low), np.ones(len(here), bool)
+
+
+def _scalar(value: int) -> Integers:
+    return _columns.as_integers([value]).reshape(())
+
+
+__all__ = [
+    "Count",
+    "CountNonNull",
+    "CountsBelow",
+    "Histogram",
+    "PowerSum",
+    "Stack",
+    "Sum",
+    "SumOfSquares",
+    "Trusted",
+    "implied_sensitivity",
+    "integers",
+    "row_contribution",
+]
