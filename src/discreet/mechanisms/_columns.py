@@ -26,12 +26,16 @@ LIMIT = 1 << 62  # one contribution in grid units stays below this, so that int6
 
 
 def each(source: Source, column: str) -> Iterator[Any]:
-    """The column, one Arrow array after the other, with dictionaries and booleans unpacked."""
+    """The column, one Arrow array after the other, unpacked."""
     for batch in source.batches([column]):
-        array = batch.column(0)
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        yield array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
+        yield unpacked(batch.column(0))
+
+
+def unpacked(array: Any) -> Any:
+    """Dictionaries as their values, booleans as 0 and 1."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
 
 
 def present(array: Any) -> npt.NDArray[np.bool_]:

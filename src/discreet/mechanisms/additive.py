@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _require
 from .._errors import InvalidInput, WrongRelation
 from .._public import Public
 from .._registry import described
@@ -54,6 +55,10 @@ class AddNoise:
     noise: Noise
 
     def __post_init__(self) -> None:
+        if not isinstance(self.noise, Noise):
+            raise _require.fail("noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace")
+        if not isinstance(self.statistic, Statistic) or isinstance(self.statistic, Noise):
+            raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
                 f"the noise is priced for {self.noise.neighbors}, the table is protected under {self.public.neighbors}. "
@@ -71,7 +76,10 @@ class AddNoise:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """How far off the worst entry may be, in the statistic's own unit: known before any data is read."""
+        """How far off the noise may put the worst entry, in the statistic's own unit: known before any data is read.
+
+        Clipping to the bounds and rounding to the grid are part of the statistic, not of this error.
+        """
         return self._error(confidence, length_of(self.statistic, self.public) or 1)
 
     def _error(self, confidence: float, entries: int) -> Any:

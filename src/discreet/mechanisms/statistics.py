@@ -300,6 +300,9 @@ class Stack(_OneRow):
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
         _require.non_empty(parts=self.parts)
+        for part in self.parts:
+            if not isinstance(part, Statistic):
+                raise _require.fail("a part", type(part).__name__, "a statistic, such as Count()")
         if len({step_of(part) for part in self.parts}) > 1:
             raise InvalidInput(
                 "the stacked statistics are on different grids. Nothing was read. Give each its own noise."

@@ -1,0 +1,242 @@
+"""How mechanisms are joined: one after the other, side by side on disjoint parts of a table, and seen by a group.
+
+The price of the whole follows from the prices of the parts, before any data is read. What no theorem covers is refused.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import _require
+from .._errors import InvalidInput, PublicMismatch, Unsupported
+from .._public import ADD_REMOVE, REPLACE, Bounds, Public
+from .._registry import described
+from ..accounting import Event, Group, PureDP, basic, compose
+from ..sampling import Entropy
+from ..tables import Source
+from . import _columns
+from .postprocess import require_mechanism
+from .protocols import Mechanism, Release, check_source, release
+from .statistics import require_rows
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequential:
+    """Several mechanisms on the same table; the value is the tuple of their values.
+
+    Guarantee: the composition of their events.
+    Proof:     fresh randomness for each; composition of the accountant that reads the event (Dwork & Roth 2014, Theorem 3.16 for
+               the basic one). Prices are fixed in advance, so no filter is needed.
+    """
+
+    mechanisms: tuple[Mechanism, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
+        _require.non_empty(mechanisms=self.mechanisms)
+        for mechanism in self.mechanisms:
+            require_mechanism(mechanism, "each of mechanisms")
+        if any(mechanism.public != self.mechanisms[0].public for mechanism in self.mechanisms):
+            raise PublicMismatch(
+                "the mechanisms were priced for different public facts, so their prices do not add up. Nothing was read. "
+                "Build all of them with the same `public`."
+            )
+
+    @property
+    def public(self) -> Public:
+        return self.mechanisms[0].public
+
+    @property
+    def event(self) -> Event:
+        return compose(mechanism.event for mechanism in self.mechanisms)
+
+    def error(self, confidence: float = 0.95) -> tuple[Any, ...]:
+        """One bound for each part, all of which hold together: failures are split evenly (union bound)."""
+        each = split(confidence, len(self.mechanisms))
+        return tuple(mechanism.error(each) for mechanism in self.mechanisms)  # type: ignore[attr-defined]
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        parts = [mechanism(source, entropy=entropy) for mechanism in self.mechanisms]
+
+        def error(confidence: float) -> tuple[Any, ...]:
+            return tuple(part.error(split(confidence, len(parts))) for part in parts)
+
+        return release(tuple(part.value for part in parts), event=self.event, entropy=entropy, error=error)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPrivate:
+    """The same release, priced for `size` units that change together: a household, or a person with up to `size` rows.
+
+    Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon) delta);
+               rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
+    Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2; Bun & Steinke 2016 (arXiv:1605.02065), Prop. 1.9.
+    """
+
+    mechanism: Mechanism
+    size: int
+
+    def __post_init__(self) -> None:
+        require_mechanism(self.mechanism)
+        _require.integer(size=self.size, at_least=1)
+
+    @property
+    def public(self) -> Public:
+        return self.mechanism.public
+
+    @property
+    def event(self) -> Event:
+        inner = self.mechanism.event
+        return inner if self.size == 1 else Group(event=inner, size=self.size)
+
+    def error(self, confidence: float = 0.95) -> Any:
+        return self.mechanism.error(confidence)  # type: ignore[attr-defined]
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        inner = self.mechanism(source, entropy=entropy)
+        return release(inner.value, event=self.event, entropy=entropy, error=inner.error)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """One mechanism for each of some categories of `column`, each run on the rows of its category only.
+
+    `parts` pairs a declared category with a mechanism built for `part_public(public, column, category)`. Under add_remove a part
+    holds the rows of its category. Under replace and zero_out, where the number of rows is public, it holds all rows, those of
+    other categories blanked out (NULL in every column): so each part is protected under the same relation as the whole.
+
+    Guarantee: add_remove, zero_out: the dearest part's price. replace: that of the two dearest parts together. Parts with one and
+               the same event have that event (twice, under replace); pure ones of different price the largest epsilon (the sum of
+               the two largest); others are refused.
+    Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part, into a
+               neighbor of itself; the other parts' releases have the same law and are independent of it (McSherry 2009,
+               Theorem 4). Replacing a row by one of another category blanks it in one part and fills a blank in another:
+               each sees a replace-neighbor, so the two compose; within one category only one part changes.
+    """
+
+    public: Public
+    column: str
+    parts: tuple[tuple[str | int, Mechanism], ...]
+
+    def __post_init__(self) -> None:
+        pairs = tuple((category, mechanism) for category, mechanism in self.parts)
+        object.__setattr__(self, "parts", pairs)
+        _require.non_empty(parts=pairs)
+        require_rows(self.public)
+        if len({category for category, _ in pairs}) < len(pairs):
+            raise InvalidInput("a category has two mechanisms, so parts would not be disjoint. Nothing was read.")
+        for category, mechanism in pairs:
+            require_mechanism(mechanism, f"the mechanism of {category!r}")
+            if mechanism.public != part_public(self.public, self.column, category):
+                raise PublicMismatch(
+                    f"the mechanism of category {category!r} was not priced for that part. Nothing was read. "
+                    f"Build it with part_public(public, {self.column!r}, {category!r})."
+                )
+        self.event  # noqa: B018 - refuse a price nobody can prove now, not after data was read
+
+    @property
+    def event(self) -> Event:
+        events = [mechanism.event for _, mechanism in self.parts]
+        touched = min(2 if self.public.neighbors is REPLACE else 1, len(events))
+        if all(event == events[0] for event in events):
+            return events[0].repeated(touched)
+        epsilons = [_pure_epsilon(event) for event in events]
+        return PureDP(epsilon=sum(heapq.nlargest(touched, epsilons)), neighbors=self.public.neighbors)
+
+    def error(self, confidence: float = 0.95) -> dict[str | int, Any]:
+        """One bound for each part, all of which hold together (union bound)."""
+        each = split(confidence, len(self.parts))
+        return {category: mechanism.error(each) for category, mechanism in self.parts}  # type: ignore[attr-defined]
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        done = {
+            category: mechanism(Part(source, self.column, category), entropy=entropy)
+            for category, mechanism in self.parts
+        }
+
+        def error(confidence: float) -> dict[str | int, Any]:
+            return {category: part.error(split(confidence, len(done))) for category, part in done.items()}
+
+        values = {category: part.value for category, part in done.items()}
+        return release(values, event=self.event, entropy=entropy, error=error)
+
+
+def part_public(public: Public, column: str, category: str | int) -> Public:
+    """The public facts of the part of a table where `column` is `category`.
+
+    Rows of other parts may be blank in it, so every number is nullable. Its size is private under add_remove; otherwise it is
+    the whole table's, blank rows included.
+    """
+    if category not in public.categories(column).values:
+        raise InvalidInput(f"{category!r} is not among the declared categories of column {column!r}.")
+    schema = tuple(
+        (name, replace(fact, nullable=True) if isinstance(fact, Bounds) else fact) for name, fact in public.schema
+    )
+    size = None if public.neighbors is ADD_REMOVE else public.size
+    return replace(public, schema=schema, size=size, table=f"{public.table}[{column}={category!r}]")
+
+
+class Part:
+    """The source seen by one part of `Parallel`: rows of other categories left out, or blanked where the size is public."""
+
+    def __init__(self, source: Source, column: str, category: str | int) -> None:
+        self._source, self._column, self._category = source, column, category
+        self._public = part_public(source.public, column, category)
+
+    @property
+    def public(self) -> Public:
+        return self._public
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The named columns, a batch at a time."""
+        names = list(dict.fromkeys(columns))
+        values = self._source.public.categories(self._column).values
+        wanted = values.index(self._category)
+        for batch in self._source.batches([*names, *({self._column} - set(names))]):
+            key = _columns.unpacked(batch.column(batch.schema.get_field_index(self._column)))
+            inside = pa.array(_columns.categories(key, values, self._column) == wanted)
+            yield self._cut(batch.select(names), inside)
+
+    def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
+        if self._public.neighbors is ADD_REMOVE:
+            return batch.filter(inside)
+        blank = [pc.if_else(inside, column, pa.scalar(None, column.type)) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(blank, schema=batch.schema) if blank else batch
+
+    def __repr__(self) -> str:
+        return f"Part(table={self._public.table!r})"
+
+
+def split(confidence: float, parts: int) -> float:
+    """The confidence each of `parts` bounds needs so that all hold together, by the union bound; rounded up."""
+    _require.open_probability(confidence=confidence)
+    each = 1 - Fraction(1 - Fraction(confidence)) / parts
+    return min(float(np.nextafter(float(each), 1.0)), math.nextafter(1.0, 0.0))
+
+
+def _pure_epsilon(event: Event) -> Fraction:
+    try:
+        price = basic(event)
+    except Unsupported:
+        price = None
+    if price is None or price.delta > 0 or not math.isfinite(price.value):
+        raise Unsupported(
+            "parts with different prices are joined only where each is pure epsilon-DP: no theorem here orders other events. "
+            "Nothing was read. Give all parts the same price, or use pure mechanisms."
+        )
+    return Fraction(price.value)

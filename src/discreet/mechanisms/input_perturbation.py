@@ -1,0 +1,107 @@
+"""Noise on every record instead of noise on the answer: input perturbation beside output perturbation.
+
+Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact values; the
+price is an error that grows with the square root of the number of people. Shown here so that the cost can be seen:
+
+>>> from discreet._public import Bounds, Public, REPLACE
+>>> from discreet.mechanisms.additive import noisy_sum
+>>> public = Public(schema={"age": Bounds(0, 100, nullable=False)}, neighbors=REPLACE, size=10_000)
+>>> InputPerturbation.for_epsilon(1, public=public, column="age").error(0.95), noisy_sum(public, "age", epsilon=1).error(0.95)
+(38417, 300)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from .. import _require, sampling
+from .._public import REPLACE, ZERO_OUT, Public, require_relation
+from .._registry import described
+from ..accounting import DiscreteLaplace, Event
+from ..sampling import Entropy
+from ..tables import Source
+from . import _columns, _tails, calibration
+from .protocols import Release, check_source, release
+from .statistics import Sum, contributions
+
+Real = int | float | Fraction
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputPerturbation:
+    """The sum (or mean) of a bounded column after each row's value, in whole steps, got its own discrete Laplace noise.
+
+    Guarantee: each row's noisy value is released (here: only their sum) with event `DiscreteLaplace(scale, r)`, r the range of one
+               row's value in steps; the table as a whole has the same event.
+    Proof:     neighbors differ in one row, and only that row's noisy value has another law: one application of the Laplace
+               mechanism. Adding the noisy values up is post-processing. Exactly `size` draws are made, one for each unit.
+    Assumes:   the number of rows is public: refused under add_remove, where one row more means one draw more, and the sum over
+               an empty table would be exact.
+    """
+
+    public: Public
+    column: str
+    scale: Fraction  # of the noise on each row, in steps
+    step: Fraction = Fraction(1)
+    release_as: Literal["sum", "mean"] = "sum"
+
+    def __post_init__(self) -> None:
+        require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
+        self.public.declared_size("input perturbation")
+        object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
+        object.__setattr__(self, "step", _columns.as_step(self.step))
+        _require.positive(scale=self.scale)
+        if self.release_as not in ("sum", "mean"):
+            raise _require.fail("release_as", self.release_as, "'sum' or 'mean'")
+        self.range_of_a_row  # noqa: B018 - refuse undeclared bounds now
+
+    @classmethod
+    def for_epsilon(
+        cls,
+        epsilon: Real,
+        *,
+        public: Public,
+        column: str,
+        step: Real = 1,
+        release_as: Literal["sum", "mean"] = "sum",
+    ) -> InputPerturbation:
+        """Every row's own value is epsilon-DP."""
+        moved = Sum(column, step).sensitivity(public).linf
+        scale = calibration.discrete_laplace(epsilon, moved)
+        return cls(public=public, column=column, scale=scale, step=_columns.as_step(step), release_as=release_as)
+
+    @property
+    def range_of_a_row(self) -> int:
+        """How far one row's value can move, in steps."""
+        return Sum(self.column, self.step).sensitivity(self.public).linf
+
+    @property
+    def event(self) -> Event:
+        return DiscreteLaplace(scale=self.scale, sensitivity=self.range_of_a_row, neighbors=self.public.neighbors)
+
+    def error(self, confidence: float = 0.95) -> Any:
+        """A proved bound on the error of the sum or mean, from public numbers: see `_tails.laplace_sum_error`."""
+        _require.open_probability(confidence=confidence)
+        rows = self.public.declared_size("input perturbation")
+        return self._scaled(_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
+
+    def _scaled(self, steps: int) -> Any:
+        total = steps * self.step
+        if self.release_as == "mean":
+            total /= self.public.declared_size("a mean")
+        return int(total) if total.denominator == 1 else float(total)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        total = 0
+        for part in contributions(Sum(self.column, self.step), source):
+            total += _columns.exact_sum(part)
+        left = self.public.declared_size("input perturbation")
+        while left > 0:  # the noise of a row is independent of its value, so it may be drawn and added apart
+            draws = sampling.discrete_laplace(self.scale, min(left, 1 << 16), entropy)
+            total += sum(draws.tolist())
+            left -= len(draws)
+        return release(self._scaled(total), event=self.event, entropy=entropy, error=self.error)

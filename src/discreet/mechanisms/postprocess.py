@@ -1,0 +1,188 @@
+"""What may be done with a released value for free: anything that looks at nothing else.
+
+The named functions here have a description; any Python callable works too, as trusted code. `added_error` says what a function
+does to an error bound: clamping to a range that surely holds the truth can only help.
+
+>>> Clamp(lower=0)(-3), Round(step=5)(13), Truncate(step=5)(-13), Fold(lower=0, upper=10)(12)
+(0, 15, -10, 8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from ..accounting import Event
+from ..sampling import Entropy
+from ..tables import Source
+from ._columns import as_step, nearest
+from .protocols import Mechanism, Release, check_source, release
+
+Real = int | float | Fraction
+
+
+class PostFunction:
+    """Base of the described functions: how they act on one number, and how much error they add."""
+
+    __slots__ = ()
+
+    def __call__(self, value: Any) -> Any:
+        if np.ndim(value) == 0:
+            return self.one(value)
+        array = np.asarray(value)
+        flat = [self.one(v) for v in array.ravel().tolist()]
+        return np.array(flat, dtype=array.dtype if array.dtype == object else None).reshape(array.shape)
+
+    def one(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def added_error(self) -> Fraction:
+        """By how much the distance to the truth may grow."""
+        return Fraction(0)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamp(PostFunction):
+    """The nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no error grows.
+
+    Proof: projection on an interval leaves its points alone and brings no two points further apart.
+    """
+
+    lower: Real | None = None
+    upper: Real | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            if getattr(self, name) is not None:
+                _require.finite(**{name: getattr(self, name)})
+        if self.lower is None and self.upper is None:
+            raise InvalidInput("clamping needs lower, upper, or both. Nothing was computed or released.")
+        if self.lower is not None and self.upper is not None:
+            _require.ordered(lower=self.lower, upper=self.upper)
+
+    def one(self, value: Any) -> Any:
+        if self.lower is not None and value < self.lower:
+            return self.lower
+        return self.upper if self.upper is not None and value > self.upper else value
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold(PostFunction):
+    """Reflected at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends. No error grows inside."""
+
+    lower: Real
+    upper: Real
+
+    def __post_init__(self) -> None:
+        _require.ordered(lower=self.lower, upper=self.upper)
+
+    def one(self, value: Any) -> Any:
+        width = self.upper - self.lower
+        away = (value - self.lower) % (2 * width)
+        return self.lower + min(away, 2 * width - away)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round(PostFunction):
+    """The nearest multiple of `step`, halves up: adds at most half a step of error."""
+
+    step: Real = 1
+
+    def __post_init__(self) -> None:
+        as_step(self.step)
+
+    def one(self, value: Any) -> Any:
+        return _multiple(nearest(Fraction(value) / as_step(self.step)), self.step)
+
+    @property
+    def added_error(self) -> Fraction:
+        return as_step(self.step) / 2
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncate(PostFunction):
+    """The next multiple of `step` towards zero: adds less than a step of error."""
+
+    step: Real = 1
+
+    def __post_init__(self) -> None:
+        as_step(self.step)
+
+    def one(self, value: Any) -> Any:
+        return _multiple(int(Fraction(value) / as_step(self.step)), self.step)
+
+    @property
+    def added_error(self) -> Fraction:
+        return as_step(self.step)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostProcessed:
+    """A mechanism whose released value goes through `function` before anybody sees it.
+
+    Guarantee: the mechanism's own event.
+    Proof:     post-processing (Dwork & Roth 2014, Prop. 2.1): the function sees the released value and nothing of the data.
+    Assumes:   a Python callable given as `function` looks at nothing but its argument; it makes the whole not describable.
+               Bounds and steps of the named functions are public, not read off the data.
+    """
+
+    mechanism: Mechanism
+    function: PostFunction | Callable[[Any], Any]
+
+    def __post_init__(self) -> None:
+        require_mechanism(self.mechanism)
+        if not callable(self.function):
+            raise _require.fail("function", self.function, "a function of the released value")
+
+    @property
+    def public(self) -> Public:
+        return self.mechanism.public
+
+    @property
+    def event(self) -> Event:
+        return self.mechanism.event
+
+    def error(self, confidence: float = 0.95) -> Any:
+        """The error before, plus what the function adds; for clamping and folding if the truth lies inside."""
+        return self._grown(self.mechanism.error(confidence))  # type: ignore[attr-defined]
+
+    def _grown(self, width: Any) -> Any:
+        if not isinstance(self.function, PostFunction):
+            raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
+        added = self.function.added_error
+        return width if added == 0 else np.add(width, float(added))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        before = self.mechanism(source, entropy=entropy)
+        return release(
+            self.function(before.value),
+            event=self.event,
+            entropy=entropy,
+            error=lambda confidence: self._grown(before.error(confidence)),
+        )
+
+
+def require_mechanism(candidate: Any, name: str = "mechanism") -> None:
+    """Refuse what is not a mechanism, before anything is read."""
+    if not isinstance(candidate, Mechanism):
+        raise _require.fail(name, type(candidate).__name__, "a mechanism: something with public, event and a call")
+
+
+def _multiple(count: int, step: Real) -> Any:
+    exact = count * as_step(step)
+    return int(exact) if exact.denominator == 1 else float(exact)
