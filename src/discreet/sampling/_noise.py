@@ -26,7 +26,7 @@ Integers = npt.NDArray[Any]
 
 _CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level cache
 _PLACE_BITS = 31  # bits of a word that tell the place in a cell
-_NATIVE_SHIFT = 42  # wider cells give Python integers: a value is below 2**20 cells, so these fit 64 bits
+_NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20  # beyond either, values are Python integers; within both, below 2**62
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
 _OPEN = -(1 << 31)  # in place of a value that 16 bits do not decide
@@ -219,6 +219,8 @@ class _Wide:
         hard, words = self._fill(out, entropy)
         while len(hard):
             values, heads = self._settle(words, entropy)
+            if values.dtype == object:  # always for huge scales; else for a value of more than 62 bits
+                out = out.astype(object, copy=False)
             out[hard] = values
             hard = hard[~heads]
             fresh = np.empty(len(hard), out.dtype)
@@ -251,9 +253,9 @@ class _Wide:
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)
         place = (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
-        if int(cells.max()) >> 20:
-            raise OverflowError("a draw beyond a million scales: its probability is below 2**-1000000")
-        k = self._lengthen(cells << self.place_bits | place, entropy)
+        if self.shift > _NATIVE_SHIFT or int(cells.max()) >= _NATIVE_CELLS:
+            cells = cells.astype(object)
+        k = self._lengthen((cells << self.place_bits) + place, entropy)
         sign = (words >> np.uint64(31) & np.uint64(1)).view(np.int64) * self.shape.signed
         coins = (words & _COIN) << np.uint64(5) | more[len(words) :] >> np.uint64(27)
 
@@ -273,10 +275,10 @@ class _Wide:
         if self.rest_bits == 0:
             return k
         if self.shift <= _NATIVE_SHIFT:
-            low = entropy.words(len(k)) >> np.uint64(64 - self.rest_bits)
-            return k << self.rest_bits | low.view(np.int64)
-        longer: Integers = k.astype(object) * (1 << self.rest_bits) + entropy.integers(self.rest_bits, len(k))
-        return longer
+            low: Integers = (entropy.words(len(k)) >> np.uint64(64 - self.rest_bits)).view(np.int64)
+        else:
+            k, low = k.astype(object), entropy.integers(self.rest_bits, len(k))
+        return (k << self.rest_bits) + low
 
     def _signed(self, k: Integers, words: npt.NDArray[np.uint64]) -> Integers:
         """k, or -1 - k where the sign bit is set."""

@@ -8,6 +8,7 @@ more bits as it takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cmp_to_key
@@ -160,11 +161,7 @@ class _Candidate:
     def _enclose(self) -> None:
         bits = self.length + 8
         found = self.noise.certified(self.prefix, self.length, bits)
-        self.interval = (
-            None
-            if found is None
-            else (self.score + Fraction(found[0], 1 << bits), self.score + Fraction(found[1], 1 << bits))
-        )
+        self.interval = None if found is None else tuple(self.score + Fraction(end, 1 << bits) for end in found)
 
     def narrow(self) -> None:
         self.prefix = self.prefix << 64 | self.entropy.integer(64)
@@ -230,8 +227,9 @@ def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], 
     """rate * (score - best score) in floats, each right to a few units in the last place, and the exact scores."""
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
-    if isinstance(scores, (list, tuple)) and scores and all(type(score) is int for score in scores):
-        scores = np.array(scores)
+    if isinstance(scores, list | tuple) and all(type(score) is int for score in scores):
+        with suppress(OverflowError):
+            scores = np.array(scores, dtype=np.int64)
     if isinstance(scores, np.ndarray) and scores.dtype.kind in "iu" and scores.ndim == 1 and len(scores):
         low, best = int(scores.min()), int(scores.max())
         if best - low < 1 << 62 and scores.dtype != np.uint64:

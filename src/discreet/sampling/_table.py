@@ -1,7 +1,7 @@
 """Exact inversion of a discrete law with a table of certified thresholds.
 
 Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative law in some order of the outcomes. The table holds
-floor(2**64 * F(i)), each certified by interval arithmetic. Sixteen bits of U decide most draws by one look-up (the
+floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one look-up (the
 guide); sixty-four decide all but a 2**-50 fraction; the rest recompute the law with more digits until it is decided.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -33,64 +34,58 @@ class Table:
     """Chooses outcome numbers 0, 1, 2, ... with probabilities proportional to the weights of `law`.
 
     Guarantee: the outcome number has exactly the normalised law, for every finite or infinite list of weights.
-    Proof:     inversion (F(i-1) <= U < F(i)); each comparison is made with a floor of 2**bits * F(i) that its
-               interval certifies, and is repeated with 64 more bits of U while U's prefix equals a floor.
+    Proof:     inversion: the number is how many F(i) are at most U. With U in [p, p + 1) / 2**bits and certified
+               low <= floor(2**bits * F(i)) <= high: p < low means U < F(i), p > high means U >= F(i). Between, 64 more
+               bits of U are drawn and all is compared again.
     Assumes:   `law` returns true intervals; `entropy` yields independent uniform bits.
     """
 
     def __init__(self, law: Law) -> None:
         self._law = law
-        self.thresholds = np.array(_floors(law, 64), dtype=np.uint64)
+        lows, highs = _thresholds(law, 64)
+        self.lows, self.highs = np.array(lows, dtype=np.uint64), np.array(highs, dtype=np.uint64)
 
     def guide(self) -> npt.NDArray[np.int64]:
-        """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold lies inside."""
-        inside = np.bincount((self.thresholds >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
-        return np.where(inside == 0, np.cumsum(inside), -1).astype(np.int64)
+        """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold may lie inside."""
+        low_bins = np.bincount((self.lows >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
+        high_bins = np.bincount((self.highs >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
+        return np.where(low_bins + high_bins == 0, np.cumsum(low_bins), -1).astype(np.int64)
 
     def resolve(self, prefixes: npt.NDArray[np.uint64], entropy: Entropy) -> npt.NDArray[np.int64]:
         """Outcome numbers for uniforms whose first 64 bits are given. An undecided one may exceed the table."""
-        index = np.searchsorted(self.thresholds, prefixes, side="right")
-        edge = self.thresholds[np.maximum(index, 1) - 1] == prefixes
-        for i in np.flatnonzero(edge).tolist():
-            index[i] = self.refine(int(prefixes[i]), 64, entropy)
-        return index.astype(np.int64, copy=False)
+        most = np.searchsorted(self.lows, prefixes, side="right").astype(np.int64, copy=False)
+        least = np.searchsorted(self.highs, prefixes, side="left")
+        for i in np.flatnonzero(most != least).tolist():
+            most[i] = self._refine(int(prefixes[i]), 64, entropy)
+        return most
 
-    def refine(self, prefix: int, bits: int, entropy: Entropy) -> int:
+    def _refine(self, prefix: int, bits: int, entropy: Entropy) -> int:
         """The outcome number for one uniform, drawing as many more bits as it takes."""
         while True:
-            floors = _floors(self._law, bits)
-            index = bisect_right(floors, prefix)
-            if bisect_left(floors, prefix) == index:
-                return index
             prefix = prefix << 64 | entropy.integer(64)
             bits += 64
+            lows, highs = _thresholds(self._law, bits)
+            most, least = bisect_right(lows, prefix), bisect_left(highs, prefix)
+            if most == least:
+                return most
 
 
-def _floors(law: Law, bits: int) -> list[int]:
-    """floor(2**bits * F(i)) for every listed outcome, certified.
+def _thresholds(law: Law, bits: int) -> tuple[list[int], list[int]]:
+    """(lows, highs) around floor(2**bits * F(i)) for the listed outcomes, no more than one apart.
 
-    Proof: F(i) lies in [S_low / Z_high, S_high / Z_low]; when both ends have the same floor it is F's. Otherwise more
-           digits are asked for. F(i) < 1 when outcomes follow, so its floor is at most 2**bits - 1. The last of a
-           finite list has F = 1: no threshold is needed for it. An endless list is cut only where F's floor is
-           2**bits - 1, above which no prefix lies.
+    Proof: F(i) lies in [S_low / Z_high, S_high / Z_low], which narrows as more digits are asked for. F(i) < 1 when
+           outcomes follow, so its floor is at most 2**bits - 1. The last of a finite list has F = 1: no uniform reaches
+           it, and it needs no threshold. An endless list is cut only where F's floor is 2**bits - 1, the largest prefix.
     """
-    guard = 64
+    guard, ones = 64, (1 << bits) - 1
     while True:
         weights = law(bits + guard)
-        ones = (1 << bits) - 1
         z_low, z_high = sum(weights.low), sum(weights.high) + weights.tail
-        floors: list[int] = []
-        low = high = 0
-        for w_low, w_high in zip(weights.low, weights.high, strict=True):
-            low += w_low
-            high += w_high
-            floor = (low << bits) // z_high
-            if floor != min((high << bits) // z_low, ones):
-                break
-            floors.append(floor)
-        else:
-            if not weights.ends and floors[-1] == ones:
-                return floors
-        if weights.ends and len(floors) >= len(weights.low) - 1:
-            return floors[: len(weights.low) - 1]
+        lows = [(s << bits) // z_high for s in accumulate(weights.low)]
+        highs = [min((s << bits) // z_low, ones) for s in accumulate(weights.high)]
+        if weights.ends:
+            del lows[-1], highs[-1]
+        complete = weights.ends or lows[-1] == ones
+        if complete and all(high - low <= 1 for low, high in zip(lows, highs, strict=True)):
+            return lows, highs
         guard *= 2

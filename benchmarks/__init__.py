@@ -1,0 +1,1 @@
+"""Benchmarks against named rivals. `python -m benchmarks` runs all; each module here with a `main()` is one."""
