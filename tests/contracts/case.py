@@ -20,8 +20,10 @@ class Case:
     mechanism: Mechanism | Interactive
     source: Source
     neighbor: Source  # one unit added, removed, replaced or zeroed, as `mechanism.public.neighbors` says
-    outcome: Callable[[Release | list[Release]], Hashable]  # output -> one of a FEW labels, chosen to tell the two tables apart
-    questions: Sequence[Any] = ()  # for an Interactive: asked in this order until it halts; `outcome` then gets the list of answers
+    # output -> one of a FEW labels, chosen to tell the two tables apart
+    outcome: Callable[[Release | list[Release]], Hashable]
+    # for an Interactive: asked in this order until it halts; `outcome` then gets the list of answers
+    questions: Sequence[Any] = ()
     claim: tuple[float, float] | None = None  # (epsilon, delta) to audit against; None: basic composition of the event
     describable: bool = True  # False only where a Python callable is part of it
     runs: int = 2000  # pairs of runs for the audit: keep a case under about two seconds

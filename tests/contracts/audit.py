@@ -1,0 +1,123 @@
+"""Can two tables be told apart better than claimed? A lower bound on epsilon from how often labels come up, with a proved level.
+
+Half of the runs choose a set of labels, the other half test it: the bound holds whatever the labels are. One-sided
+Clopper-Pearson limits (Clopper & Pearson 1934) on both probabilities, each at half the level.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from scipy import stats
+
+from discreet import accounting
+from discreet._errors import Halted, Unsupported
+from discreet.mechanisms.calibration import zcdp_delta
+from discreet.mechanisms.protocols import Interactive, Release
+from discreet.sampling import Entropy, SeededEntropy
+
+from .case import Case
+
+LEVEL = 1e-9 / 400  # per direction and case, so that up to 200 cases stay below 1e-9 together
+
+
+def answers(case: Case, source: Any, entropy: Entropy) -> Release | list[Release]:
+    """One run: the release, or all answers until the questions end or the mechanism halts."""
+    if not isinstance(case.mechanism, Interactive):
+        return case.mechanism(source, entropy=entropy)
+    state = case.mechanism.start(source, entropy=entropy)
+    given: list[Release] = []
+    for question in case.questions:
+        try:
+            state, answer = case.mechanism.answer(state, source, question, entropy=entropy)
+        except Halted:
+            break
+        given.append(answer)
+    return given
+
+
+def claim_of(case: Case) -> tuple[float, float]:
+    """The claim to refute: the case's own, or the event's price by basic composition, else through zCDP at delta 0.05."""
+    if case.claim is not None:
+        return case.claim
+    event = case.mechanism.event
+    try:
+        return tuple(accounting.basic(event))  # type: ignore[return-value]
+    except Unsupported:
+        rho, extra = accounting.zcdp(event)
+    epsilon = next(e for e in (k / 50 for k in range(10**6)) if zcdp_delta(rho, e) <= 0.05)
+    return epsilon, 0.05 + extra
+
+
+def epsilon_lower_bound(
+    first: Sequence[Hashable], second: Sequence[Hashable], delta: float, level: float = LEVEL
+) -> float:
+    """With probability 1 - level: no larger than any epsilon with P(first in S) <= e^epsilon P(second in S) + delta for all S."""
+    half = len(first) // 2
+    chosen = _best_set(Counter(first[:half]), Counter(second[:half]), delta, half)
+    hits = sum(label in chosen for label in first[half:])
+    misses = sum(label in chosen for label in second[half:])
+    return _bound(hits, misses, len(first) - half, delta, level)
+
+
+def _best_set(p: Counter[Hashable], q: Counter[Hashable], delta: float, n: int) -> set[Hashable]:
+    """Labels in falling order of likelihood ratio, cut where the bound on the choosing half is largest."""
+    order = sorted(p, key=lambda label: (-(p[label] + 1) / (q[label] + 1), str(label)))
+    best, chosen, hits, misses = -math.inf, 0, 0, 0
+    for i, label in enumerate(order):
+        hits, misses = hits + p[label], misses + q[label]
+        found = _bound(hits, misses, n, delta, 1e-3)
+        if found > best:
+            best, chosen = found, i + 1
+    return set(order[:chosen])
+
+
+def _bound(hits: int, misses: int, n: int, delta: float, level: float) -> float:
+    low = stats.beta.ppf(level / 2, hits, n - hits + 1) if hits else 0.0
+    high = stats.beta.isf(level / 2, misses + 1, n - misses) if misses < n else 1.0
+    return math.log((low - delta) / high) if low > delta else -math.inf
+
+
+def audit(case: Case, seed: int = 1, run: Callable[..., Any] = answers) -> float:
+    """The larger of the two directions' lower bounds on epsilon."""
+    entropy = SeededEntropy(seed)
+    here = [case.outcome(run(case, case.source, entropy)) for _ in range(case.runs)]
+    there = [case.outcome(run(case, case.neighbor, entropy)) for _ in range(case.runs)]
+    delta = claim_of(case)[1]
+    return max(epsilon_lower_bound(here, there, delta), epsilon_lower_bound(there, here, delta))
+
+
+def assert_private(case: Case, seed: int = 1) -> None:
+    """The one check that every mechanism passes and every mutant must fail."""
+    found, claimed = audit(case, seed), claim_of(case)[0]
+    assert found <= claimed, f"{case.name}: at least {found:.3f} shown, {claimed:.3f} claimed"
+
+
+class CountingEntropy(SeededEntropy):
+    """Counts how many bytes were drawn."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.drawn = 0
+        super().__init__(seed)
+
+    def _take(self, size: int) -> Any:
+        self.drawn += size
+        return super()._take(size)
+
+
+class Untouchable:
+    """A source that may be asked for its public facts and nothing else."""
+
+    def __init__(self, public: Any) -> None:
+        self.public = public
+
+    def batches(self, columns: Sequence[str]) -> Any:
+        raise AssertionError("data was read")
+
+
+def through_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
