@@ -1,0 +1,130 @@
+"""The stream of bits: fresh, private to a process and a call, never duplicated."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from discreet.sampling import Entropy, SeededEntropy, _entropy
+
+from .checks import assert_frequency
+
+FORKS = """
+import os, sys
+from discreet.sampling import Entropy, SeededEntropy
+entropy, seeded = Entropy(), SeededEntropy(1)
+entropy.words(3)
+
+def child_draws(stream, hooks=True):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if not hooks:  # as after a fork from C: a stale process number and nothing else changed
+            stream._pid = -1
+        os.write(write, stream.bytes(64))
+        os._exit(0)
+    os.close(write)
+    found = os.read(read, 64)
+    os.waitpid(pid, 0)
+    return found
+
+drawn = [child_draws(entropy), child_draws(entropy), child_draws(entropy, hooks=False), entropy.bytes(64)]
+assert len(set(drawn)) == 4 and all(len(d) == 64 for d in drawn), "a fork repeats its parent's stream"
+assert child_draws(seeded) == seeded.bytes(64), "a seeded stream must repeat"
+
+entropy._lock.acquire()  # as if another thread of the parent were drawing at the time of the fork
+assert len(child_draws(entropy)) == 64
+"""
+
+
+def test_forked_children_never_repeat_the_parents_stream():
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=60)
+
+
+def test_threads_never_share_words():
+    entropy, found = Entropy(), []
+    start = threading.Barrier(8)
+
+    def draw():
+        start.wait()
+        found.extend(entropy.words(257) for _ in range(40))
+
+    threads = [threading.Thread(target=draw) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = np.concatenate(found)
+    assert len(everything) == 8 * 40 * 257
+    assert len(np.unique(everything)) == len(everything)  # a false alarm has probability below 2**-30
+
+
+def test_two_streams_differ_and_bits_are_fair():
+    a, b = Entropy(), Entropy()
+    assert not np.array_equal(a.words(4), b.words(4))
+    bits = np.unpackbits(np.frombuffer(a.bytes(125_000), np.uint8))
+    assert_frequency(int(bits.sum()), len(bits), 0.5)
+
+
+@pytest.mark.parametrize("make", [Entropy, lambda: SeededEntropy(3)])
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_stream_cannot_be_duplicated(make, duplicate):
+    with pytest.raises(TypeError, match="must not be copied"):
+        duplicate(make())
+
+
+def test_repr_shows_no_key_and_private_is_read_only():
+    assert repr(Entropy()) == "Entropy(private=True)"
+    assert repr(SeededEntropy(12345)) == "SeededEntropy(private=False)"
+    with pytest.raises(AttributeError):
+        SeededEntropy(1).private = True
+
+
+def test_seeded_streams_repeat_and_do_not_depend_on_the_split():
+    whole = SeededEntropy(b"x").bytes(200_000)
+    stream = SeededEntropy(b"x")
+    assert whole == b"".join(stream.bytes(n) for n in (0, 1, 15, 16, 17, 65_536, 134_415))
+    assert SeededEntropy(1).bytes(8) != SeededEntropy(2).bytes(8)
+
+
+def test_the_key_changes_before_it_is_worn_out(monkeypatch):
+    monkeypatch.setattr(_entropy, "_REKEY_AFTER", 1 << 16)
+    entropy = SeededEntropy(1)
+    keys = {entropy._key}
+    blocks = set()
+    for _ in range(4):
+        blocks.add(entropy.bytes(1 << 16))
+        keys.add(entropy._key)
+    assert len(keys) == 5
+    assert len(blocks) == 4
+
+
+def test_arrays_are_fresh_and_writable():
+    entropy = Entropy()
+    first = entropy.words(5)
+    kept = first.copy()
+    second = entropy.words(5)
+    second[:] = 0
+    assert (first == kept).all()
+    assert entropy.shorts(3).dtype == np.uint16
+    assert entropy.integer(0) == 0
+    assert 0 <= entropy.integer(3) < 8
+    assert all(0 <= value < 2**70 for value in entropy.integers(70, 50))
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, "3", None, True])
+def test_bad_sizes_are_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        Entropy().words(bad)
+
+
+@pytest.mark.parametrize("bad", [1.5, "seed", None, True])
+def test_bad_seeds_are_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        SeededEntropy(bad)
