@@ -31,6 +31,10 @@ class Unsupported(DiscreetError, NotImplementedError):
     """No theorem here covers what was asked; refused rather than guessed."""
 
 
+class BudgetExceeded(DiscreetError, PermissionError):
+    """A release would have spent more than the budget allows; it was not made, and nothing was charged."""
+
+
 class Halted(DiscreetError, RuntimeError):
     """An interactive mechanism has given all the answers it paid for."""
 
@@ -45,3 +49,11 @@ class MissingExtra(DiscreetError, ImportError):
 
 class DescriptionError(DiscreetError, ValueError):
     """A JSON description does not name a known thing with exactly its fields."""
+
+
+class LedgerError(DiscreetError, RuntimeError):
+    """The ledger is missing, was tampered with, or does not belong to what it was opened for."""
+
+
+class ReleaseFailed(DiscreetError, RuntimeError):
+    """A mechanism failed after it was charged: the charge stays, and nothing was released."""

@@ -1,0 +1,252 @@
+"""The curator: holds one dataset and its ledger, and lets out what the budget allows.
+
+`ask` is the whole of it: the filter says yes, the charge is committed to disk, the mechanism runs, the release is stored and
+returned. What was asked before is answered from the store, free for the dataset. Knows no SQL and no models: anything with a
+price can be asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from .. import _registry
+from .._errors import BudgetExceeded, DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
+from ..accounting import Event, NonPrivate, events
+from ..accounting.filters import BudgetFilter, Preview, Spent
+from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
+from ..sampling import Entropy
+from ..tables import Source
+from . import values
+from .keys import Key
+from .ledger import Anchor, Entry, Ledger, Writer, canonical
+from .live import Live
+from .policy import STEWARD, Policy
+
+SPENDING = "charge"  # the kind of entry that raises what was spent of the dataset
+
+
+class Curator:
+    """One dataset, one budget."""
+
+    def __init__(self, source: Source, ledger: Ledger) -> None:
+        self.source, self.ledger = source, ledger
+        table = _registry.from_json(ledger.genesis.body["public"])
+        if (table.table, table.unit, table.neighbors) != _identity(source):
+            raise LedgerError(
+                f"{ledger.path} belongs to table {table.table!r} with another unit or relation. Nothing was read. "
+                f"All versions of a table share one ledger, but the protected unit and the relation stay what they are."
+            )
+        self._entropy = Entropy()
+
+    @classmethod
+    def create(cls, path: str | Path, source: Source, policy: Policy) -> Curator:
+        """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not."""
+        path = Path(path)
+        if path.exists():
+            raise LedgerError(f"{path} exists already. A ledger is never overwritten: nothing was changed.")
+        policy.budget.filter(source.public.neighbors)
+        key = Key.create(key_path(path))
+        body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
+        return cls(source, Ledger.create(path, key, body))
+
+    @classmethod
+    def open(cls, path: str | Path, source: Source) -> Curator:
+        """An existing ledger, with its key."""
+        path = Path(path)
+        if not path.exists():
+            raise LedgerError(f"there is no ledger at {path}. Make one with a budget first.")
+        return cls(source, Ledger(path, Key.load(key_path(path))))
+
+    @property
+    def policy(self) -> Policy:
+        """The budgets now in force."""
+        last = self.ledger.last("policy") or self.ledger.genesis
+        policy: Policy = _registry.from_json(last.body["policy"])
+        return policy
+
+    @property
+    def filter(self) -> BudgetFilter:
+        return self.policy.budget.filter(self.source.public.neighbors)
+
+    @property
+    def spent(self) -> Spent:
+        """What the dataset has spent, in the lanes of its filter."""
+        return _spent(self.ledger, self.filter, None)
+
+    @property
+    def used(self) -> float:
+        """How much of the dataset's budget is gone, in the budget's own unit."""
+        return self.filter.used(self.spent)
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, float(self.filter.total) - self.used)
+
+    def preview(self, event: Event, *, analyst: str = STEWARD) -> Preview:
+        """What an event would cost the dataset, or the analyst where that is the tighter one. Touches no data."""
+        own = self.policy.of(analyst)
+        views = [self.filter.preview(self.spent, event)]
+        if own is not None:
+            mine = own.filter(self.source.public.neighbors)
+            views.append(mine.preview(_spent(self.ledger, mine, analyst), event))
+        return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
+
+    def ask(
+        self, mechanism: Mechanism, *, analyst: str = STEWARD, text: str | None = None, fresh: bool = False
+    ) -> Release:
+        """Run a mechanism for its price, or serve its stored release.
+
+        Guarantee: all that is ever returned satisfies the dataset's budget, however questions depend on earlier answers.
+        Proof:     the charge passes the filter (docs/filters.md, Theorem 1) inside one exclusive transaction, and is on disk before
+                   data is read; a stored release is post-processing of what was paid for.
+        Assumes:   the mechanism's event is its true price: it comes from the closed registry, or is the steward's trusted code.
+
+        `text` is what the analyst wrote, for the record. `fresh` pays for new noise where a release is stored already.
+        """
+        check_source(self.source.public, self.source)
+        _check(mechanism, self.source)
+        key = None if (described := _described(mechanism)) is None else question_key(described)
+        with self.ledger.writing() as writer:
+            stored = None if key is None or fresh else writer.last("release", key)
+            if stored is not None:
+                return self._serve(writer, stored, mechanism, analyst)
+            charge = self._charge(writer, mechanism.event, analyst, text=text, mechanism=described, trusted=key is None)
+        return self._run(mechanism, charge, key)
+
+    def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> Live:
+        """Pay the whole price of an interactive mechanism, and open it. Its secret state lives sealed in the ledger."""
+        _check(interactive, self.source)
+        described = _described(interactive)
+        with self.ledger.writing() as writer:
+            charge = self._charge(writer, interactive.event, analyst, mechanism=described, trusted=described is None)
+        return Live.begin(self.ledger, self.source, interactive, charge, self._entropy)
+
+    def resume(self, interactive: Interactive, number: int) -> Live:
+        """An interactive mechanism that was started before, where it stands; `number` is that of its charge."""
+        _check(interactive, self.source)
+        charge = self.ledger.entry(number)
+        if charge.kind != SPENDING or charge.body.get("mechanism") != _described(interactive):
+            raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
+        return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
+
+    def enter(self, event: Event, note: str) -> Entry:
+        """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""
+        with self.ledger.writing() as writer:
+            return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
+
+    def change_policy(self, policy: Policy) -> None:
+        """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it."""
+        new = policy.budget.filter(self.source.public.neighbors)
+        with self.ledger.writing() as writer:
+            new.replay(_events(writer, None))
+            writer.append("policy", {"policy": _registry.to_json(policy)})
+
+    def verify(self, anchor: Anchor | None = None) -> list[str]:
+        """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
+        problems = self.ledger.verify(anchor)
+        try:
+            if self.filter.replay(_events(self.ledger, None)) != self.spent:
+                problems.append("the running total is not what the charges add up to")
+        except BudgetExceeded:
+            problems.append("the charges add up to more than the budget")
+        return problems
+
+    def _charge(self, writer: Writer, event: Event, analyst: str, **facts: Any) -> Entry:
+        if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
+            raise NotPrivate(
+                "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read or released."
+            )
+        body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
+        body |= {name: value for name, value in facts.items() if value}
+        rule, own = self.filter, self.policy.of(analyst)
+        body["spent"] = _registry.to_json(rule.charge(_spent(writer, rule, None), event))
+        if own is not None:
+            mine = own.filter(self.source.public.neighbors)
+            mine.charge(_spent(writer, mine, analyst), event)
+        return writer.append(SPENDING, body, topic=analyst)
+
+    def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
+        own = self.policy.of(analyst)
+        seen = writer.last(f"served {stored.seq}", analyst) is not None or stored.body["analyst"] == analyst
+        if own is not None and not seen:
+            mine = own.filter(self.source.public.neighbors)
+            mine.charge(_spent(writer, mine, analyst), mechanism.event)
+        if not seen:
+            body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
+            writer.append(f"served {stored.seq}", body, topic=analyst)
+        error = getattr(mechanism, "error", None)
+        return Release(value=values.decode(stored.body["value"]), event=mechanism.event, _error=error)
+
+    def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
+        try:
+            made = mechanism(self.source, entropy=self._entropy)
+        except Exception as error:
+            with self.ledger.writing() as writer:
+                writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
+            raise ReleaseFailed(
+                f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge stays, because how it "
+                f"failed may depend on the data; nothing was released."
+            ) from (error if charge.body["analyst"] == STEWARD else None)
+        body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
+        if values.storable(made.value):
+            body["value"] = values.encode(made.value)
+        else:
+            key = None
+        with self.ledger.writing() as writer:
+            writer.append("release", body, topic=key)
+        return made
+
+
+def key_path(path: Path) -> Path:
+    """Where the key of a ledger is kept unless told otherwise."""
+    return path.with_name(path.name + ".key")
+
+
+def question_key(described: Any) -> str:
+    """What makes two questions the same: the complete description of the mechanism, public facts and all."""
+    return hashlib.sha256(canonical(described).encode()).hexdigest()
+
+
+def _identity(source: Source) -> tuple[Any, ...]:
+    return source.public.table, source.public.unit, source.public.neighbors
+
+
+def _check(mechanism: Any, source: Source) -> None:
+    if not hasattr(mechanism, "event") or not hasattr(mechanism, "public"):
+        raise InvalidInput(
+            f"{type(mechanism).__name__} is not a mechanism: it has no price. Nothing was charged or read."
+        )
+    check_source(mechanism.public, source)
+
+
+def _described(mechanism: Any) -> Any:
+    """The complete description, or None for trusted code: that is charged every time."""
+    try:
+        return _registry.to_json(mechanism)
+    except DescriptionError:
+        return None
+
+
+def _events(ledger: Ledger | Writer, analyst: str | None) -> list[Event]:
+    """All that was charged to the dataset, or to one analyst (what was served from the store included), in order."""
+    found = []
+    for entry in ledger.entries():
+        spends = entry.kind == SPENDING or (analyst is not None and entry.kind.startswith("served "))
+        if spends and analyst in (None, entry.body["analyst"]):
+            found.append(events.from_json(entry.body["event"]))
+    return found
+
+
+def _spent(ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None) -> Spent:
+    """What was spent under `rule`: read off the last charge for the dataset, added up for an analyst."""
+    if analyst is not None:
+        return rule.replay(_events(ledger, analyst))
+    last, policy = ledger.last(SPENDING), ledger.last("policy")
+    if last is None:
+        return rule.start()
+    if policy is not None and policy.seq > last.seq:  # the rule has changed since
+        return rule.replay(_events(ledger, None))
+    spent: Spent = _registry.from_json(last.body["spent"])
+    return spent

@@ -1,0 +1,95 @@
+"""The steward's secret: one 32-byte seed in a file of its own, from which the signing and the sealing key are derived.
+
+Whoever has it can write entries that verify, and read the secret state of live mechanisms. Whoever has only the ledger can
+check every entry against the public key, and change nothing unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from .._errors import LedgerError
+
+_HEADER = "discreet ledger key 1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Signs entries and seals secret state."""
+
+    seed: bytes = field(repr=False)
+
+    @classmethod
+    def create(cls, path: Path) -> Key:
+        """A fresh key in a new file that only its owner can read."""
+        seed = secrets.token_bytes(32)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise LedgerError(f"{path} exists already. A key is never overwritten: nothing was changed.") from None
+        with os.fdopen(handle, "w") as file:
+            file.write(_HEADER + seed.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return cls(seed)
+
+    @classmethod
+    def load(cls, path: Path) -> Key:
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            raise LedgerError(
+                f"the key {path} is missing. Without it the ledger can be read and verified, but nothing can be asked."
+            ) from None
+        try:
+            seed = bytes.fromhex(text.removeprefix(_HEADER).strip())
+        except ValueError:
+            seed = b""
+        if not text.startswith(_HEADER) or len(seed) != 32:
+            raise LedgerError(f"{path} is not a key of a discreet ledger.")
+        return cls(seed)
+
+    @property
+    def public(self) -> bytes:
+        """What others check signatures with."""
+        return self._signer().public_key().public_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        return self._signer().sign(message)
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """Encrypted and bound to `context`, so that a sealed state cannot be moved to another place."""
+        nonce = secrets.token_bytes(12)
+        return nonce + AESGCM(self._derive(b"state")).encrypt(nonce, plain, context)
+
+    def unseal(self, sealed: bytes, context: bytes) -> bytes:
+        try:
+            return AESGCM(self._derive(b"state")).decrypt(sealed[:12], sealed[12:], context)
+        except (InvalidTag, ValueError):
+            raise LedgerError(
+                "the stored state of a live mechanism does not decrypt: it was changed or moved."
+            ) from None
+
+    def _signer(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self._derive(b"sign"))
+
+    def _derive(self, purpose: bytes) -> bytes:
+        return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"discreet ledger " + purpose).derive(self.seed)
+
+
+def signed_by(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether `signature` on `message` was made with the key behind `public`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

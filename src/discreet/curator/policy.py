@@ -1,0 +1,85 @@
+"""Who may spend how much: a budget for the dataset, and one for each analyst if the steward wants that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .. import _require
+from .._errors import InvalidInput, NotPrivate
+from .._public import ADD_REMOVE, Neighbors
+from .._registry import described
+from ..accounting.filters import BudgetFilter, Filter
+from ..accounting.plain_filters import ZCDPFilter
+
+Real = int | float | Fraction
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """All that may ever be spent: epsilon (with delta for approximate privacy), or rho of zero-concentrated privacy.
+
+    >>> Budget(epsilon=3, delta=1e-6)
+    Budget(epsilon=3, delta=1e-06)
+    """
+
+    epsilon: Real | None = None
+    rho: Real | None = None
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) == (self.rho is None):
+            raise InvalidInput(
+                f"a budget is given as epsilon or as rho, got epsilon={self.epsilon} and rho={self.rho}."
+            )
+        _require.positive(**({"epsilon": self.epsilon} if self.rho is None else {"rho": self.rho}))
+        _require.probability(delta=self.delta)
+        if self.delta >= 1:
+            raise _require.fail(
+                "delta", self.delta, "below 1; sensible values are far below one over the number of people"
+            )
+
+    def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
+        """The rule that keeps this budget against adaptive questions."""
+        if self.rho is not None:
+            return ZCDPFilter(rho=self.rho, delta=self.delta, neighbors=neighbors)
+        assert self.epsilon is not None
+        return Filter(epsilon=self.epsilon, delta=self.delta, neighbors=neighbors)
+
+    def __repr__(self) -> str:
+        main = f"epsilon={self.epsilon}" if self.rho is None else f"rho={self.rho}"
+        return f"Budget({main}, delta={self.delta:g})" if self.delta else f"Budget({main})"
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The dataset's budget, and the budgets of analysts by name; `None` is an analyst limited by the dataset's budget only.
+
+    Analysts may collude: whatever their own budgets are, together they never exceed the dataset's.
+    """
+
+    budget: Budget
+    analysts: tuple[tuple[str, Budget | None], ...] = ()
+
+    def __post_init__(self) -> None:
+        pairs = self.analysts.items() if isinstance(self.analysts, dict) else self.analysts
+        object.__setattr__(self, "analysts", tuple((str(name), budget) for name, budget in pairs))
+        names = [name for name, _ in self.analysts]
+        if len(set(names)) < len(names) or STEWARD in names or "" in names:
+            raise InvalidInput(f"analysts need names that differ from each other and from {STEWARD!r}, got {names}.")
+
+    def of(self, analyst: str) -> Budget | None:
+        """The analyst's own budget. The steward has none but the dataset's."""
+        if analyst == STEWARD:
+            return None
+        for name, budget in self.analysts:
+            if name == analyst:
+                return budget
+        raise NotPrivate(
+            f"{analyst!r} is not an analyst of this dataset. Nothing was charged or released. Ask the steward to be entered."
+        )
+
+
+STEWARD = "steward"

@@ -1,0 +1,305 @@
+"""The curator: nothing out without a charge, nothing beyond the budget, nothing paid twice."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from discreet import Bounds, InvalidInput, NotPrivate, Public, PublicMismatch
+from discreet import accounting as acc
+from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
+from discreet.curator import Anchor, Budget, Curator, Policy
+from discreet.mechanisms import AddNoise, Count, IntegerLaplace, Sensitivity, Trusted, noisy_count, noisy_sum
+from discreet.tables import Memory
+
+PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
+
+
+@pytest.fixture
+def people():
+    return Memory({"age": np.arange(100) % 90}, PUBLIC)
+
+
+@pytest.fixture
+def curator(people, tmp_path):
+    policy = Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=1), "bob": None})
+    return Curator.create(tmp_path / "people.ledger", people, policy)
+
+
+def kinds(curator):
+    return [entry.kind.split()[0] for entry in curator.ledger.entries()]
+
+
+def test_a_charge_comes_before_its_release_and_both_are_kept(curator):
+    made = curator.ask(noisy_count(PUBLIC, epsilon=0.5), analyst="ann", text="SELECT COUNT(*) FROM people")
+    assert kinds(curator) == ["open", "charge", "release"]
+    charge, released = list(curator.ledger.entries())[1:]
+    assert charge.body["text"] == "SELECT COUNT(*) FROM people"
+    assert acc.from_json(charge.body["event"]) == made.event
+    assert released.body["value"] == made.value
+    assert made.private
+    assert curator.used == 0.5
+    assert curator.verify() == []
+
+
+def test_three_pure_releases_of_one_fit_a_budget_of_three_and_a_fourth_does_not(curator):
+    for _ in range(3):
+        curator.ask(noisy_count(PUBLIC, epsilon=1), fresh=True)
+    before = curator.ledger.anchor
+    with pytest.raises(BudgetExceeded, match=r"from 3 to 4, above the limit 3 \(delta=1e-06\). Nothing was released"):
+        curator.ask(noisy_count(PUBLIC, epsilon=1), fresh=True)
+    assert curator.ledger.anchor == before
+    assert curator.remaining < 1e-9
+
+
+def test_the_same_question_is_answered_from_the_store_for_nothing(curator):
+    mechanism = noisy_sum(PUBLIC, "age", epsilon=0.25)
+    first = curator.ask(mechanism)
+    again = curator.ask(mechanism)
+    assert again.value == first.value
+    assert again.error(0.9) == first.error(0.9)
+    assert again.event == first.event
+    assert curator.used == 0.25
+    fresh = [curator.ask(mechanism, fresh=True).value for _ in range(4)]
+    assert len({first.value, *fresh}) > 1
+    assert curator.used == 1.25
+    curator.ask(noisy_sum(PUBLIC, "age", epsilon=0.5))
+    assert curator.used == 1.75
+
+
+def test_another_analysts_release_counts_against_the_askers_own_budget_only(curator):
+    mechanism = noisy_count(PUBLIC, epsilon=0.75)
+    value = curator.ask(mechanism, analyst="bob").value
+    assert curator.ask(mechanism, analyst="ann").value == value
+    assert curator.ask(mechanism, analyst="ann").value == value  # once is enough
+    assert curator.used == 0.75
+    with pytest.raises(BudgetExceeded):
+        curator.ask(noisy_sum(PUBLIC, "age", epsilon=0.5), analyst="ann")
+    assert curator.used == 0.75
+
+
+def test_an_analyst_stops_at_their_own_budget_and_all_together_at_the_datasets(curator):
+    for _ in range(4):
+        curator.ask(noisy_count(PUBLIC, epsilon=0.25), analyst="ann", fresh=True)
+    with pytest.raises(BudgetExceeded, match="above the limit 1"):
+        curator.ask(noisy_count(PUBLIC, epsilon=0.25), analyst="ann", fresh=True)
+    curator.ask(noisy_count(PUBLIC, epsilon=2), analyst="bob")
+    with pytest.raises(BudgetExceeded, match="above the limit 3"):
+        curator.ask(noisy_count(PUBLIC, epsilon=0.5), analyst="bob")
+    with pytest.raises(NotPrivate, match="'eve' is not an analyst"):
+        curator.ask(noisy_count(PUBLIC, epsilon=0.1), analyst="eve")
+
+
+def test_preview_touches_nothing_and_takes_the_tighter_budget(curator):
+    before = curator.ledger.anchor
+    event = noisy_count(PUBLIC, epsilon=0.25).event
+    assert curator.preview(event, analyst="ann").fits == 4
+    assert curator.preview(event, analyst="bob").fits >= 12
+    assert curator.ledger.anchor == before
+
+
+def test_what_has_no_guarantee_is_refused(curator):
+    class Careless:
+        public, event = PUBLIC, acc.NonPrivate()
+
+        def __call__(self, source, /, *, entropy):
+            raise AssertionError("data was read")
+
+    with pytest.raises(NotPrivate, match="NonPrivate"):
+        curator.ask(Careless())
+    with pytest.raises(InvalidInput, match="no price"):
+        curator.ask(Count())
+    assert kinds(curator) == ["open"]
+
+
+def test_a_mechanism_priced_for_other_facts_is_refused_before_it_is_charged(curator):
+    with pytest.raises(PublicMismatch, match="schema"):
+        curator.ask(noisy_count(Public(schema={"age": Bounds(0, 10)}, table="people"), epsilon=1))
+    assert kinds(curator) == ["open"]
+
+
+def test_a_failure_after_the_charge_keeps_it_and_says_so(curator):
+    def broken(source):
+        raise RuntimeError("row 17 says 42")
+
+    noise = IntegerLaplace.for_epsilon(1)
+    mechanism = AddNoise(public=PUBLIC, statistic=Trusted(function=broken, claimed=Sensitivity(linf=1)), noise=noise)
+    with pytest.raises(ReleaseFailed, match="The charge stays") as raised:
+        curator.ask(mechanism, analyst="bob")
+    assert "42" not in str(raised.value)
+    assert raised.value.__cause__ is None  # an analyst does not see what the code says
+    assert kinds(curator) == ["open", "charge", "failed"]
+    assert curator.used == 1
+
+
+def test_trusted_code_is_charged_every_time_and_never_served(curator):
+    noise = IntegerLaplace.for_epsilon(0.5)
+    mechanism = AddNoise(
+        public=PUBLIC, statistic=Trusted(function=lambda s: 3, claimed=Sensitivity(linf=1)), noise=noise
+    )
+    curator.ask(mechanism)
+    curator.ask(mechanism)
+    assert curator.used == 1
+    assert all(entry.body["trusted"] for entry in curator.ledger.entries(kind="charge"))
+
+
+def test_releases_made_elsewhere_count(curator):
+    curator.enter(acc.PureDP(epsilon=2.5), "the 2023 report, table 4")
+    assert curator.used == 2.5
+    with pytest.raises(BudgetExceeded):
+        curator.ask(noisy_count(PUBLIC, epsilon=1))
+
+
+def test_reopened_it_goes_on_where_it_was(curator, people):
+    value = curator.ask(noisy_count(PUBLIC, epsilon=1)).value
+    again = Curator.open(curator.ledger.path, people)
+    assert again.ask(noisy_count(PUBLIC, epsilon=1)).value == value
+    assert again.used == 1
+    with pytest.raises(LedgerError, match="belongs to table 'people'"):
+        Curator.open(curator.ledger.path, Memory({"age": [1]}, Public(table="others")))
+
+
+def test_all_versions_of_a_table_share_one_ledger(curator):
+    curator.ask(noisy_count(PUBLIC, epsilon=2))
+    newer = Public(schema={"age": Bounds(0, 100)}, table="people", version="2")
+    later = Curator.open(curator.ledger.path, Memory({"age": [1, 2, 3]}, newer))
+    assert later.used == 2
+    later.ask(noisy_count(newer, epsilon=1))  # another version is another question
+    assert later.used == 3
+
+
+def test_a_changed_policy_counts_what_was_spent_before(curator):
+    curator.ask(noisy_count(PUBLIC, epsilon=2))
+    with pytest.raises(BudgetExceeded):
+        curator.change_policy(Policy(budget=Budget(epsilon=1)))
+    curator.change_policy(Policy(budget=Budget(rho=2.25)))
+    assert curator.used == 2.0  # epsilon²/2
+    with pytest.raises(BudgetExceeded, match="rho"):
+        curator.ask(noisy_count(PUBLIC, epsilon=1))
+    assert curator.verify() == []
+
+
+def test_many_small_gaussians_cost_less_than_their_sum(curator):
+    from discreet.mechanisms import gaussian
+
+    mechanism = gaussian(PUBLIC, Count(), rho=0.0005)
+    for _ in range(40):
+        curator.ask(mechanism, fresh=True)
+    assert curator.used < 3
+    assert curator.filter.preview(curator.spent, mechanism.event).fits > 100
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: Budget(),
+        lambda: Budget(epsilon=1, rho=1),
+        lambda: Budget(epsilon=0),
+        lambda: Budget(epsilon=-1),
+        lambda: Budget(epsilon=float("nan")),
+        lambda: Budget(epsilon=float("inf")),
+        lambda: Budget(rho=1, delta=1),
+        lambda: Policy(budget=Budget(epsilon=1), analysts={"steward": None}),
+        lambda: Policy(budget=Budget(epsilon=1), analysts=(("a", None), ("a", None))),
+    ],
+)
+def test_bad_budgets_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        bad()
+
+
+def _spend_all(path, results):
+    curator = Curator.open(path, Memory({"age": np.arange(100) % 90}, PUBLIC))
+    paid = 0
+    while True:
+        try:
+            curator.ask(noisy_count(PUBLIC, epsilon=0.125), fresh=True)
+        except BudgetExceeded:
+            break
+        paid += 1
+    results.put(paid)
+
+
+def test_sixteen_processes_at_once_never_overspend_by_one(people, tmp_path):
+    path = tmp_path / "crowd.ledger"
+    Curator.create(path, people, Policy(budget=Budget(epsilon=4)))
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    workers = [context.Process(target=_spend_all, args=(path, results)) for _ in range(16)]
+    for worker in workers:
+        worker.start()
+    paid = sum(results.get(timeout=120) for _ in workers)
+    for worker in workers:
+        worker.join()
+    curator = Curator.open(path, people)
+    assert paid == 32
+    assert curator.used == 4
+    assert curator.verify() == []
+
+
+_VICTIM = """
+import sys
+import numpy as np
+from discreet import Bounds, Public
+from discreet.curator import Curator
+from discreet.mechanisms import noisy_count
+from discreet.tables import Memory
+
+public = Public(schema={"age": Bounds(0, 100)}, table="people")
+curator = Curator.open(sys.argv[1], Memory({"age": np.arange(100) % 90}, public))
+print("ready", flush=True)
+while True:
+    print(curator.ask(noisy_count(public, epsilon=0.001), fresh=True).value, flush=True)
+"""
+
+
+def _killed_at_random_points(people, path, times):
+    Curator.create(path, people, Policy(budget=Budget(epsilon=1000)))
+    shown = 0
+    for turn in range(times):
+        victim = subprocess.Popen([sys.executable, "-c", _VICTIM, str(path)], stdout=subprocess.PIPE, text=True)
+        assert victim.stdout.readline() == "ready\n"
+        time.sleep(random.Random(turn).uniform(0, 0.02))
+        os.kill(victim.pid, signal.SIGKILL)
+        shown += sum(line.endswith("\n") for line in victim.stdout.readlines())
+        victim.stdout.close()
+        victim.wait()
+        check_after_crash(people, path, shown)
+
+
+def check_after_crash(people, path, shown):
+    curator = Curator.open(path, people)
+    assert curator.verify() == []
+    charged = {entry.seq for entry in curator.ledger.entries(kind="charge")}
+    released = [entry.body["charge"] for entry in curator.ledger.entries(kind="release")]
+    assert set(released) <= charged
+    assert len(set(released)) == len(released)
+    assert shown <= len(released)  # nobody saw an answer that is not on record
+
+
+def test_killed_at_random_points_nothing_is_released_without_a_charge(people, tmp_path):
+    _killed_at_random_points(people, tmp_path / "crash.ledger", 8)
+
+
+@pytest.mark.slow
+def test_killed_at_hundreds_of_random_points(people, tmp_path):
+    _killed_at_random_points(people, tmp_path / "crash.ledger", 300)
+
+
+def test_an_anchor_kept_elsewhere_finds_a_restored_copy(curator, people):
+    copy = curator.ledger.path.read_bytes()
+    curator.ask(noisy_count(PUBLIC, epsilon=1))
+    anchor = str(curator.ledger.anchor)
+    path = curator.ledger.path
+    curator.ledger.close()
+    for name in (path.name + "-wal", path.name + "-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    path.write_bytes(copy)
+    restored = Curator.open(path, people)
+    assert any("rolled back" in line for line in restored.verify(Anchor.parse(anchor)))
