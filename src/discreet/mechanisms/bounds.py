@@ -1,0 +1,193 @@
+"""Bounds found privately, and paid for: where a column lies when nobody knows.
+
+Both mechanisms look at public ranges that double: 0, ±smallest, ±2 smallest, ±4 smallest, ... up to 2**levels times it. What lies
+beyond the largest counts as lying at it; what is missing (NULL, NaN, infinite) does not count. The answer is a `Bounds`, to be
+declared for later mechanisms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, _round
+from .._public import REPLACE, Bounds, Public
+from .._registry import described
+from ..accounting import Event
+from ..sampling import Entropy
+from ..tables import Source
+from . import _columns
+from ._scored import scored_release
+from .noise import IntegerLaplace
+from .protocols import Release, check_source
+from .statistics import require_rows
+
+Real = int | float | Fraction
+_MOST_LEVELS = 1000
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramBounds:
+    """The hull of those doubling ranges that hold visibly many rows: a noisy histogram and a threshold.
+
+    Guarantee: one discrete Laplace histogram of price epsilon. With probability `confidence` every end of the answer is that of a
+               range that holds a row, and every range with more than 2 t rows lies inside, t = `threshold` - 1. None
+               if no range stands out.
+    Proof:     a row is in one range: the histogram moves by 1 in l1, by 2 under replace. All noise together stays within t with
+               probability `confidence` (exact tail); an empty range then stays below t + 1, one with 2 t + 1 rows reaches it.
+    """
+
+    public: Public
+    column: str
+    epsilon: Real
+    smallest: Real
+    levels: int
+    confidence: float = 0.99
+
+    def __post_init__(self) -> None:
+        _check(self)
+        _require.open_probability(confidence=self.confidence)
+        self._noise()
+
+    def _noise(self) -> IntegerLaplace:
+        moved = 2 if self.public.neighbors is REPLACE else 1
+        return IntegerLaplace.for_epsilon(self.epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+
+    @property
+    def event(self) -> Event:
+        return self._noise().event
+
+    @property
+    def threshold(self) -> int:
+        """A range counts from this noisy number of rows on."""
+        return self._noise().error(self.confidence, entries=2 * (self.levels + 1)) + 1
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        edges = doubling(self.smallest, self.levels)
+        counts = np.zeros(len(edges) - 1, np.int64)
+        for values in present_values(source, self.column, edges):
+            bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(counts) - 1)
+            counts += np.bincount(bins, minlength=len(counts))
+        noisy, threshold = self._noise()(counts, entropy=entropy), self.threshold
+        seen = [i for i, n in enumerate(noisy) if n >= threshold]
+        value = Bounds(float(edges[seen[0]]), float(edges[seen[-1] + 1])) if seen else None
+        hidden = len(counts) - (seen[-1] + 1 - seen[0] if seen else 0)
+
+        def error(confidence: float) -> int:
+            """Rows outside the answer, at most: each range left out is below the threshold by its noisy count."""
+            return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
+
+        return scored_release(value, event=self.event, entropy=entropy, error=error)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinarySearchBounds:
+    """The smallest doubling range, on either side, that leaves out about a fraction `tail` of the rows: two noisy binary searches.
+
+    Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability `confidence`, on either side at
+               most tail * n + `error` rows are outside, and the next smaller range would leave out at least tail * n - `error`.
+    Proof:     each comparison asks the sign of tail * #(x <= edge) - (1 - tail) * #(x > edge), times the denominator of `tail`, plus noise: a
+               row that appears or goes moves it by max(tail, 1 - tail), one that is replaced by 1. It grows with the edge and
+               is zero or more at the last. If all noise stays within t, the edge found passed at >= -t and the one before failed at < t.
+    """
+
+    public: Public
+    column: str
+    epsilon: Real
+    smallest: Real
+    levels: int
+    tail: Real = Fraction(1, 100)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        _require.open_probability(tail=self.tail)
+        exact = Fraction(repr(self.tail)) if isinstance(self.tail, float) else Fraction(self.tail)
+        object.__setattr__(self, "tail", exact)
+        _require.integer(denominator_of_tail=exact.denominator, at_least=2)
+        if exact.denominator > 10**6:
+            raise _require.fail("tail", self.tail, "a fraction with a denominator of at most 10**6")
+        self._noise()
+
+    @property
+    def steps(self) -> int:
+        """Comparisons on one side: the answer is one of 2 levels + 2 edges above the lowest."""
+        return (2 * self.levels + 1).bit_length()
+
+    def _noise(self) -> IntegerLaplace:
+        a, b = Fraction(self.tail).as_integer_ratio()
+        moved = b if self.public.neighbors is REPLACE else max(a, b - a)
+        each = _require.exact(self.epsilon, "epsilon") / (2 * self.steps)
+        return IntegerLaplace.for_epsilon(each, sensitivity=moved, neighbors=self.public.neighbors)
+
+    @property
+    def event(self) -> Event:
+        return self._noise().event.repeated(2 * self.steps)
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Rows by which the part outside, on either side, may miss its aim; both sides at once."""
+        most = self._noise().error(confidence, entries=2 * self.steps)
+        return _round.up(Fraction(most, Fraction(self.tail).denominator))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        edges = doubling(self.smallest, self.levels)
+        upto, total, below = np.zeros(len(edges), np.int64), 0, np.zeros(len(edges), np.int64)
+        for values in present_values(source, self.column, edges):
+            total += len(values)
+            upto += np.cumsum(np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges)))
+            below += np.cumsum(np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1))[:-1]
+        high = self._search(upto, total, entropy)
+        low = len(edges) - 1 - self._search((total - below)[::-1], total, entropy)
+        low, high = min(low, high), max(low, high)  # noise may cross them
+        low -= low == high  # `high` is never the lowest edge
+        value = Bounds(float(edges[low]), float(edges[high]))
+        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+
+    def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
+        """The first edge, but the lowest, at which the noisy comparison passes; `covered` counts the rows up to each edge."""
+        a, b = Fraction(self.tail).as_integer_ratio()
+        low, high, noise = 0, len(covered) - 1, self._noise()
+        while high - low > 1:
+            middle = (low + high) // 2
+            inside = int(covered[middle])
+            signed = a * inside - (b - a) * (total - inside)
+            passed = int(noise(_columns.as_integers([signed]), entropy=entropy)[0]) >= 0
+            low, high = (low, middle) if passed else (middle, high)
+        return high
+
+
+def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
+    """The public edges: 0 and ±smallest * 2**i for i up to `levels`, in order.
+
+    >>> doubling(1, 2).tolist()
+    [-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0]
+    """
+    up = float(smallest) * 2.0 ** np.arange(levels + 1)
+    return np.concatenate((-up[::-1], [0.0], up))
+
+
+def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> Any:
+    """The values that are there, as floats inside the outermost edges."""
+    for array in _columns.each(source, column):
+        here, values = _columns.present(array), _columns.numbers(array, column).astype(np.float64)
+        yield np.clip(values[here], edges[0], edges[-1])
+
+
+def _check(mechanism: Any) -> None:
+    require_rows(mechanism.public)
+    _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
+    _require.integer(levels=mechanism.levels, at_least=0)
+    if mechanism.levels > _MOST_LEVELS or not 1e-300 < float(mechanism.smallest) * 2.0**mechanism.levels < 1e300:
+        raise _require.fail(
+            "smallest, levels", (mechanism.smallest, mechanism.levels), "such that smallest * 2**levels is below 1e300"
+        )
+
+
+__all__ = ["BinarySearchBounds", "HistogramBounds"]

@@ -1,0 +1,320 @@
+"""Choosers: the index of a good score out of a bare vector of integers. Building blocks of `selection`, as noise is of sums.
+
+Scores are integers because a choice between noisy floats is not what its proof says it is; real scores go on a grid first
+(`selection.RealScores`).
+
+"Monotone" means: between any two neighbors all scores move the same way (or stay). Counts do under add_remove; then
+half the noise will do. `rate` below is epsilon / (2 * sensitivity), or epsilon / sensitivity for monotone scores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import _require, sampling
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from .._registry import described
+from ..accounting import Event, PureDP
+from ..accounting import ExponentialMechanism as BoundedRange
+from ..sampling import Entropy
+from .protocols import Integers
+
+Real = int | float | Fraction
+
+
+class WithGap(NamedTuple):
+    """What was chosen, and by how many steps of the noisy score it could have been worse and still be chosen."""
+
+    chosen: Any
+    gap: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chooser:
+    """Base: `epsilon` is the pure price of one choice when no score moves by more than `sensitivity`."""
+
+    epsilon: Real
+    sensitivity: int = 1
+    monotone: bool = False
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+        _require.positive(epsilon=self.epsilon)
+        _require.integer(sensitivity=self.sensitivity, at_least=1)
+        if not isinstance(self.monotone, bool):
+            raise _require.fail("monotone", self.monotone, "True or False")
+
+    @property
+    def rate(self) -> Fraction:
+        """What a score is multiplied by before unit noise is added."""
+        return _require.exact(self.epsilon, "epsilon") / ((1 if self.monotone else 2) * int(self.sensitivity))
+
+    @property
+    def event(self) -> Event:
+        return PureDP(epsilon=self.epsilon, neighbors=self.neighbors)
+
+    def __call__(self, scores: Any, /, *, entropy: Entropy) -> Any:
+        return self.named(self.pick(as_scores(scores), entropy), range(len(scores)))
+
+    def pick(self, scores: Integers, entropy: Entropy) -> Any:
+        """The chosen index, or indices, or either with its gap."""
+        raise NotImplementedError
+
+    def named(self, picked: Any, candidates: Any) -> Any:
+        """What was picked, with candidates in place of indices."""
+        return candidates[picked]
+
+    def tail(self, candidates: int, shortfall: int) -> float:
+        """An upper bound, for all scores, on the chance to choose one that is `shortfall` or more below the best."""
+        raise NotImplementedError
+
+    def error(self, candidates: int, confidence: float = 0.95) -> int:
+        """How far the chosen score may be below the best one, with probability `confidence`, whatever the scores are."""
+        _require.integer(candidates=candidates, at_least=1)
+        _require.open_probability(confidence=confidence)
+        if candidates == 1:
+            return 0
+        allowed = (1 - confidence) * (1 - 1e-9)  # for the rounding in `tail`
+        return _first(lambda c: self.tail(candidates, c) <= allowed) - 1
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialMechanism(_Chooser):
+    """Candidate i with probability proportional to exp(rate * score i).
+
+    Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and, with `monotone`, all
+               move the same way). The law is exact. A choice falls short of the best score by c or more with probability at
+               most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 / rate (ln k + t) or more with at most exp(-t).
+    Proof:     McSherry & Talwar 2007, Theorem 6; Dwork & Roth 2014, Theorem 3.11; bounded range: Durfee & Rogers 2019,
+               arXiv:1905.04273, Lemma 4.1 and Corollary 4.1. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
+               2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most exp(-rate c) each.
+
+    >>> ExponentialMechanism(epsilon=1)([0, 10**6, 3], entropy=Entropy())
+    1
+    """
+
+    @property
+    def event(self) -> Event:
+        return BoundedRange(epsilon=self.epsilon, neighbors=self.neighbors)
+
+    def pick(self, scores: Integers, entropy: Entropy) -> int:
+        return sampling.argmax_gumbel(scores, self.rate, entropy)
+
+    def tail(self, candidates: int, shortfall: int) -> float:
+        y = (candidates - 1) * _exp_neg(self.rate * shortfall)
+        return y / (1 + y)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermuteAndFlip(_Chooser):
+    """Candidates in random order, each taken with probability exp(rate * (its score - the best)), until one is taken.
+
+    Guarantee: epsilon-DP; expected shortfall never above the exponential mechanism's. It is *not* of bounded range epsilon
+               (scores 0, 0 against 1, -1: the log ratios span epsilon + ln(2 - exp(-epsilon))), so it is charged as pure DP.
+               Falls short by c or more with probability at most (k - 1) exp(-rate c) / 2.
+    Proof:     McKenna & Sheldon 2020, arXiv:2010.12603, Theorems 1 and 2. Drawn as the arg-max of scores with exponential noise, the
+               same law (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has probability exp(-x) / 2 for two
+               exponentials; one of k - 1 candidates must beat the best that way.
+    """
+
+    def pick(self, scores: Integers, entropy: Entropy) -> int:
+        return sampling.argmax_exponential(scores, self.rate, entropy)
+
+    def tail(self, candidates: int, shortfall: int) -> float:
+        return (candidates - 1) * _exp_neg(self.rate * shortfall) / 2
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportNoisyMax(_Chooser):
+    """The candidate whose score is largest after independent noise of scale 1 / rate, drawn for each.
+
+    `noise` is "laplace", "exponential" (the law of permute-and-flip) or "gumbel" (that of the exponential mechanism).
+
+    Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short by c or more with
+               probability at most (k - 1) (2 + x) exp(-x) / 4, x = rate c.
+    Proof:     given the others' noise, i wins if its own exceeds a threshold; between neighbors that threshold moves by at most
+               2 sensitivity (1 if monotone), and P(noise > t) changes by at most exp(epsilon) (Dwork & Roth 2014, Claim 3.9).
+               The arg-max is that of continuous noise, compared exactly: ties have probability zero. Shortfall: the
+               difference of two unit Laplace variables exceeds x with probability (2 + x) exp(-x) / 4.
+    """
+
+    noise: str = "laplace"
+
+    def __post_init__(self) -> None:
+        _Chooser.__post_init__(self)
+        if self.noise not in ("laplace", "exponential", "gumbel"):
+            raise _require.fail("noise", self.noise, "'laplace', 'exponential' or 'gumbel'")
+
+    @property
+    def event(self) -> Event:
+        kind = BoundedRange if self.noise == "gumbel" else PureDP
+        return kind(epsilon=self.epsilon, neighbors=self.neighbors)
+
+    def pick(self, scores: Integers, entropy: Entropy) -> int:
+        argmax = {
+            "laplace": sampling.argmax_laplace,
+            "exponential": sampling.argmax_exponential,
+            "gumbel": sampling.argmax_gumbel,
+        }[self.noise]
+        return argmax(scores, self.rate, entropy)
+
+    def tail(self, candidates: int, shortfall: int) -> float:
+        x = self.rate * shortfall
+        if self.noise == "laplace":
+            return (candidates - 1) * _exp_neg(x) * (2 + min(float(x), 1e6)) / 4
+        y = (candidates - 1) * _exp_neg(x)
+        return y / 2 if self.noise == "exponential" else y / (1 + y)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyTopWithGap(_Chooser):
+    """The `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order, each with its free gap.
+
+    Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the number of steps by which its noisy
+    score could be lower and still stand above the next in that order: their difference, less 1 if the next comes earlier.
+
+    Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for some j, with
+               probability at most k (m - 1) P(Z - Z' >= c) among m candidates.
+    Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, Theorem 2, made exact for integers. Think of candidate j as
+               lowered by j / m: no two noisy scores are equal, and a gap is the floor of a difference. Fix the noise of
+               all that are not chosen, with maximum M. The last gap g fixes the last chosen's noisy score to the one integer
+               in a unit interval above M + g, and each gap above fixes one more. Between neighbors M moves by at most
+               `sensitivity`, so these integers all move by one and the same integer of at most that size; with the scores' own
+               move each of the k noises moves by at most 2 sensitivity (1 if monotone), at cost epsilon / k.
+               Reporting plain differences with ties by position is NOT epsilon-DP: a tie then says that no earlier
+               candidate reached it. tests/mechanisms/test_selection.py computes both.
+    """
+
+    k: int = 1
+
+    def __post_init__(self) -> None:
+        _Chooser.__post_init__(self)
+        _require.integer(k=self.k, at_least=1)
+
+    @property
+    def scale(self) -> Fraction:
+        return int(self.k) / self.rate
+
+    def pick(self, scores: Integers, entropy: Entropy) -> WithGap:
+        if len(scores) <= self.k:
+            raise _require.fail(
+                "k", self.k, f"below the number of candidates, {len(scores)}: the last gap needs a next one"
+            )
+        noisy = _wide(scores) + _wide(sampling.discrete_laplace(self.scale, len(scores), entropy))
+        return ranked_with_gaps(noisy, self.k)
+
+    def named(self, picked: Any, candidates: Any) -> WithGap:
+        chosen = tuple(candidates[i] for i in picked.chosen)
+        return WithGap(chosen, picked.gap) if self.k > 1 else WithGap(chosen[0], picked.gap[0])
+
+    def tail(self, candidates: int, shortfall: int) -> float:
+        return self.k * (candidates - 1) * _difference_tail(self.scale, shortfall)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopK(_Chooser):
+    """The best `k`, in order: k exponential mechanisms of price epsilon / k, each without those already taken ("peeling").
+
+    With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same law, k times faster.
+
+    Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. For each j the j-th choice falls short of the j-th best
+               score by c or more, for some j, with probability at most k y / (1 + y), y = (m - 1) exp(-rate c / k).
+    Proof:     Durfee & Rogers 2019, arXiv:1905.04273, Lemma 4.2 (one shot equals peeling). Before the j-th choice one of the j best is
+               left, so the best left is no worse than the j-th best; `ExponentialMechanism` bounds each choice.
+    """
+
+    k: int = 1
+    one_shot: bool = True
+
+    def __post_init__(self) -> None:
+        _Chooser.__post_init__(self)
+        _require.integer(k=self.k, at_least=1)
+
+    @property
+    def event(self) -> Event:
+        each = _require.exact(self.epsilon, "epsilon") / int(self.k)
+        return BoundedRange(epsilon=each, neighbors=self.neighbors).repeated(self.k)
+
+    def pick(self, scores: Integers, entropy: Entropy) -> list[int]:
+        if len(scores) < self.k:
+            raise _require.fail("k", self.k, f"at most the number of candidates, {len(scores)}")
+        rate = self.rate / int(self.k)
+        if self.one_shot:
+            return [int(i) for i in sampling.top_k_gumbel(scores, rate, int(self.k), entropy)]
+        left, chosen = np.arange(len(scores)), []
+        for _ in range(self.k):
+            at = sampling.argmax_gumbel(scores[left], rate, entropy)
+            chosen.append(int(left[at]))
+            left = np.delete(left, at)
+        return chosen
+
+    def named(self, picked: Any, candidates: Any) -> tuple[Any, ...]:
+        return tuple(candidates[i] for i in picked)
+
+    def tail(self, candidates: int, shortfall: int) -> float:
+        y = (candidates - 1) * _exp_neg(self.rate * shortfall / int(self.k))
+        return self.k * y / (1 + y)
+
+
+Chooser = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithGap | TopK
+
+
+def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
+    """The indices of the k largest, earlier ones first among equals, and each one's lead over the next (see NoisyTopWithGap)."""
+    order = sorted(range(len(noisy)), key=lambda i: (-int(noisy[i]), i))[: k + 1]
+    gaps = tuple(int(noisy[a]) - int(noisy[b]) - (1 if b < a else 0) for a, b in itertools.pairwise(order))
+    return WithGap(tuple(order[:k]), gaps)
+
+
+def as_scores(scores: Any) -> Integers:
+    array = np.asarray(scores)
+    whole = array.dtype.kind in "iu" or (array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat))
+    if array.ndim != 1 or len(array) == 0 or not whole:
+        raise InvalidInput(
+            f"scores must be a non-empty list of integers, got {array.ndim} dimensions of {array.dtype}. Nothing was drawn or "
+            f"released. Put real scores on a grid with RealScores."
+        )
+    return array
+
+
+def _wide(values: Integers) -> Integers:
+    """Python integers, which cannot wrap."""
+    return values.astype(object)
+
+
+def _exp_neg(x: Fraction) -> float:
+    return math.exp(-min(float(x), 800.0)) if x < 10**6 else 0.0
+
+
+def _difference_tail(scale: Fraction, m: int) -> float:
+    """P(Z - Z' >= m) for two discrete Laplace variables: sum over d >= m of C p^d (d + A), p = exp(-1 / scale)."""
+    x = float(1 / scale)
+    p, rest = math.exp(-x), -math.expm1(-x)
+    a = (1 + p * p) / (rest * (1 + p))
+    return (rest / (1 + p)) ** 2 * math.exp(-min(x * m, 800.0)) * ((m + a) / rest + p / rest**2)
+
+
+def _first(good: Callable[[int], bool]) -> int:
+    """The smallest positive integer that is good, when all larger ones are."""
+    high = 1
+    while not good(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(middle) else (middle, high)
+    return high

@@ -1,0 +1,347 @@
+"""Private quantiles: a point of a public grid, likelier the closer its rank is to the one asked for.
+
+Values are clipped to their declared bounds and put on a grid of `step`; every grid point is a candidate of one exponential
+mechanism, and all points between two neighboring values share one score, so a grid of 2**60 points costs no more than
+the data has distinct values. Errors are in ranks: how many rows lie between the answer and a true quantile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, _round, sampling
+from .._errors import InvalidInput
+from .._public import REPLACE, ZERO_OUT, Bounds, Public
+from .._registry import described
+from ..accounting import Event
+from ..sampling import Entropy
+from ..tables import Source
+from . import _columns
+from ._columns import as_step
+from ._scored import scored_release
+from ._softmax import weighted_softmax
+from .choosers import ExponentialMechanism
+from .protocols import Release, check_source
+from .statistics import require_rows
+
+Real = int | float | Fraction
+_FINEST = 10**6  # denominator of a quantile: costs are ranks times this, and must stay in 64 bits
+
+
+class _Runs(NamedTuple):
+    """Stretches of grid points with the same ranks: first point, number of points, rows below, at, and above each of them."""
+
+    first: NDArray[Any]
+    points: NDArray[Any]
+    below: NDArray[Any]
+    equal: NDArray[Any]
+    above: NDArray[Any]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantile:
+    """The grid point below which about a fraction `q` of the rows lie. A float `q` is read as it is written: 0.9 is 9/10.
+
+    The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], n = B + E + A: never
+    computed from a size, only from these counts. At q = 0 every point up to the minimum is equally good; for a usable
+    smallest value ask `MinMax`.
+
+    Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance is at most `error` ranks;
+               some grid point has distance 0.
+    Proof:     the exponential mechanism (`choosers.ExponentialMechanism`) over all grid points, drawn exactly: first a stretch of equal
+               score with its number of points as weight, then a point of it, uniformly (Smith 2011, Algorithm 2, on a
+               grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B + E)). A row that appears or goes moves each term,
+               hence the maximum, by at most max(q, 1-q). One that is replaced moves B and B + E by at most 1 at fixed n; or
+               it is missing before or after, which is the first case. For q = 0 the distance is B, for q = 1 it is A, and one row
+               moves it the same way at all points. Everything is multiplied by the denominator of q.
+    """
+
+    public: Public
+    column: str
+    q: Real
+    epsilon: Real
+    step: Real
+
+    def __post_init__(self) -> None:
+        require_rows(self.public)
+        object.__setattr__(self, "q", as_quantile(self.q, "q"))
+        object.__setattr__(self, "step", as_step(self.step))
+        _grid(self)
+        self._chooser()
+
+    def _chooser(self) -> ExponentialMechanism:
+        return _chooser(self.public, self.column, Fraction(self.q), self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        return self._chooser().event
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Ranks between the answer and a true quantile, at most, with probability `confidence`."""
+        return _rank_error(self._chooser(), _points(_grid(self)), Fraction(self.q), confidence)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        grid, chooser = _grid(self), self._chooser()
+        runs = _runs(_indices(source, self.column, grid), grid.low, grid.high)
+        at = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
+        return scored_release(_number(at * grid.step), event=self.event, entropy=entropy, error=self.error)
+
+
+def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantile:
+    """The quantile 1/2."""
+    return Quantile(public=public, column=column, q=Fraction(1, 2), epsilon=epsilon, step=step)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinMax:
+    """Where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and as many above the upper.
+
+    Left out, `outside` is the rank error at 99% confidence, the least for which most answers lie inside the data.
+
+    Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the numbers of rows outside either end are
+               both within `error` of `outside`, if there are that many rows at all.
+    Proof:     as `Quantile`, with the distance of the fixed rank `outside` from [B, B + E] (from [A, A + E] for the upper end); one
+               row moves B, A, B + E and A + E by at most 1, under every relation. The two ends are put in order, which is free.
+    """
+
+    public: Public
+    column: str
+    epsilon: Real
+    step: Real
+    outside: int | None = None
+
+    def __post_init__(self) -> None:
+        require_rows(self.public)
+        object.__setattr__(self, "step", as_step(self.step))
+        grid = _grid(self)
+        if self.outside is None:
+            object.__setattr__(self, "outside", max(1, self._chooser().error(_points(grid), 0.99)))
+        _require.integer(outside=self.outside, at_least=0)
+
+    def _chooser(self) -> ExponentialMechanism:
+        half = _require.exact(self.epsilon, "epsilon") / 2
+        return ExponentialMechanism(epsilon=half, neighbors=self.public.neighbors)
+
+    @property
+    def event(self) -> Event:
+        return self._chooser().event.repeated(2)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """How far the number of rows outside an end may be from `outside`, for both ends at once."""
+        _require.open_probability(confidence=confidence)
+        return self._chooser().error(_points(_grid(self)), (1 + confidence) / 2)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        grid, rate, target = _grid(self), self._chooser().rate, int(self.outside or 0)
+        runs = _runs(_indices(source, self.column, grid), grid.low, grid.high)
+        ends = [
+            _draw(runs, np.maximum(np.maximum(side - target, target - side - runs.equal), 0), rate, entropy)
+            for side in (runs.below, runs.above)
+        ]
+        low, high = min(ends), max(max(ends), min(ends) + 1)
+        value = Bounds(_number(low * grid.step), _number(high * grid.step), self.public.bounds(self.column).nullable)
+        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproximateQuantiles:
+    """Many quantiles by recursive splitting: the middle one first, then each side's with the rows on that side.
+
+    Rows with equal values are told apart by `jitter_bits` random bits below the grid, as the splitting needs; they vanish from the
+    answers.
+
+    Guarantee: log2(m) + 1 (rounded down) composed choices of bounded range epsilon / levels for m quantiles. With probability `confidence`
+               all distances are at most `error` ranks, if no two rows agree in grid point and jitter.
+    Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1 and Lemma 3.1. Given the jitter, and given the answers so far,
+               a level runs one choice on each of disjoint parts, and a row is in one of them; the laws on the other parts are the
+               same for both neighbors. Sizes of parts are never used, so every part counts as add_remove; a row that is
+               replaced may leave one part and enter another, two moves, and each choice gets half. Jitter is drawn for
+               each row by itself, so averaging over it raises no divergence between neighbors. Error: a split that is off by g ranks
+               moves the targets on both sides by at most g, so along a path the errors add; a row at the split adds 1.
+    """
+
+    public: Public
+    column: str
+    qs: tuple[Real, ...]
+    epsilon: Real
+    step: Real
+    jitter_bits: int = 16
+
+    def __post_init__(self) -> None:
+        require_rows(self.public)
+        exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(self.qs))
+        _require.non_empty(qs=exact)
+        if not all(a < b for a, b in zip((Fraction(0), *exact), (*exact, Fraction(1)), strict=True)):
+            raise _require.fail("qs", self.qs, "increasing and strictly between 0 and 1")
+        object.__setattr__(self, "qs", exact)
+        object.__setattr__(self, "step", as_step(self.step))
+        _require.integer(jitter_bits=self.jitter_bits, at_least=0)
+        _require.positive(epsilon=self.epsilon)
+        low, high = self._ends()
+        if max(abs(low), abs(high)) >= _columns.LIMIT:
+            raise InvalidInput(
+                f"the grid with {self.jitter_bits} bits of jitter exceeds 2**62 points. Nothing was computed or released. "
+                f"Use a larger step or less jitter."
+            )
+
+    @property
+    def levels(self) -> int:
+        return len(self.qs).bit_length()
+
+    @property
+    def event(self) -> Event:
+        each = _require.exact(self.epsilon, "epsilon") / self.levels
+        return ExponentialMechanism(epsilon=each, neighbors=self.public.neighbors).event.repeated(self.levels)
+
+    def error(self, confidence: float = 0.95) -> tuple[float, ...]:
+        """For each quantile, ranks between the answer and a true one, all at once with probability `confidence`."""
+        _require.open_probability(confidence=confidence)
+        low, high = self._ends()
+        each = 1 - (1 - confidence) / len(self.qs)
+
+        def walk(qs: Sequence[Fraction], inherited: float) -> Iterator[float]:
+            if not qs:
+                return
+            middle, left, right = split(qs)
+            here = inherited + _rank_error(self._choice(middle), high - low + 1, middle, each)
+            yield from walk(left, here + 1)
+            yield _round.up(here)
+            yield from walk(right, here + 1)
+
+        return tuple(walk(self._exact(), 0.0))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        grid = _grid(self)
+        rows = _indices(source, self.column, grid)
+        fine = (rows << self.jitter_bits) + sampling.uniform_below(1 << self.jitter_bits, len(rows), entropy)
+        found = self._recurse(np.sort(fine), self._exact(), *self._ends(), entropy)
+        value = tuple(_number((at >> self.jitter_bits) * grid.step) for at in found)
+        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+
+    def _recurse(self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy) -> list[int]:
+        """Points for `qs` among low..high; where the range is empty, its edge: the split that emptied it."""
+        if not qs:
+            return []
+        if low > high:
+            return [high] * len(qs)
+        middle, left, right = split(qs)
+        runs = _runs(rows, low, high)
+        at = _draw(runs, quantile_costs(runs, middle), self._choice(middle).rate, entropy)
+        smaller = rows[: np.searchsorted(rows, at, side="left")]
+        larger = rows[np.searchsorted(rows, at, side="right") :]
+        before = [at] * len(left) if at == low else self._recurse(smaller, left, low, at - 1, entropy)
+        after = [at] * len(right) if at == high else self._recurse(larger, right, at + 1, high, entropy)
+        return [*before, at, *after]
+
+    def _choice(self, q: Fraction) -> ExponentialMechanism:
+        """One choice in one part. Rows come and go in it; two of them if a row may be replaced."""
+        moves = 2 if _swaps(self.public, self.column) else 1
+        each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
+        return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
+
+    def _exact(self) -> tuple[Fraction, ...]:
+        return tuple(Fraction(q) for q in self.qs)
+
+    def _ends(self) -> tuple[int, int]:
+        grid = _grid(self)
+        return grid.low << self.jitter_bits, ((grid.high + 1) << self.jitter_bits) - 1
+
+
+def split(qs: Sequence[Fraction]) -> tuple[Fraction, list[Fraction], list[Fraction]]:
+    """The middle quantile, and those on either side as quantiles of the rows on that side.
+
+    >>> split([Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)])
+    (Fraction(1, 2), [Fraction(1, 2)], [Fraction(1, 2)])
+    """
+    at = (len(qs) + 1) // 2 - 1
+    p = qs[at]
+    return p, [q / p for q in qs[:at]], [(q - p) / (1 - p) for q in qs[at + 1 :]]
+
+
+def as_quantile(q: Any, name: str) -> Fraction:
+    """A rational in [0, 1]; a float is read as it is written."""
+    _require.probability(**{name: q})
+    exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
+    if exact.denominator > _FINEST:
+        raise _require.fail(name, q, f"a fraction with a denominator of at most {_FINEST}")
+    return exact
+
+
+def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
+    """The distance of q n from [B, B + E] for each stretch, times the denominator of q."""
+    a, b = q.numerator, q.denominator
+    over = (b - a) * runs.below - a * (runs.equal + runs.above)
+    under = a * runs.above - (b - a) * (runs.below + runs.equal)
+    return np.asarray(np.maximum(np.maximum(over, under), 0))
+
+
+def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
+    a, b = q.numerator, q.denominator
+    move = b if _swaps(public, column) else max(a, b - a)
+    return ExponentialMechanism(epsilon=epsilon, sensitivity=move, monotone=q in (0, 1), neighbors=public.neighbors)
+
+
+def _swaps(public: Public, column: str) -> bool:
+    """Whether one value can become another: under replace, and where a blank counts as the lower bound."""
+    blank_counts = public.neighbors is ZERO_OUT and not public.bounds(column).nullable
+    return public.neighbors is REPLACE or blank_counts
+
+
+def _grid(mechanism: Any) -> _columns.Grid:
+    return _columns.Grid(mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column)
+
+
+def _points(grid: _columns.Grid) -> int:
+    return grid.high - grid.low + 1
+
+
+def _indices(source: Source, column: str, grid: _columns.Grid) -> NDArray[np.int64]:
+    """The grid point of every row that counts."""
+    nullable = source.public.bounds(column).nullable
+    parts = [np.empty(0, np.int64)]
+    for array in _columns.each(source, column):
+        here, on_grid = _columns.present(array), grid(_columns.numbers(array, column))
+        parts.append(on_grid[here] if nullable else np.where(here, on_grid, grid.low))
+    return np.concatenate(parts)
+
+
+def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
+    """Before the first value, at it, between it and the next, ...: 2 d + 1 stretches for d distinct values, empty ones left out."""
+    values, counts = np.unique(rows, return_counts=True)
+    first, points, equal = (np.empty(2 * len(values) + 1, np.int64) for _ in range(3))
+    first[0], first[1::2], first[2::2] = low, values, values + 1
+    points[1::2], equal[1::2], equal[::2] = 1, counts, 0
+    points[::2] = np.append(values, high + 1) - first[::2]
+    below = np.concatenate(([0], np.cumsum(equal)[:-1]))
+    above = len(rows) - below - equal
+    kept = points > 0
+    return _Runs(first[kept], points[kept], below[kept], equal[kept], above[kept])
+
+
+def _draw(runs: _Runs, costs: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
+    """A grid point with probability proportional to exp(-rate * cost), exactly."""
+    at = weighted_softmax(costs, runs.points, rate, entropy)
+    return int(runs.first[at]) + int(sampling.uniform_below(int(runs.points[at]), 1, entropy)[0])
+
+
+def _rank_error(chooser: ExponentialMechanism, points: int, q: Fraction, confidence: float) -> float:
+    return _round.up(Fraction(chooser.error(points, confidence), q.denominator))
+
+
+def _number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)
+
+
+__all__ = ["ApproximateQuantiles", "Median", "MinMax", "Quantile"]

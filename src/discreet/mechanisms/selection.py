@@ -1,0 +1,255 @@
+"""Choosing the best of a public list: more likely the better its score, and never sure.
+
+`Select` is the mechanism: a statistic gives every candidate an integer score, a chooser takes one (or some). Scores are
+those of any statistic: a histogram (the most common category), cells of a map by count or by distance (`CellCounts`,
+`CellDistances`), or the steward's own function (`Trusted`, and `RealScores` for real numbers).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import REPLACE, Bounds, Public, require_relation
+from .._registry import described
+from ..accounting import Event
+from ..sampling import Entropy
+from ..tables import Source
+from . import _columns
+from ._scored import scored_release
+from .choosers import (
+    Chooser,
+    ExponentialMechanism,
+    NoisyTopWithGap,
+    PermuteAndFlip,
+    ReportNoisyMax,
+    TopK,
+    WithGap,
+    as_scores,
+)
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source
+from .statistics import CountsBelow, Histogram, Trusted, require_rows
+
+Real = int | float | Fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealScores:
+    """The steward's real-valued scores, put on a grid: each is rounded to a whole number of `step`s, exactly.
+
+    Guarantee: if no real score moves by more than `claimed`, no integer moves by more than ceil(claimed / step); and if all
+               move the same way, so do the integers.
+    Proof:     rounding is monotone and commutes with adding integers: r(b) <= r(a + ceil(d)) = r(a) + ceil(d) for b <= a + d.
+    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*. Has no description.
+    """
+
+    function: Callable[[Source], Any]
+    claimed: Real
+    step: Real
+    name: str = "trusted"
+
+    def __post_init__(self) -> None:
+        _require.positive(claimed=self.claimed, step=self.step)
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        ratio = _require.exact(self.claimed, "claimed") / _require.exact(self.step, "step")
+        return Sensitivity(linf=math.ceil(ratio), l0=1 << 62)  # every score may move
+
+    def __call__(self, source: Source) -> Integers:
+        scores = np.asarray(self.function(source), dtype=np.float64)
+        if scores.ndim != 1 or not np.isfinite(scores).all():
+            raise InvalidInput(
+                "scores must be a list of finite numbers, one a candidate. Nothing was drawn or released."
+            )
+        step = _require.exact(self.step, "step")
+        rounded = [math.floor(Fraction(float(s)) / step + Fraction(1, 2)) for s in scores]
+        return np.array(rounded, dtype=np.int64 if all(abs(r) < 1 << 62 for r in rounded) else object)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cells:
+    """A map cut into `cells` x `cells` equal rectangles by the declared bounds of columns `x` and `y`; row-major."""
+
+    x: str
+    y: str
+    cells: int
+
+    def __post_init__(self) -> None:
+        _require.integer(cells=self.cells, at_least=1)
+
+    def length(self, public: Public) -> int:
+        return self.cells**2
+
+    def candidates(self) -> tuple[tuple[int, int], ...]:
+        """The cells in the order of the scores: (column of x, column of y), each from 0."""
+        return tuple((i, j) for i in range(self.cells) for j in range(self.cells))
+
+    def positions(self, source: Source) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """The cell of every row; a row without one of its coordinates is nowhere."""
+        bounds = [source.public.bounds(name) for name in (self.x, self.y)]
+        for batch in source.batches([self.x, self.y]):
+            arrays = [batch.column(0), batch.column(1)]
+            here = _columns.present(arrays[0]) & _columns.present(arrays[1])
+            i, j = (
+                self._cell(_columns.numbers(array, name)[here], bound)
+                for array, name, bound in zip(arrays, (self.x, self.y), bounds, strict=True)
+            )
+            yield i, j
+
+    def _cell(self, values: NDArray[Any], bounds: Bounds) -> NDArray[np.int64]:
+        low, high = float(bounds.lower), float(bounds.upper)
+        part = (np.clip(values.astype(np.float64), low, high) - low) / (high - low) * self.cells
+        return np.clip(np.floor(part), 0, self.cells - 1).astype(np.int64)
+
+    def moves_one_way(self, public: Public) -> bool:
+        """A row that appears or goes moves all scores of a cell map the same way; one that is replaced does not."""
+        return public.neighbors is not REPLACE
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellCounts(_Cells):
+    """For every cell of a map the number of rows in it: the "uniform" score of a location.
+
+    Of one person, with the exponential mechanism at epsilon: the true cell exp(epsilon / 2) times as likely as each other one, which is
+    randomized response over the cells at epsilon / 2.
+
+    Guarantee: no entry moves by more than 1; replace moves two, in opposite directions.
+    Proof:     a row is in at most one cell.
+    """
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        public.bounds(self.x), public.bounds(self.y)
+        return Sensitivity(linf=1, l0=min(2 if public.neighbors is REPLACE else 1, self.length(public)))
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        total = np.zeros(self.cells**2, np.int64)
+        for i, j in self.positions(source):
+            total += np.bincount(i * self.cells + j, minlength=self.cells**2)
+        return total
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellDistances(_Cells):
+    """For every cell the negative total of its distances |i - x| + |j - y| to the rows' cells, in cells.
+
+    Of one person it makes near cells likelier than far ones; of many its best cell is their median in each direction.
+
+    Guarantee: no entry moves by more than 2 (cells - 1).
+    Proof:     one row contributes a distance of 0 to 2 (cells - 1), which appears, goes, or becomes another in that range.
+    """
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        public.bounds(self.x), public.bounds(self.y)
+        return Sensitivity(linf=max(1, 2 * (self.cells - 1)), l0=self.length(public))
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        across, along = np.zeros(self.cells, np.int64), np.zeros(self.cells, np.int64)
+        for i, j in self.positions(source):
+            across += np.bincount(i, minlength=self.cells)
+            along += np.bincount(j, minlength=self.cells)
+        apart = np.abs(np.subtract.outer(np.arange(self.cells), np.arange(self.cells)))
+        return -np.add.outer(apart @ across, apart @ along).ravel()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """One of public `candidates` (or several) by the `scores` that a statistic gives them.
+
+    Guarantee: as the chooser's, whose `sensitivity` must cover the statistic's, for the relation of `public`.
+    Proof:     the chooser's. That scores are monotone is believed of statistics that prove it, and of trusted code.
+    """
+
+    public: Public
+    scores: Statistic
+    candidates: tuple[Any, ...]
+    chooser: Chooser
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(self.candidates))
+        _require.non_empty(candidates=self.candidates)
+        if len(set(self.candidates)) < len(self.candidates):
+            raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
+        if not isinstance(self.chooser, Chooser):
+            raise _require.fail("chooser", self.chooser, "one of the choosers of this module")
+        require_relation(self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}")
+        self._check_k()
+        needed = self.scores.sensitivity(self.public).linf
+        if needed > self.chooser.sensitivity:
+            raise InvalidInput(
+                f"the scores move by up to {needed} under {self.public.neighbors}, and the chooser is priced for "
+                f"{self.chooser.sensitivity}. Nothing was computed or released. Give it sensitivity={needed}."
+            )
+        if self.chooser.monotone and not moves_one_way(self.scores, self.public):
+            raise InvalidInput(
+                f"nothing proves that under {self.public.neighbors} these scores all move the same way. Nothing was computed "
+                f"or released. Use monotone=False."
+            )
+
+    def _check_k(self) -> None:
+        k = getattr(self.chooser, "k", None)
+        most = len(self.candidates) - isinstance(self.chooser, NoisyTopWithGap)
+        if k is not None and k > most:
+            raise _require.fail("k", k, f"at most {most} for {len(self.candidates)} candidates")
+
+    @property
+    def event(self) -> Event:
+        return self.chooser.event
+
+    def error(self, confidence: float = 0.95) -> int:
+        """How far the chosen candidate's score may be below the best, in the statistic's units."""
+        return self.chooser.error(len(self.candidates), confidence)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        scores = as_scores(self.scores(source))
+        if len(scores) != len(self.candidates):
+            raise InvalidInput(
+                f"the statistic does not give one score for each of the {len(self.candidates)} candidates. "
+                f"Nothing was drawn or released."
+            )
+        value = self.chooser.named(self.chooser.pick(scores, entropy), self.candidates)
+        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+
+
+def moves_one_way(statistic: Statistic, public: Public) -> bool:
+    """Whether all entries move the same way between any two neighbors, as far as is proved (or vouched for by the steward).
+
+    Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a blank that counts as
+           the lower bound). `CountsBelow`: a larger value lowers entries only, a smaller one raises them, and so does a missing one.
+    """
+    if isinstance(statistic, Trusted | RealScores | CountsBelow):
+        return True
+    if isinstance(statistic, Histogram):
+        return public.neighbors is not REPLACE and statistic.sensitivity(public).l0 == 1
+    proved = getattr(statistic, "moves_one_way", None)
+    return bool(proved(public)) if proved is not None else False
+
+
+__all__ = [
+    "CellCounts",
+    "CellDistances",
+    "ExponentialMechanism",
+    "NoisyTopWithGap",
+    "PermuteAndFlip",
+    "RealScores",
+    "ReportNoisyMax",
+    "Select",
+    "TopK",
+    "WithGap",
+    "moves_one_way",
+]

@@ -1,0 +1,507 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet._errors import DiscreetError, InvalidInput, WrongRelation
+from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public
+from discreet._registry import from_json, to_json
+from discreet.accounting import ExponentialMechanism as BoundedRange
+from discreet.accounting import NonPrivate, PureDP
+from discreet.mechanisms._softmax import _by_floats, _by_integers, weighted_softmax
+from discreet.mechanisms.choosers import ranked_with_gaps
+from discreet.mechanisms.protocols import Sensitivity
+from discreet.mechanisms.selection import (
+    CellCounts,
+    CellDistances,
+    ExponentialMechanism,
+    NoisyTopWithGap,
+    PermuteAndFlip,
+    RealScores,
+    ReportNoisyMax,
+    Select,
+    TopK,
+)
+from discreet.mechanisms.statistics import CountsBelow, Histogram, Trusted
+from discreet.sampling import Entropy, SeededEntropy
+from discreet.tables import Memory
+
+from .laws import assert_law, assert_rarely
+
+CHOOSERS = [
+    ExponentialMechanism(epsilon=1),
+    PermuteAndFlip(epsilon=1),
+    ReportNoisyMax(epsilon=1, noise="laplace"),
+    ReportNoisyMax(epsilon=1, noise="exponential"),
+    ReportNoisyMax(epsilon=1, noise="gumbel"),
+    NoisyTopWithGap(epsilon=1),
+    NoisyTopWithGap(epsilon=1, k=2),
+    TopK(epsilon=1, k=2),
+    TopK(epsilon=1, k=2, one_shot=False),
+]
+
+
+# --- the laws, in closed form ---------------------------------------------------------------------------------------------------
+
+
+def softmax(scores, rate):
+    terms = [mp.exp(mp.mpf(rate.numerator) / rate.denominator * s) for s in scores]
+    return [t / mp.fsum(terms) for t in terms]
+
+
+def permute_and_flip(scores, rate):
+    """P(i) = sum over sets S of the others of (-1)^|S| / (|S| + 1) exp(x_i + sum of x over S), x = rate (score - best)."""
+    x = [mp.mpf(rate.numerator) / rate.denominator * (s - max(scores)) for s in scores]
+    law = []
+    for i in range(len(x)):
+        others = [x[j] for j in range(len(x)) if j != i]
+        subsets = itertools.chain.from_iterable(itertools.combinations(others, r) for r in range(len(x)))
+        law.append(mp.exp(x[i]) * mp.fsum((-1) ** len(s) * mp.exp(mp.fsum(s)) / (len(s) + 1) for s in subsets))
+    return law
+
+
+def laplace_argmax(scores, rate):
+    """The integral of density times distribution functions, between the kinks."""
+    centers = [mp.mpf(rate.numerator) / rate.denominator * s for s in scores]
+    kinks = [-mp.inf, *sorted(set(centers)), mp.inf]
+
+    def cdf(t):
+        return mp.exp(t) / 2 if t < 0 else 1 - mp.exp(-t) / 2
+
+    def density(t, i):
+        rest = mp.fprod(cdf(t - c) for j, c in enumerate(centers) if j != i)
+        return mp.exp(-abs(t - centers[i])) / 2 * rest
+
+    return [mp.quad(lambda t, i=i: density(t, i), kinks) for i in range(len(centers))]
+
+
+def gap_law(scores, scale, i, g, *, naive=False, reach=120):
+    """P(i is chosen with gap g) for one choice by discrete Laplace noise; `naive` is the plain difference."""
+    p = mp.exp(-1 / mp.mpf(scale.numerator) * scale.denominator)
+
+    def pmf(x):
+        return (1 - p) / (1 + p) * p ** abs(x)
+
+    def cdf(x):
+        return 1 - p ** (x + 1) / (1 + p) if x >= 0 else p**-x / (1 + p)
+
+    def ahead(a, lead):  # everyone stays at or below a - lead, the earlier ones strictly below
+        return mp.fprod(cdf(a - lead - (j < i) - s) for j, s in enumerate(scores) if j != i)
+
+    def exactly(a):
+        if not naive:
+            return ahead(a, g) - ahead(a, g + 1)
+        if g > 0:
+            return mp.fprod(cdf(a - g - s) for j, s in enumerate(scores) if j != i) - mp.fprod(
+                cdf(a - g - 1 - s) for j, s in enumerate(scores) if j != i
+            )
+        earlier = mp.fprod(cdf(a - 1 - s) for s in scores[:i])
+        return earlier * (
+            mp.fprod(cdf(a - s) for s in scores[i + 1 :]) - mp.fprod(cdf(a - 1 - s) for s in scores[i + 1 :])
+        )
+
+    return mp.fsum(pmf(a - scores[i]) * exactly(a) for a in range(min(scores) - reach, max(scores) + reach))
+
+
+LAWS = {
+    "exponential mechanism": (ExponentialMechanism, {}, softmax),
+    "permute and flip": (PermuteAndFlip, {}, permute_and_flip),
+    "noisy max, laplace": (ReportNoisyMax, {"noise": "laplace"}, laplace_argmax),
+    "noisy max, exponential": (ReportNoisyMax, {"noise": "exponential"}, permute_and_flip),
+    "noisy max, gumbel": (ReportNoisyMax, {"noise": "gumbel"}, softmax),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("monotone", [False, True])
+def test_a_chooser_follows_its_law(name, monotone):
+    cls, extra, law = LAWS[name]
+    chooser, scores, entropy = (
+        cls(epsilon=1, sensitivity=2, monotone=monotone, **extra),
+        [3, 0, 5, 4],
+        SeededEntropy(11),
+    )
+    rate = Fraction(1, 2) if monotone else Fraction(1, 4)
+    expected = dict(enumerate(law(scores, rate)))
+    assert_law(lambda: chooser(scores, entropy=entropy), expected, 5000)
+    # mutants: the monotone factor forgotten, the sensitivity halved
+    wrong = cls(epsilon=1, sensitivity=2 if monotone else 1, **extra)
+    with pytest.raises(AssertionError):
+        assert_law(lambda: wrong(scores, entropy=entropy), expected, 5000)
+
+
+@pytest.mark.parametrize("one_shot", [True, False])
+def test_top_k_peels_without_replacement(one_shot):
+    scores, chooser, entropy = [2, 0, 3, 1], TopK(epsilon=4, k=2, one_shot=one_shot), SeededEntropy(5)
+    first, law = softmax(scores, Fraction(1)), {}  # epsilon / k = 2 a choice, over 2
+    for i, j in itertools.permutations(range(4), 2):
+        law[i, j] = first[i] * first[j] / (1 - first[i])
+    assert_law(lambda: chooser(scores, entropy=entropy), law, 5000)
+    wrong = TopK(epsilon=2, k=2, one_shot=one_shot)
+    with pytest.raises(AssertionError):
+        assert_law(lambda: wrong(scores, entropy=entropy), law, 5000)
+
+
+def test_the_gap_follows_its_law():
+    scores, chooser, entropy = [1, 3, 2], NoisyTopWithGap(epsilon=2), SeededEntropy(6)
+    law = {(i, g): gap_law(scores, chooser.scale, i, g) for i in range(3) for g in range(6)}
+    law["more"] = 1 - mp.fsum(law.values())
+
+    def draw():
+        chosen, gap = chooser(scores, entropy=entropy)
+        return (chosen, gap) if gap < 6 else "more"
+
+    assert_law(draw, law, 5000)
+    plain = {(i, g): gap_law(scores, chooser.scale, i, g, naive=True) for i in range(3) for g in range(6)}
+    plain["more"] = 1 - mp.fsum(plain.values())
+    with pytest.raises(AssertionError):  # mutant: the plain difference
+        assert_law(draw, plain, 5000)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=3, max_size=7), st.integers(1, 2))
+def test_a_gap_is_how_much_worse_the_chosen_could_be(noisy, k):
+    chosen, gaps = ranked_with_gaps(np.array(noisy), k)
+    order = sorted(range(len(noisy)), key=lambda i: (-noisy[i], i))
+    for rank, (i, gap) in enumerate(zip(chosen, gaps, strict=True)):
+        following = order[rank + 1]
+        still, no_more = ((-(noisy[i] - gap - more), i) for more in (0, 1))
+        assert still < (-noisy[following], following) < no_more
+
+
+# --- privacy, computed and not sampled --------------------------------------------------------------------------------------------
+
+
+def log_ratios(law, before, after, rate):
+    return [mp.log(a / b) for a, b in zip(law(after, rate), law(before, rate), strict=True)]
+
+
+@st.composite
+def neighbors(draw, monotone, size=4, sensitivity=2):
+    before = draw(st.lists(st.integers(-6, 6), min_size=2, max_size=size))
+    low = 0 if monotone else -sensitivity
+    moves = draw(st.lists(st.integers(low, sensitivity), min_size=len(before), max_size=len(before)))
+    return before, [b + m for b, m in zip(before, moves, strict=True)]
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_exponential_mechanism_is_epsilon_dp_and_of_bounded_range_epsilon(monotone, data):
+    before, after = data.draw(neighbors(monotone))
+    chooser = ExponentialMechanism(epsilon=1, sensitivity=2, monotone=monotone)
+    ratios = log_ratios(softmax, before, after, chooser.rate)
+    assert max(map(abs, ratios)) <= 1 + 1e-12
+    assert max(ratios) - min(ratios) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_permute_and_flip_is_epsilon_dp(monotone, data):
+    before, after = data.draw(neighbors(monotone))
+    chooser = PermuteAndFlip(epsilon=1, sensitivity=2, monotone=monotone)
+    assert max(map(abs, log_ratios(permute_and_flip, before, after, chooser.rate))) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+@pytest.mark.parametrize("moves", [(-1, 1, 1), (1, -1, -1), (1, 0, 1), (-1, 1, -1)])
+def test_noisy_max_with_laplace_noise_is_epsilon_dp(monotone, moves):
+    moves = [abs(m) for m in moves] if monotone else moves
+    rate = ReportNoisyMax(epsilon=1, monotone=monotone).rate
+    for before in ([0, 0, 0], [0, 3, 1], [4, 0, 0]):
+        after = [b + m for b, m in zip(before, moves, strict=True)]
+        assert max(map(abs, log_ratios(laplace_argmax, before, after, rate))) <= 1 + 1e-9
+
+
+def test_the_privacy_checks_have_teeth():
+    before, after = [0, 0, 4, 4], [1, -1, 5, 5]
+    for law in (softmax, permute_and_flip, laplace_argmax):  # sensitivity halved, or monotone claimed falsely: rate 1
+        assert max(map(abs, log_ratios(law, before, after, Fraction(1)))) > 1.05
+
+
+def test_permute_and_flip_is_not_of_bounded_range_epsilon():
+    ratios = log_ratios(permute_and_flip, [0, 0], [1, -1], PermuteAndFlip(epsilon=1).rate)
+    assert max(ratios) - min(ratios) == pytest.approx(1 + math.log(2 - math.exp(-1)))
+    assert PermuteAndFlip(epsilon=1).event == PureDP(epsilon=1)
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+def test_noisy_max_with_gap_is_epsilon_dp(monotone):
+    scale = NoisyTopWithGap(epsilon=1, monotone=monotone).scale
+    assert scale == (1 if monotone else 2)
+    for before, after in [
+        ([5, 5, 5, 2, 2], [6, 6, 6, 2, 2] if monotone else [6, 6, 6, 1, 1]),
+        ([0, 0, 0], [0, 1, 1] if monotone else [-1, 1, 1]),
+        ([3, 0, 1], [3, 0, 2] if monotone else [2, 1, 2]),
+    ]:
+        for i, g in itertools.product(range(len(before)), range(4)):
+            ratio = mp.log(gap_law(before, scale, i, g) / gap_law(after, scale, i, g))
+            assert abs(ratio) <= 1 + 1e-12, (before, after, i, g)
+
+
+def test_plain_differences_with_ties_by_position_cost_up_to_twice_as_much():
+    scale = NoisyTopWithGap(epsilon=1).scale
+    before, after = [10] * 5 + [2, 2], [11] * 5 + [1, 1]
+    naive, ours = (
+        mp.log(gap_law(before, scale, 5, 0, naive=plain) / gap_law(after, scale, 5, 0, naive=plain))
+        for plain in (True, False)
+    )
+    assert naive > 1.99
+    assert ours <= 1
+
+
+def test_two_gaps_are_epsilon_dp_by_enumeration():
+    """All outcomes of a top-2 with gaps whose noise lies in a box; what the box cuts off is bounded and allowed for."""
+    chooser, reach = NoisyTopWithGap(epsilon=8, k=2), 8
+    p = math.exp(-1 / float(chooser.scale))
+    pmf = {z: (1 - p) / (1 + p) * p ** abs(z) for z in range(-reach, reach + 1)}
+
+    def law(scores):
+        found = {}
+        for z in itertools.product(pmf, repeat=3):
+            outcome = ranked_with_gaps(np.array(scores) + np.array(z), 2)
+            found[outcome] = found.get(outcome, 0.0) + math.prod(pmf[x] for x in z)
+        return found
+
+    cut = 3 * 2 * p ** (reach + 1) / (1 + p)
+    before, after = law([1, 1, 0]), law([0, 0, 1])
+    for outcome, probability in before.items():
+        assert probability <= math.exp(8) * (after.get(outcome, 0.0) + cut)
+    worst = max(math.log(before[o] / after[o]) for o in before if o in after and min(before[o], after[o]) > 10 * cut)
+    assert 3.9 < worst <= 8.2  # one loser alone can be moved instead of the two chosen, at half the price
+
+
+# --- error -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "chooser", CHOOSERS, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'noise', getattr(c, 'k', ''))}"
+)
+def test_the_shortfall_stays_within_error_and_error_is_not_idle(chooser):
+    entropy, n, confidence = SeededEntropy(21), 1500, 0.9
+    limit = chooser.error(20, confidence)
+    best = max(1, limit)
+    k = getattr(chooser, "k", 1)
+    for fall in (limit + 1, limit // 2):  # all others just beyond the bound: the worst case; and half as far
+        scores = np.array([best] * k + [best - fall] * (20 - k))
+        failures = 0
+        for _ in range(n):
+            picked = chooser(scores, entropy=entropy)
+            picked = picked.chosen if isinstance(chooser, NoisyTopWithGap) else picked
+            failures += any(i >= k for i in (picked if isinstance(picked, tuple) else (picked,)))
+        if fall > limit:
+            assert_rarely(failures, n, 1 - confidence)
+        else:
+            assert failures / n > 1 - confidence
+
+
+def test_the_utility_theorem_of_the_lecture():
+    """OPT - 6.8 / epsilon for four nationalities and exp(-3) (Waterloo CS848): ours is not above it."""
+    chooser = ExponentialMechanism(epsilon=Fraction(1, 100))
+    assert chooser.error(4, 1 - math.exp(-3)) <= 2 * (math.log(4) + 3) * 100 < 880
+    assert PermuteAndFlip(epsilon=Fraction(1, 100)).error(4) <= chooser.error(4)
+    assert chooser.error(1) == 0
+
+
+# --- the mechanism -----------------------------------------------------------------------------------------------------------------
+
+COLORS = Public(schema={"color": Categories(["red", "green", "blue"])})
+PLACES = {"x": Bounds(0, 4), "y": Bounds(0, 4)}
+
+
+def colors(counts, public=COLORS):
+    return Memory(
+        {"color": [c for c, n in zip(("red", "green", "blue"), counts, strict=True) for _ in range(n)]}, public
+    )
+
+
+def select(chooser, public=COLORS):
+    return Select(public=public, scores=Histogram(column="color"), candidates=("red", "green", "blue"), chooser=chooser)
+
+
+def test_select_names_the_most_common_category():
+    release = select(ExponentialMechanism(epsilon=2, monotone=True))(colors([3, 90, 5]), entropy=Entropy())
+    assert release.value == "green"
+    assert release.event == BoundedRange(epsilon=2)
+    assert release.error(0.95) == 1  # (1 / rate) ln(2 * 19) = 1.8
+    with pytest.raises(InvalidInput, match="scores or ranks"):
+        release.interval()
+
+
+def test_what_seeded_entropy_chose_is_not_private():
+    release = select(PermuteAndFlip(epsilon=1))(colors([3, 90, 5]), entropy=SeededEntropy(1))
+    assert not release.private
+    assert isinstance(release.event, NonPrivate)
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
+def test_every_chooser_round_trips_inside_select(chooser):
+    mechanism = select(chooser)
+    assert from_json(json.loads(json.dumps(to_json(mechanism)))) == mechanism
+
+
+def test_a_gap_comes_with_its_candidate():
+    chosen, gap = select(NoisyTopWithGap(epsilon=100))(colors([3, 90, 5]), entropy=Entropy()).value
+    assert chosen == "green"
+    assert 80 <= gap <= 90
+
+
+def test_monotone_is_refused_where_nothing_proves_it():
+    replace = Public(schema=COLORS.schema, neighbors=REPLACE)
+    with pytest.raises(InvalidInput, match="same way"):
+        select(ExponentialMechanism(epsilon=1, monotone=True, neighbors=REPLACE), replace)
+    assert select(ExponentialMechanism(epsilon=1, neighbors=REPLACE), replace).event.neighbors is REPLACE
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(0, 9), st.integers(0, 9))
+@settings(deadline=None)
+def test_counts_below_move_one_way_under_replace_too(rows, old, new):
+    public = Public(schema={"v": Bounds(0, 9)}, neighbors=REPLACE)
+    statistic = CountsBelow(column="v", thresholds=(2, 4, 6))
+    moves = statistic(Memory({"v": [*rows, new]}, public)) - statistic(Memory({"v": [*rows, old]}, public))
+    assert (moves >= 0).all() or (moves <= 0).all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=6),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+@settings(deadline=None, max_examples=40)
+def test_cell_scores_move_within_their_sensitivity_and_one_way(rows, new):
+    public = Public(schema=PLACES)
+
+    def table(points):
+        return Memory(
+            {"x": np.array([p[0] + 0.5 for p in points]), "y": np.array([p[1] + 0.5 for p in points])}, public
+        )
+
+    for scores in (CellCounts(x="x", y="y", cells=4), CellDistances(x="x", y="y", cells=4)):
+        moves = scores(table([*rows, new])) - scores(table(rows))
+        assert np.abs(moves).max() <= scores.sensitivity(public).linf
+        assert scores.moves_one_way(public)
+        assert (moves >= 0).all() or (moves <= 0).all()
+
+
+def test_one_persons_cell_is_randomized_response_at_half_epsilon():
+    """Lecture 003: the uniform score gives p = e^(eps/2) q over the k x k cells, the distance score near cells."""
+    public, entropy = Public(schema=PLACES, neighbors=REPLACE, size=1), SeededEntropy(9)
+    person, eps = Memory({"x": [1.5], "y": [2.5]}, public), 4
+    chooser = ExponentialMechanism(epsilon=eps, neighbors=REPLACE)
+    uniform = CellCounts(x="x", y="y", cells=4)
+    mechanism = Select(public=public, scores=uniform, candidates=uniform.candidates(), chooser=chooser)
+    odds = math.exp(eps / 2)
+    law = {cell: (odds if cell == (1, 2) else 1) / (odds + 15) for cell in uniform.candidates()}
+    assert_law(lambda: mechanism(person, entropy=entropy).value, law, 3000)
+    distances = CellDistances(x="x", y="y", cells=4)(person)
+    assert distances.reshape(4, 4).tolist() == [[-(abs(i - 1) + abs(j - 2)) for j in range(4)] for i in range(4)]
+    assert from_json(to_json(mechanism)) == mechanism
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-2.5, 2.5), st.sampled_from([0.3, 1.0, 0.125, 2.5]))
+def test_real_scores_round_within_their_sensitivity(score, move, step):
+    moved = score + move
+    claimed = abs(Fraction(moved) - Fraction(score)) or Fraction(1)
+    before, after = (RealScores(function=lambda _, s=s: [s], claimed=claimed, step=step) for s in (score, moved))
+    bound = before.sensitivity(Public()).linf
+    assert abs(int(after(None)[0]) - int(before(None)[0])) <= bound == math.ceil(claimed / Fraction(step))
+
+
+def test_trusted_scores_run_but_have_no_description():
+    scores = Trusted(function=lambda source: [1, 50, 2], claimed=Sensitivity(linf=1, l0=3))
+    mechanism = Select(public=Public(), scores=scores, candidates=("a", "b", "c"), chooser=PermuteAndFlip(epsilon=2))
+    assert mechanism(Memory({"z": [1]}, Public()), entropy=Entropy()).value == "b"
+    with pytest.raises(DiscreetError, match="trusted code"):
+        to_json(mechanism)
+
+
+# --- bad input draws nothing -------------------------------------------------------------------------------------------------------
+
+
+class NoDraws(Entropy):
+    def _take(self, size):
+        raise AssertionError("bits were drawn")
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
+@pytest.mark.parametrize("scores", [[], [[1, 2]], [0.5, 1.0], [float("nan"), 1.0], ["a"], [True, False]])
+def test_bad_scores_are_refused_before_anything_is_drawn(chooser, scores):
+    with pytest.raises(DiscreetError, match=r"Nothing was"):
+        chooser(scores, entropy=NoDraws())
+
+
+@pytest.mark.parametrize("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, NoisyTopWithGap, TopK])
+@pytest.mark.parametrize(
+    "bad",
+    [{"epsilon": 0}, {"epsilon": math.inf}, {"epsilon": math.nan}, {"epsilon": -1}, {"epsilon": "1"}]
+    + [{"epsilon": 1, "sensitivity": s} for s in (0, -1, 0.5)]
+    + [{"epsilon": 1, "monotone": 1}, {"epsilon": 1, "neighbors": "next"}],
+)
+def test_bad_parameters_are_refused(cls, bad):
+    with pytest.raises(InvalidInput):
+        cls(**bad)
+
+
+def test_a_selection_that_does_not_fit_is_refused():
+    with pytest.raises(InvalidInput, match="candidates must not be empty"):
+        Select(public=COLORS, scores=Histogram(column="color"), candidates=(), chooser=PermuteAndFlip(epsilon=1))
+    with pytest.raises(InvalidInput, match="differ"):
+        Select(
+            public=COLORS, scores=Histogram(column="color"), candidates=("a", "a"), chooser=PermuteAndFlip(epsilon=1)
+        )
+    with pytest.raises(WrongRelation):
+        select(PermuteAndFlip(epsilon=1, neighbors=REPLACE))
+    cells, places = CellDistances(x="x", y="y", cells=3), Public(schema=PLACES)
+    with pytest.raises(InvalidInput, match="priced for 1"):
+        Select(public=places, scores=cells, candidates=cells.candidates(), chooser=PermuteAndFlip(epsilon=1))
+    with pytest.raises(InvalidInput, match="at most 2"):
+        select(NoisyTopWithGap(epsilon=1, k=3))
+    short = Select(
+        public=COLORS, scores=Histogram(column="color"), candidates=("red",), chooser=PermuteAndFlip(epsilon=1)
+    )
+    with pytest.raises(InvalidInput, match="one score for each"):
+        short(colors([1, 1, 1]), entropy=NoDraws())
+    assert select(PermuteAndFlip(epsilon=1)).public.neighbors is ADD_REMOVE
+
+
+# --- the weighted draw behind quantiles ----------------------------------------------------------------------------------------------
+
+
+def weighted(costs, weights, rate):
+    terms = [w * mp.exp(-mp.mpf(rate.numerator) / rate.denominator * c) for c, w in zip(costs, weights, strict=True)]
+    return {i: t / mp.fsum(terms) for i, t in enumerate(terms)}
+
+
+def test_the_weighted_draw_follows_its_law_by_floats_and_by_integers():
+    costs, weights, rate = np.array([5, 0, 2, 9]), np.array([40, 1, 3, 10**4]), Fraction(1, 3)
+    entropy = SeededEntropy(2)
+    law = weighted(costs, weights, rate)
+    assert_law(lambda: weighted_softmax(costs, weights, rate, entropy), law, 6000)
+    assert_law(lambda: _by_integers(costs, 0, weights, rate, entropy.integer(53), entropy), law, 1500)
+    with pytest.raises(AssertionError):
+        assert_law(lambda: weighted_softmax(costs, weights, rate * 2, entropy), law, 6000)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2**60)), min_size=1, max_size=8), st.integers(0, 2**53 - 1)
+)
+@settings(deadline=None, max_examples=80)
+def test_where_floats_decide_exact_arithmetic_agrees(terms, prefix):
+    costs, weights = np.array([t[0] for t in terms]), np.array([t[1] for t in terms])
+    best, rate = int(costs.min()), Fraction(1, 97)
+    by_floats = _by_floats((costs - best).astype(float), weights.astype(float), float(rate), prefix)
+    if by_floats is not None:
+        assert by_floats == _by_integers(costs, best, weights, rate, prefix, SeededEntropy(prefix))
+
+
+def test_a_draw_on_the_edge_is_left_to_exact_arithmetic():
+    even = np.array([1.0, 1.0])
+    assert _by_floats(np.zeros(2), even, 1.0, 1 << 52) is None  # U = 1/2, where the two stretches meet
+    assert weighted_softmax(np.array([7]), np.array([3]), Fraction(1), SeededEntropy(1)) == 0
