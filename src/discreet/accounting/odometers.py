@@ -1,0 +1,111 @@
+"""Odometers: how much has been spent so far, in numbers that stay true whenever one looks.
+
+A filter guards a budget that was named beforehand. An odometer has none: it gives a running bound on the privacy loss that holds
+at all times together, so one may also stop *because* of what it shows. That costs a little more than a bound for a fixed time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from .. import _require, _round
+from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
+from .._registry import described
+from .events import Event
+from .filters import Spent, lane_prices, on_grid, split
+from .refusal import refuse
+
+_ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))
+
+
+class Reading(NamedTuple):
+    """What an odometer shows: both rounded up."""
+
+    epsilon: float
+    delta: float
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odometer:
+    """A running bound on what adaptively chosen events have spent; `delta` is the chance that it is ever wrong.
+
+    Guarantee: let (e, d) be the reading when an interaction stops, at a time that may depend on everything seen, the readings
+               included. For all fixed epsilon and delta', the part of the interaction that stops with e <= epsilon and
+               d <= delta' is (epsilon, delta')-DP: P[A and that] <= exp(epsilon) P'[A and that] + delta'. If no event has a delta
+               of its own, more is true: with probability 1 - delta, the privacy loss never exceeds the reading, at any time.
+    Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and Ville's inequality;
+               Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
+
+    >>> from .events import PureDP
+    >>> Odometer(delta=1e-6).read([PureDP(epsilon=1), PureDP(epsilon=1)])
+    Reading(epsilon=2.0, delta=1e-06)
+    """
+
+    delta: float
+    orders: tuple[float, ...] = _ORDERS
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.open_probability(delta=self.delta)
+        _require.non_empty(orders=self.orders)
+        for order in self.orders:
+            _require.finite(order=order)
+            if not order > 1:
+                raise _require.fail("order", order, "above 1")
+        object.__setattr__(self, "orders", tuple(sorted(set(self.orders))))
+        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+
+    def start(self) -> Spent:
+        """Nothing spent yet."""
+        return Spent(sums=(Fraction(0),) * (1 + len(self.orders)))
+
+    def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
+        """What is spent after `event`. An odometer refuses nothing."""
+        require_relation(event.neighbors, self.neighbors, what="this odometer")
+        bare, own, distance = split(event)
+        if distance > 0:
+            raise refuse(event, "odometer", "its distance to what it is priced as costs more the larger epsilon grows")
+        return self._state(spent).plus(replace(lane_prices(bare, self.orders), delta=on_grid(own)))
+
+    def read(self, spent: Spent | Iterable[Event]) -> Reading:
+        """The bound now: the pure sum, or the largest loss that the mixture of all orders allows."""
+        state = self._state(spent)
+        exact, renyi = state.sums[0], state.sums[1:]
+        epsilon = min(_round.up(exact), self._mixture([_round.up(value) for value in renyi]))
+        return Reading(epsilon, min(1.0, _round.up(Fraction(self.delta) + Fraction(state.delta))))
+
+    def _state(self, spent: Spent | Iterable[Event]) -> Spent:
+        if isinstance(spent, Spent):
+            if len(spent.sums) != 1 + len(self.orders):
+                raise _require.fail("spent", spent, f"what this odometer's own {1 + len(self.orders)} lanes added up")
+            return spent
+        state = self.start()
+        for event in spent:
+            state = self.add(state, event)
+        return state
+
+    def _mixture(self, sums: list[float]) -> float:
+        """The loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta; rounded up."""
+        terms = [(order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)]
+        if not terms:
+            return math.inf
+        needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12
+        high = min(total + needed / rate for rate, total in terms)  # there one order reaches it alone
+        low = high - needed / min(rate for rate, _ in terms) - 1.0
+        for _ in range(200):
+            middle = (low + high) / 2
+            if not low < middle < high or high - low < 1e-13 * max(1.0, abs(high)):
+                break
+            low, high = (low, middle) if _log_sum(terms, middle) >= needed else (middle, high)
+        return max(0.0, high * (1 + 1e-12))
+
+
+def _log_sum(terms: list[tuple[float, float]], loss: float) -> float:
+    powers = [rate * (loss - total) for rate, total in terms]
+    largest = max(powers)
+    return largest + math.log(math.fsum(math.exp(power - largest) for power in powers))

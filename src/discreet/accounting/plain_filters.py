@@ -1,0 +1,156 @@
+"""Filters with a single lane: concentrated privacy, and Gaussian privacy for Gaussian noise.
+
+Here nothing is split: the one sum that plain composition would take is also what a fully adaptive analyst has to keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .. import _require
+from .._public import ADD_REMOVE, Neighbors
+from .._registry import described
+from .conversion import gaussian_delta
+from .events import Event, Gaussian, Real, leaves
+from .filters import SLACK, BudgetFilter, Spent, on_grid, split
+from .refusal import refuse
+from .totals import zcdp
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZCDPFilter(BudgetFilter):
+    """The filter of a zCDP budget: go on while the rhos add up to at most `rho`, and own deltas to at most `delta`.
+
+    Guarantee: all releases together are delta (1 + slack)-approximately rho (1 + slack)-zCDP, however they were chosen.
+    Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1) at every order at
+               once, because one sum bounds all orders; with own deltas Whitehouse et al. 2023, arXiv:2203.05481.
+
+    >>> budget = ZCDPFilter(rho=0.5)
+    >>> budget.preview([], Gaussian(noise_multiplier=2.0)).fits
+    4
+    """
+
+    rho: Real
+    delta: float = 0.0
+    slack: Fraction = SLACK
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(rho=self.rho, slack=self.slack)
+        _require.probability(delta=self.delta)
+        self._settle()
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "rho"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return ("rho",)
+
+    @property
+    def total(self) -> Fraction:
+        return _require.exact(self.rho, "rho") * (1 + self.slack)
+
+    @property
+    def limits(self) -> tuple[Fraction, ...]:
+        return (self.total,)
+
+    @property
+    def delta_limit(self) -> Fraction:
+        return Fraction(self.delta) * (1 + self.slack)
+
+    def price(self, event: Event) -> Spent:
+        self._check(event)
+        bare, own, distance = split(event)
+        if distance > 0:
+            raise refuse(event, "zcdp", "closeness in total variation says nothing about concentrated privacy")
+        cost = zcdp(bare)
+        return Spent(sums=(on_grid(cost.value),), delta=on_grid(own + Fraction(cost.delta)), events=1)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianFilter(BudgetFilter):
+    """The filter of a Gaussian budget, for unsampled Gaussian noise only: go on while the squares add up to at most mu².
+
+    Guarantee: all releases together are mu sqrt(1 + slack)-GDP: no easier to tell apart than N(0, 1) from N(that, 1).
+    Proof:     docs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben & Honkela 2023,
+               arXiv:2209.15596.
+    Assumes:   continuous Gaussian noise; the discrete one is not rotation-invariant and has a `ZCDPFilter`.
+
+    >>> GaussianFilter(mu=1).preview([], Gaussian(noise_multiplier=20.0)).fits
+    400
+    """
+
+    mu: Real
+    slack: Fraction = SLACK
+    neighbors: Neighbors = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        _require.non_negative(mu=self.mu, slack=self.slack)
+        self._settle()
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "mu²"
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return ("mu²",)
+
+    @property
+    def total(self) -> Fraction:
+        return _require.exact(self.mu, "mu") ** 2 * (1 + self.slack)
+
+    @property
+    def limits(self) -> tuple[Fraction, ...]:
+        return (self.total,)
+
+    @property
+    def delta_limit(self) -> Fraction:
+        return Fraction(0)
+
+    def price(self, event: Event) -> Spent:
+        self._check(event)
+        bare, own, distance = split(event)
+        total: Fraction | float = Fraction(0)
+        for part, times in leaves(bare).items():
+            total += times * _square(part)
+        if own > 0 or distance > 0:
+            raise refuse(event, "gdp", "it can fail with some probability; a Gaussian budget has no delta for that")
+        return Spent(sums=(on_grid(total),), events=1)
+
+
+def _square(part: Event) -> Fraction | float:
+    """mu² of one release."""
+    from .events import NonPrivate, NoOp
+
+    if isinstance(part, NoOp):
+        return Fraction(0)
+    if isinstance(part, NonPrivate):
+        return float("inf")
+    if not isinstance(part, Gaussian):
+        raise refuse(part, "gdp", "the Gaussian filter is for unsampled Gaussian noise only; use Filter or ZCDPFilter")
+    noise = _require.exact(part.noise_multiplier, "noise_multiplier")
+    return 1 / noise**2 if noise else float("inf")
+
+
+def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
+    """The largest Gaussian budget that is within (epsilon, delta), to 1e-12 and never above.
+
+    >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
+    0.647727
+    """
+    _require.positive(epsilon=epsilon)
+    _require.open_probability(delta=delta)
+    limit = float(epsilon)  # the margin of 1e-12 on mu covers the filter's slack: sqrt(1 + 2^-40) is less
+    low, high = 0.0, 1.0
+    while gaussian_delta(high * (1 + 1e-12), limit) <= delta:
+        low, high = high, 2 * high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(middle * (1 + 1e-12), limit) <= delta else (low, middle)
+    return GaussianFilter(mu=low, neighbors=neighbors)
