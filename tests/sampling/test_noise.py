@@ -201,7 +201,7 @@ def test_the_guide_agrees_with_the_thresholds_everywhere(shape):
 def test_geometric_tail_beyond_64_bits(more, x):
     """With U = 1 - v, the draw is floor(-ln(v) / x)."""
     entropy = Scripted(b"\xff\xff" + words(ONES, more), seed=more)
-    found = int(geometric(x, 1, entropy)[0])
+    found = int(_Narrow(_Shape(Fraction(0), x, signed=False)).draw(1, entropy)[0])
     with mpmath.workprec(300):
         scale = mpmath.mpf(x.denominator) / x.numerator
         largest = -mpmath.log(mpmath.mpf(2**64 - more - 1) / 2**128) * scale if more < ONES else mpmath.inf
@@ -213,7 +213,7 @@ def test_geometric_tail_beyond_64_bits(more, x):
 
 def test_laplace_tail_beyond_64_bits_is_unbounded():
     """All ones for 320 bits: the size is at least what 2**-320 of tail allows."""
-    found = int(discrete_laplace(10, 1, Scripted(b"\xff\xff" + words(*[ONES] * 5)))[0])
+    found = int(_Narrow(laplace_shape(10)).draw(1, Scripted(b"\xff\xff" + words(*[ONES] * 5)))[0])
     assert abs(found) >= 10 * 320 * math.log(2) - 1
 
 

@@ -15,6 +15,7 @@ from ._table import Law, Table, Weights
 
 _BLOCKS = (1 << 20, 1 << 26)  # trials per table: of the smaller, some ten thousand outcomes matter
 _MOST = 1 << 40
+_NEGLIGIBLE = 1 << 8  # in units of the last bit asked for
 _CHUNK = 1 << 13
 
 
@@ -77,8 +78,8 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
     """Weights relative to the mode's, alternating above and below it, then the longer side alone.
 
     Proof: f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a rational at most 1 from the mode upwards, and likewise
-           downwards; products are rounded outwards. Beyond a listed weight f with next ratio r < 1 the rest of that side
-           is at most f r / (1 - r), as the ratios shrink.
+           downwards; products are rounded outwards. As no weight exceeds the one before, what a side does not list is at most
+           its first unlisted weight times their number, and each alone is at most _NEGLIGIBLE.
     """
     a, b = p.numerator, p.denominator - p.numerator
 
@@ -91,7 +92,7 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
             low, high = low * over // under, -(-high * over // under)
             k += 1 if up else -1
             remaining = (trials - k) if up else k
-            if high < 1 << 8:
+            if high < _NEGLIGIBLE:
                 return listed, high * (remaining + 1), False
             listed.append((low, high))
         return listed, 0, True
@@ -105,8 +106,8 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
         longer = upper if trials - mode > mode else lower
         for j in range(max(len(upper), len(lower))):
             if j < short:
-                order.append(upper[j] if j < len(upper) else (0, 1 << 8))
-                order.append(lower[j] if j < len(lower) else (0, 1 << 8))
+                order.append(upper[j] if j < len(upper) else (0, _NEGLIGIBLE))
+                order.append(lower[j] if j < len(lower) else (0, _NEGLIGIBLE))
             elif j < len(longer):
                 order.append(longer[j])
         return Weights([w[0] for w in order], [w[1] for w in order], tail_up + tail_down, done_up and done_down)

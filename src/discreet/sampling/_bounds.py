@@ -49,6 +49,15 @@ def log(x: Fraction, bits: int) -> tuple[int, int]:
     return value - 1, value + 2
 
 
+def minus_log(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
+    """Integers around 2**bits * -ln(U) for all U in [prefix, prefix + 1) / 2**length; None if U may be zero."""
+    if prefix == 0:
+        return None
+    low = -log(Fraction(prefix + 1, 1 << length), bits)[1]
+    high = -log(Fraction(prefix, 1 << length), bits)[0]
+    return max(low, 0), high
+
+
 def rational(p: Fraction) -> Digits:
     """The digits of a rational number."""
 

@@ -169,4 +169,5 @@ def _after_fork_in_child() -> None:
         entropy._forked()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require
-from . import _bounds
+from . import _bounds, _single
 from ._bernoulli import exp_coins
 from ._entropy import Entropy, draws
 from ._table import Law, Table, Weights
@@ -27,6 +27,7 @@ Integers = npt.NDArray[Any]
 _CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level cache
 _PLACE_BITS = 31  # bits of a word that tell the place in a cell
 _NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20  # beyond either, values are Python integers; within both, below 2**62
+_FEW = 4  # up to so many draws are made one by one
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
 _OPEN = -(1 << 31)  # in place of a value that 16 bits do not decide
@@ -108,14 +109,27 @@ class _Shape:
         return int(1 / self.linear)
 
     @property
-    def resolution(self) -> int:
-        """A wide law has between 2**resolution and twice as many cells per scale: few coins are then in doubt."""
-        return 7 if self.square else 5
+    def shift(self) -> int:
+        """Cells of 2**shift integers: 128 to 256 a scale, or 32 to 64, leave few coins in doubt. Negative: too narrow."""
+        return self.scale.bit_length() - 1 - (7 if self.square else 5)
 
 
 def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
-    sampler: _Wide | _Narrow = _wide(shape) if shape.scale >> shape.resolution else _narrow(shape)
+    if n <= _FEW:
+        return _singly(shape, n, entropy)
+    sampler: _Wide | _Narrow = _wide(shape) if shape.shift >= 0 else _narrow(shape)
     return sampler.draw(n, entropy)
+
+
+def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
+    """Draws one by one: for so few, preparing a table would cost more."""
+    if shape.square:
+        found = [_single.gaussian(1 / (2 * shape.square), entropy) for _ in range(n)]
+    else:
+        draw = _single.laplace if shape.signed else _single.geometric
+        found = [draw(shape.linear, entropy) for _ in range(n)]
+    fits = shape.shift <= _NATIVE_SHIFT and all(abs(value) < 1 << 62 for value in found)
+    return np.array(found, dtype=np.int64 if fits else object)
 
 
 def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
@@ -192,7 +206,7 @@ class _Wide:
 
     def __init__(self, shape: _Shape) -> None:
         self.shape = shape
-        self.shift = shape.scale.bit_length() - 1 - shape.resolution
+        self.shift = shape.shift
         self.table = Table(_ladder(shape, 1 << self.shift, mirrored=False))
         self.place_bits = min(self.shift, _PLACE_BITS)
         self.rest_bits = self.shift - self.place_bits

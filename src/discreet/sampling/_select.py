@@ -94,14 +94,6 @@ def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
     return np.maximum(middle - 64 * error, 0.0), middle + 64 * error
 
 
-def _exponential_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    if prefix == 0:
-        return None
-    low = -_bounds.log(Fraction(prefix + 1, 1 << length), bits)[1]
-    high = -_bounds.log(Fraction(prefix, 1 << length), bits)[0]
-    return low, high
-
-
 def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
     """The lowest bit is the sign; the others are the first 63 bits of U, and the size is -ln U."""
     lower_u = (words & ~np.uint64(1)).astype(np.float64)
@@ -115,7 +107,7 @@ def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] |
     sign = prefix >> (length - 64) & 1
     rest = length - 64
     size = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
-    found = _exponential_certified(size, length - 1, bits)
+    found = _bounds.minus_log(size, length - 1, bits)
     if found is None:
         return None
     return (-found[1], -found[0]) if sign else found
@@ -145,7 +137,7 @@ def _gumbel_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | 
     return low, high
 
 
-_EXPONENTIAL = _Noise(_exponential_floats, _exponential_certified)
+_EXPONENTIAL = _Noise(_exponential_floats, _bounds.minus_log)
 _LAPLACE = _Noise(_laplace_floats, _laplace_certified)
 _GUMBEL = _Noise(_gumbel_floats, _gumbel_certified)
 

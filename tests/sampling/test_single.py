@@ -1,0 +1,71 @@
+"""Draws without a table: a second route to the same laws."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from discreet.sampling import Entropy, _noise, _single, discrete_gaussian, discrete_laplace, geometric
+
+from .checks import Scripted, assert_follows_cdf, assert_follows_pmf, gaussian_pmf, laplace_cdf, words
+
+N = 3000
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(10), Fraction(10**9)])
+def test_single_laplace_has_its_law(scale):
+    entropy = Entropy()
+    found = [_single.laplace(1 / scale, entropy) for _ in range(N)]
+    assert_follows_cdf(found, laplace_cdf(float(scale)))
+    with pytest.raises(AssertionError):
+        assert_follows_cdf([abs(value) for value in found], laplace_cdf(float(scale)))
+
+
+@pytest.mark.parametrize("x", [Fraction(3), Fraction(1, 7), Fraction(1, 10**30)])
+def test_single_geometric_has_its_law(x):
+    entropy = Entropy()
+    found = [_single.geometric(x, entropy) for _ in range(N)]
+    assert_follows_cdf(found, lambda k: np.where(k < 0, 0, -np.expm1(-(k + 1) * float(x))))
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 4.5])
+def test_single_gaussian_has_its_law(sigma):
+    entropy = Entropy()
+    found = [_single.gaussian(Fraction(sigma) ** 2, entropy) for _ in range(N)]
+    assert_follows_pmf(found, gaussian_pmf(sigma))
+    with pytest.raises(AssertionError):
+        assert_follows_pmf(found, gaussian_pmf(sigma * 2))
+
+
+def test_single_wide_gaussian_has_its_law():
+    entropy = Entropy()
+    found = [_single.gaussian(Fraction(10**18), entropy) for _ in range(N)]
+    assert_follows_cdf(found, lambda k: ndtr((k + 0.5) / 1e9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 2**64 - 1), st.fractions(Fraction(1, 10**6), 50, max_denominator=10**6))
+def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x):
+    """The first bits are zero, so that the draw lies beyond them; the next 64 are given."""
+    length = 64 + int(1 / x).bit_length()
+    entropy = Scripted(bytes(-(-length // 8)) + words(more))
+    found = _single.geometric(x, entropy)
+    with mpmath.workprec(400):
+        scale = mpmath.mpf(x.denominator) / x.numerator
+        ends = [-mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** (length + 64)) * scale for u in (more + 1, more)]
+        assert mpmath.floor(ends[0]) <= found <= mpmath.floor(ends[1])
+
+
+@pytest.mark.parametrize("scale", [0.5, 100, 1e9, 1e30])
+@pytest.mark.parametrize("n", [0, 1, _noise._FEW, _noise._FEW + 1])
+def test_few_and_many_draws_have_the_same_type(scale, n):
+    for draw in (discrete_laplace, discrete_gaussian, lambda s, n, e: geometric(1 / Fraction(s), n, e)):
+        found = draw(scale, n, Entropy())
+        assert len(found) == n
+        assert found.dtype == (object if scale == 1e30 else np.int64)
