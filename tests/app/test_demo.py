@@ -1,0 +1,80 @@
+"""`discreet demo`, as a newcomer runs it."""
+
+import re
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from discreet.app.cli import app
+from discreet.app.demo import CHAPTERS
+from discreet.app.demo.stage import Bar, Stage
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo")
+    result = runner.invoke(app, ["demo", "--out", str(out)], env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.output
+    return result.output, out
+
+
+def test_it_shows_a_price_an_error_and_the_truth(shown):
+    text, _ = shown
+    assert "Spent in all: epsilon 0.5" in text
+    assert text.count("±") >= 5
+    assert "◆" in text
+    assert "3,002" in text  # the true count of people in excellent health
+
+
+def test_the_answers_are_noisy_and_near_the_truth(shown):
+    text, _ = shown
+    rows = re.findall(r"^(excellent|good|fair|poor) +([\d,]+) +± ([\d,]+) +([\d,]+)", text, re.M)
+    assert len(rows) == 4
+    values = [[int(cell.replace(",", "")) for cell in row[1:]] for row in rows]
+    assert all(
+        abs(value - truth) < 250 for value, _, truth in values
+    )  # 10 scales of Laplace noise, all four: 1 - 2e-10
+    assert all(error == 44 for _, error, _ in values)
+
+
+def test_the_picture_is_a_real_one(shown):
+    _, out = shown
+    picture = Image.open(out / "first-answers.png")
+    assert picture.size[0] >= 1000
+    assert len(picture.convert("RGB").getcolors(1 << 24)) > 50
+
+
+def test_every_chapter_is_listed_and_wrong_names_are_refused(capsys):
+    listed = runner.invoke(app, ["demo", "--list"]).output
+    assert all(name in listed for name in CHAPTERS)
+    result = runner.invoke(app, ["demo", "-c", "nonsense"])
+    assert "nonsense" in str(result.exception)
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_two(monkeypatch, capsys):
+    from discreet.app import cli
+
+    monkeypatch.setattr("sys.argv", ["discreet", "demo", "-c", "nonsense"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "there is no chapter 'nonsense'" in capsys.readouterr().err
+
+
+def test_version():
+    from discreet import __version__
+
+    assert runner.invoke(app, ["--version"]).output.strip() == f"discreet {__version__}"
+
+
+def test_bars_fit_a_narrow_terminal_and_negative_counts(tmp_path):
+    from rich.console import Console
+
+    console = Console(width=40, record=True, force_terminal=False)
+    Stage(console=console, out=tmp_path).bars([Bar("a", -3.0, 5.0, 0.0), Bar("b", 10.0, 2.0, 9.0)])
+    lines = console.export_text().splitlines()
+    assert all(len(line) <= 52 for line in lines)
+    assert "-3" in lines[0]
