@@ -3,6 +3,8 @@
 `Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what happened; `epsilon(event, delta=1e-5)` what it costs.
 """
 
+from .api import bounds, delta, epsilon, tradeoff
+from .calibration import calibrate
 from .choice_events import (
     GNMax,
     NegativeBinomialTrials,
@@ -16,6 +18,7 @@ from .choice_events import (
     geometric,
     logarithmic,
 )
+from .comparison import Comparison, compare
 from .events import (
     ZCDP,
     ApproximateDP,
@@ -38,6 +41,9 @@ from .events import (
     from_json,
     leaves,
 )
+from .filters import BudgetFilter, Filter, Preview, Spent
+from .odometers import Odometer, Reading
+from .plain_filters import GaussianFilter, ZCDPFilter, gaussian_filter
 from .sampled_events import (
     BallsInBins,
     Banded,
@@ -57,6 +63,8 @@ __all__ = [
     "ApproximateDP",
     "BallsInBins",
     "Banded",
+    "BudgetFilter",
+    "Comparison",
     "Composed",
     "CorrelatedGaussian",
     "Cost",
@@ -64,8 +72,10 @@ __all__ = [
     "DiscreteLaplace",
     "Event",
     "ExponentialMechanism",
+    "Filter",
     "GNMax",
     "Gaussian",
+    "GaussianFilter",
     "Group",
     "Laplace",
     "MinSeparated",
@@ -73,30 +83,42 @@ __all__ = [
     "NoOp",
     "NoisyMax",
     "NonPrivate",
+    "Odometer",
     "Participation",
     "PoissonSampled",
     "PoissonTrials",
+    "Preview",
     "PureDP",
     "RDPPoint",
     "RandomAllocation",
     "RandomizedResponse",
+    "Reading",
     "RepeatAndSelect",
     "Repeated",
     "SampledWithoutReplacement",
     "Shuffled",
     "SingleEpoch",
     "SparseVector",
+    "Spent",
     "Thresholded",
     "TreeRestarts",
     "Trials",
     "TruncatedPoisson",
     "VectorDiscreteGaussian",
     "ZCDP",
+    "ZCDPFilter",
     "basic",
+    "bounds",
+    "calibrate",
+    "compare",
     "compose",
+    "delta",
+    "epsilon",
     "from_json",
+    "gaussian_filter",
     "geometric",
     "leaves",
     "logarithmic",
+    "tradeoff",
     "zcdp",
 ]

@@ -100,8 +100,9 @@ BallsInBins = RandomAllocation
 class Shuffled(Event):
     """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random permutation.
 
-    For `replace`: one sender's value is changed, the number of senders is public (Feldman, McMillan & Talwar 2021,
-    arXiv:2012.12803, and 2023, arXiv:2208.04591). Holds for adaptively chosen local randomizers.
+    For `replace`: one sender's value is changed, the number of senders is public. Holds for any adaptively chosen local
+    randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Theorem 3.2). Their later, stronger bound (arXiv:2208.04591)
+    was withdrawn for general randomizers by its erratum and is not used.
     """
 
     epsilon: Real

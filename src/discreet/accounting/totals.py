@@ -11,9 +11,12 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from .. import _require, _round
-from .._errors import Unsupported
 from . import events as ev
+from . import pure
+from .conversion import zcdp_to_delta, zcdp_to_epsilon
 from .events import Event
+from .normal import Normal, normal
+from .refusal import refuse
 
 
 class Cost(NamedTuple):
@@ -27,49 +30,37 @@ def _exact(value: Any) -> Fraction:
     return _require.exact(value, "parameter")
 
 
-def _pure_laplace(e: Any) -> Cost:
-    return Cost(math.inf if e.noise_multiplier == 0 else _round.up(1 / _exact(e.noise_multiplier)), 0.0)
+def _gaussian(e: ev.Gaussian) -> float:
+    return math.inf if e.noise_multiplier == 0 else _round.up(1 / (2 * _exact(e.noise_multiplier) ** 2))
 
 
-_BASIC: dict[type[Event], Callable[[Any], Cost]] = {
-    ev.NoOp: lambda e: Cost(0.0, 0.0),
-    ev.NonPrivate: lambda e: Cost(math.inf, 1.0),
-    ev.Laplace: _pure_laplace,  # Dwork, McSherry, Nissim & Smith 2006, Prop. 1
-    ev.DiscreteLaplace: lambda e: Cost(
-        _round.up(e.sensitivity / _exact(e.scale)), 0.0
-    ),  # Ghosh, Roughgarden & Sundararajan 2009
-    ev.RandomizedResponse: lambda e: Cost(_round.up(e.epsilon), 0.0),  # Warner 1965; by the definition
-    ev.ExponentialMechanism: lambda e: Cost(_round.up(e.epsilon), 0.0),  # McSherry & Talwar 2007, Theorem 6
-    ev.PureDP: lambda e: Cost(_round.up(e.epsilon), 0.0),
-    ev.ApproximateDP: lambda e: Cost(_round.up(e.epsilon), e.delta),
-}
-
-_ZCDP: dict[type[Event], Callable[[Any], Cost]] = {
-    ev.NoOp: lambda e: Cost(0.0, 0.0),
-    ev.NonPrivate: lambda e: Cost(math.inf, 1.0),
-    ev.Gaussian: lambda e: Cost(
-        math.inf if e.noise_multiplier == 0 else _round.up(1 / (2 * _exact(e.noise_multiplier) ** 2)), 0.0
-    ),  # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
-    ev.DiscreteGaussian: lambda e: Cost(
-        _round.up(e.sensitivity**2 / (2 * _exact(e.variance))), 0.0
-    ),  # CKS 2020, Prop. 5
-    ev.VectorDiscreteGaussian: lambda e: Cost(
-        _round.up(e.l2_squared / (2 * _exact(e.variance))), 0.0
-    ),  # CKS 2020, Theorem 14
-    ev.ExponentialMechanism: lambda e: Cost(
-        _round.up(_exact(e.epsilon) ** 2 / 8), 0.0
-    ),  # Cesar & Rogers 2021, Lemma 3.4
-    ev.ZCDP: lambda e: Cost(_round.up(e.rho), e.delta),
+_ZCDP: dict[type[Event], Callable[[Any], float]] = {
+    ev.Gaussian: _gaussian,  # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
+    ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),  # CKS 2020, Prop. 5
+    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),  # CKS 2020, Theorem 14
+    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),  # Cesar & Rogers 2021, Lemma 3.4
+    ev.ZCDP: lambda e: _round.up(e.rho),
 }
 
 
 def basic(event: Event) -> Cost:
-    """Epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16).
+    """Epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16), for events that have a fixed pair.
 
     >>> basic(ev.PureDP(epsilon=1).repeated(3))
     Cost(value=3.0, delta=0.0)
     """
-    return _total(event, _basic_of)
+    form = normal(event)
+    if any(isinstance(part, ev.NonPrivate) for part in form.parts):
+        return Cost(math.inf, 1.0)
+    if form.distance > 0:
+        raise refuse(event, "basic", "its delta depends on epsilon; use composition.basic with the delta you want")
+    total = 0.0
+    for part, times in form.parts.items():
+        one = pure.epsilon_of(part)
+        if one is None:
+            raise refuse(part, "basic", "it is not (epsilon, delta)-DP for one fixed pair")
+        total = _round.up(_exact(total) + times * _exact(one))
+    return Cost(total, form.delta)
 
 
 def zcdp(event: Event) -> Cost:
@@ -78,59 +69,42 @@ def zcdp(event: Event) -> Cost:
     >>> zcdp(ev.Gaussian(noise_multiplier=1.0).repeated(4)).value
     2.0
     """
-    return _total(event, _zcdp_of)
-
-
-def _basic_of(event: Event) -> Cost:
-    if isinstance(event, ev.Group):
-        return _group(basic(event.event), event.size)
-    rule = _BASIC.get(type(event))
-    if rule is None:
-        raise Unsupported(
-            f"{type(event).__name__} is not (epsilon, delta)-DP for a fixed pair, so basic composition has no price for it. "
-            f"Use its zCDP, or an accountant that keeps the whole curve."
-        )
-    return rule(event)
-
-
-def _zcdp_of(event: Event) -> Cost:
-    if isinstance(event, ev.Group):
-        inner = zcdp(event.event)
-        if inner.delta > 0:
-            raise Unsupported(
-                "group privacy of approximate zCDP has no theorem here; use group privacy of (epsilon, delta)."
-            )
-        return Cost(
-            _round.up(_exact(inner.value) * event.size**2) if math.isfinite(inner.value) else math.inf, 0.0
-        )  # Prop. 1.9
-    rule = _ZCDP.get(type(event))
-    if rule is not None:
-        return rule(event)
-    price = _basic_of(event)
-    if price.delta == 0:
-        return Cost(_round.up(_exact(price.value) ** 2 / 2), 0.0)  # Bun & Steinke 2016, Prop. 1.4
-    raise Unsupported(f"{type(event).__name__} has no zCDP bound here.")
-
-
-def _group(price: Cost, size: int) -> Cost:
-    """(k eps, k e^{(k-1) eps} delta): Dwork & Roth 2014, Theorem 2.2, in the form of Vadhan 2017, Lemma 2.2."""
-    epsilon, delta = price
-    if not math.isfinite(epsilon):
-        return Cost(math.inf, 1.0)
-    grown = (
-        0.0
-        if delta == 0
-        else min(1.0, _round.up(size * math.exp(min((size - 1) * epsilon, 700.0)) * delta * (1 + 1e-12)))
-    )
-    return Cost(_round.up(_exact(epsilon) * size), grown)
-
-
-def _total(event: Event, price: Callable[[Event], Cost]) -> Cost:
-    values, deltas = Fraction(0), Fraction(0)
-    for part, times in ev.leaves(event).items():
-        value, delta = price(part)
-        if math.isinf(value):
+    form = normal(event)
+    if form.distance > 0:
+        raise refuse(event, "zcdp", "a truncated sample has no concentrated bound")
+    total = Fraction(0)
+    for part, times in form.parts.items():
+        one = _rho(part)
+        if math.isinf(one):
             return Cost(math.inf, 1.0)
-        values += times * Fraction(value)
-        deltas += times * Fraction(delta)
-    return Cost(_round.up(values), min(1.0, _round.up(deltas)))
+        total += times * Fraction(one)
+    return Cost(_round.up(total), form.delta)
+
+
+def _rho(part: Event) -> float:
+    if isinstance(part, ev.NonPrivate):
+        return math.inf
+    rule = _ZCDP.get(type(part))
+    if rule is not None:
+        return rule(part)
+    one = pure.epsilon_of(part)
+    if one is not None:
+        return _round.up(_exact(one) ** 2 / 2)  # Bun & Steinke 2016, Prop. 1.4
+    if isinstance(part, ev.Gaussian | ev.Laplace):
+        return math.inf
+    raise refuse(part, "zcdp", "its Rényi divergence is not bounded by a multiple of the order")
+
+
+def zcdp_epsilon(event: Event, delta: float) -> float:
+    """The epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop. 12; Bun & Steinke 2016, Lemma 8.8)."""
+    rho, own = zcdp(event)
+    if math.isinf(rho) or rho == 0:
+        return rho if own <= delta else math.inf
+    left = Normal({}, own, 0.0, event.neighbors).room(delta, 0.0)
+    return zcdp_to_epsilon(rho, left) if left > 0 else math.inf
+
+
+def zcdp_delta(event: Event, epsilon: float) -> float:
+    """The delta at an epsilon, by the same conversion."""
+    rho, own = zcdp(event)
+    return Normal({}, own, 0.0, event.neighbors).grown(zcdp_to_delta(rho, epsilon), epsilon)

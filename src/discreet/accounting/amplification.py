@@ -1,0 +1,77 @@
+"""Amplification theorems on bare numbers: what hiding who was looked at does to an (epsilon, delta), each for its own relation.
+
+Accountants apply these through events; here they can be read, compared and taught one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .. import _require, _round
+from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
+from . import pure
+from .shuffling import closed_form as shuffling_closed_form
+from .shuffling import epsilon as shuffling
+from .totals import Cost
+
+__all__ = ["iteration", "lecture", "poisson", "shuffling", "shuffling_closed_form", "without_replacement"]
+
+
+def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = ADD_REMOVE) -> Cost:
+    """(ln(1 + q (e^eps - 1)), q delta), tight, for Poisson sampling.
+
+    Guarantee: an (epsilon, delta)-DP mechanism on a Poisson sample has this price, under add/remove (and zero-out).
+    Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8.
+
+    >>> poisson(1.0, 1e-6, rate=0.01).delta
+    1e-08
+    """
+    require_relation(as_neighbors(neighbors), ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
+    return _amplified(epsilon, delta, rate)
+
+
+def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = REPLACE) -> Cost:
+    """The same formula for a fixed-size sample without replacement, rate = sample / size, under replace only.
+
+    Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9. `epsilon` is under replace too.
+    """
+    require_relation(as_neighbors(neighbors), REPLACE, what="amplification by sampling without replacement")
+    return _amplified(epsilon, delta, rate)
+
+
+def _amplified(epsilon: float, delta: float, rate: float) -> Cost:
+    _require.non_negative(epsilon=epsilon)
+    _require.probability(delta=delta, rate=rate)
+    exact = _require.exact(delta, "delta") * _require.exact(rate, "rate")
+    return Cost(pure.amplified(float(epsilon), rate), _round.up(exact))
+
+
+def lecture(epsilon: float, *, rate: float) -> float:
+    """2 q (e^eps - e^-eps): the bound that lectures prove in three lines. Never below the tight one for rates up to 1/2.
+
+    >>> lecture(1.0, rate=0.01) > poisson(1.0, 0.0, rate=0.01).value
+    True
+    """
+    _require.non_negative(epsilon=epsilon)
+    _require.probability(rate=rate)
+    return 4 * rate * math.sinh(epsilon) * (1 + 1e-14)
+
+
+def iteration(
+    order: float, *, lipschitz: float, noise: float, steps_after: int, step_size: float, smoothness: float
+) -> float:
+    """The Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record used `steps_after` steps before it.
+
+    Guarantee: order * 2 (lipschitz / noise)² / (steps_after + 1), if only the last iterate is shown.
+    Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, Theorem 23.
+    Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, the step is at most 2 / smoothness, the projection
+               is onto a convex set, every record is used once, and noise N(0, (step_size * noise)² I) enters each step.
+    Limits:    says nothing about intermediate iterates, non-convex losses, or the last record (steps_after = 0 is plain noise).
+    """
+    if not order > 1:
+        raise _require.fail("order", order, "above 1")
+    _require.positive(lipschitz=lipschitz, noise=noise, step_size=step_size, smoothness=smoothness)
+    _require.integer(steps_after=steps_after, at_least=0)
+    if step_size > 2 / smoothness:
+        raise _require.fail("step_size", step_size, f"at most 2 / smoothness = {2 / smoothness:g}")
+    return order * 2 * (lipschitz / noise) ** 2 / (steps_after + 1) * (1 + 1e-14)

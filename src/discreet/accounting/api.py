@@ -1,0 +1,243 @@
+"""The front door: what does this event cost, and which event costs this much?
+
+`epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` names another route to one. Every number is rounded
+towards less privacy. An event that an accountant cannot bound is refused by name, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _require
+from .._errors import Unsupported
+from . import composition, gdp, pure, rdp, totals
+from .events import Event
+from .normal import normal
+from .refusal import refuse
+from .solve import with_room
+
+
+@dataclass(frozen=True, slots=True)
+class Accountant:
+    """A route from events to numbers. `delta` is None where only epsilon has a formula; then it is found by bisection."""
+
+    name: str
+    title: str
+    epsilon: Callable[[Event, float], float]
+    delta: Callable[[Event, float], float] | None
+
+
+def _pld() -> Any:
+    """The room of privacy loss distributions, loaded when first needed: it is the one that imports scipy."""
+    from . import pld
+
+    if not hasattr(pld, "supports"):
+        raise Unsupported("the privacy loss distributions are not there yet.")
+    return pld
+
+
+def _pld_event(event: Event) -> Event:
+    """What the privacy loss distribution is taken of: the event itself, or its normal form where only that has one."""
+    pld = _pld()
+    if pld.supports(event):
+        return event
+    form = normal(event)
+    if not pld.supports(form.event):
+        raise refuse(event, "pld", "no pair of distributions is known that dominates it and nothing more")
+    return form.event
+
+
+def _pld_epsilon(event: Event, delta: float) -> float:
+    pld = _pld()
+    chosen = _pld_event(event)
+    if chosen is event:
+        return float(pld.epsilon(event, delta))
+    form = normal(event)
+    exact = pure.epsilon_of(form.event)
+    return with_room(form, delta, lambda room: float(pld.epsilon(chosen, room)), math.inf if exact is None else exact)
+
+
+def _pld_delta(event: Event, epsilon: float) -> float:
+    pld = _pld()
+    chosen = _pld_event(event)
+    value = float(pld.delta(chosen, epsilon))
+    return value if chosen is event else normal(event).grown(value, epsilon)
+
+
+ACCOUNTANTS: dict[str, Accountant] = {
+    a.name: a
+    for a in (
+        Accountant("pld", "privacy loss distribution", _pld_epsilon, _pld_delta),
+        Accountant("rdp", "Rényi, tight conversion", rdp.epsilon, rdp.delta),
+        Accountant("zcdp", "concentrated, tight conversion", totals.zcdp_epsilon, totals.zcdp_delta),
+        Accountant("gdp", "Gaussian DP", gdp.epsilon, gdp.delta),
+        Accountant("optimal", "optimal composition", composition.optimal, None),
+        Accountant("advanced", "advanced composition", composition.advanced, None),
+        Accountant("basic", "basic composition", composition.basic, None),
+    )
+}
+TIGHTEST = "tightest"
+
+
+def _named(accountant: str) -> Accountant:
+    found = ACCOUNTANTS.get(accountant)
+    if found is None:
+        raise _require.fail("accountant", accountant, f"one of {', '.join([TIGHTEST, *ACCOUNTANTS])}")
+    return found
+
+
+def _checked(event: Event) -> None:
+    if not isinstance(event, Event):
+        raise _require.fail("event", type(event).__name__, "an accounting event")
+
+
+def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
+    """The epsilon of an event at a delta: an upper bound by the named accountant, by default the tightest there is.
+
+    Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. Infinite if no epsilon will do.
+    Proof:     that of the accountant; "tightest" is the privacy loss distribution where there is one, else the least of the rest.
+
+    >>> from .events import Gaussian
+    >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
+    4.377178
+    """
+    _checked(event)
+    _require.probability(delta=delta)
+    if accountant != TIGHTEST:
+        return _epsilon_by(_named(accountant), event, float(delta))
+    try:
+        return _epsilon_by(ACCOUNTANTS["pld"], event, float(delta))
+    except Unsupported:
+        return _least(event, lambda a: _epsilon_by(a, event, float(delta)))
+
+
+def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
+    if delta >= 1:
+        return 0.0
+    if delta == 0:
+        form = normal(event)
+        exact = pure.epsilon_of(form.event)
+        return exact if exact is not None and form.delta == 0 == form.distance else math.inf
+    return accountant.epsilon(event, delta)
+
+
+def _least(event: Event, price: Callable[[Accountant], float]) -> float:
+    found = []
+    for accountant in list(ACCOUNTANTS.values())[1:]:
+        try:
+            found.append(price(accountant))
+        except Unsupported:
+            continue
+    if not found:
+        raise refuse(event, TIGHTEST, "none of the accountants has a theorem for it")
+    return min(found)
+
+
+def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
+    """The delta of an event at an epsilon: an upper bound, as `epsilon` is."""
+    _checked(event)
+    _require.non_negative(epsilon=epsilon)
+    if accountant != TIGHTEST:
+        return _delta_by(_named(accountant), event, float(epsilon))
+    try:
+        return _delta_by(ACCOUNTANTS["pld"], event, float(epsilon))
+    except Unsupported:
+        return _least(event, lambda a: _delta_by(a, event, float(epsilon)))
+
+
+def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
+    if accountant.delta is not None:
+        return min(1.0, accountant.delta(event, epsilon))
+    if _epsilon_by(accountant, event, 0.0) <= epsilon:
+        return 0.0
+    low, high = math.log(1e-300), 0.0  # logarithms of a delta that is too small, and of one that will do
+    if accountant.epsilon(event, math.exp(low)) <= epsilon:
+        return math.exp(low)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if accountant.epsilon(event, math.exp(middle)) <= epsilon else (middle, high)
+    return math.exp(high)
+
+
+def bounds(event: Event, *, delta: float) -> tuple[float, float]:
+    """A proved interval for the exact epsilon of the event's dominating pair: (lower, upper).
+
+    No accountant, however clever, can charge less than `lower` for what this event says was done.
+    """
+    _checked(event)
+    _require.open_probability(delta=delta)
+    pld = _pld()
+    chosen = _pld_event(event)
+    if chosen is not event:
+        form = normal(event)
+        if form.distance > 0:
+            raise refuse(event, "pld", "a truncated sample is bounded only from above")
+        room = form.room(float(delta), 0.0)
+        if room <= 0:
+            return math.inf, math.inf
+        low, high = pld.bounds(chosen, room)
+        return float(low), float(high)
+    low, high = pld.bounds(event, float(delta))
+    return float(low), float(high)
+
+
+def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
+    """The least type II error of any test, at type I error `alpha`, of whether one unit is in the data: a lower bound.
+
+    An attacker with false-positive rate alpha has a true-positive rate of at most 1 - tradeoff.
+    Proof: every (epsilon, delta) gives max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)) (Wasserman & Zhou 2010; Dong, Roth &
+    Su 2022, arXiv:1905.02383, Prop. 2.4); the best epsilon is searched. Exact by formula for Gaussians.
+    """
+    _checked(event)
+    _require.probability(alpha=alpha)
+    form = normal(event)
+    if form.delta == 0 == form.distance and all(type(part).__name__ == "Gaussian" for part in form.parts):
+        return gdp.tradeoff(gdp.mu(event), alpha) if math.isfinite(gdp.mu(event)) else 0.0
+    if alpha in (0, 1):
+        return max(0.0, 1.0 - alpha - delta(event, epsilon=700.0, accountant=accountant)) if alpha == 0 else 0.0
+    return _best_line(lambda x: delta(event, epsilon=x, accountant=accountant), float(alpha))
+
+
+def _best_line(profile: Callable[[float], float], alpha: float) -> float:
+    """The highest of the lines at alpha: as functions of e^eps, and of e^-eps, both families have one peak."""
+    from .conversion import minimum
+
+    seen: dict[float, float] = {}
+
+    def at(x: float) -> float:
+        if x not in seen:
+            seen[x] = profile(x)
+        return seen[x]
+
+    def one(x: float) -> float:
+        return -(1 - at(x) - math.exp(x) * alpha)
+
+    def two(x: float) -> float:
+        return -math.exp(-x) * (1 - at(x) - alpha)
+
+    top = -math.log(alpha)
+    best = max(-minimum(one, 0.0, top, 22)[1], -minimum(two, 0.0, max(top, 4.0), 22)[1], -one(0.0), -two(0.0))
+    return max(0.0, best - 1e-15)
+
+
+def table() -> str:
+    """The table event x accountant in Markdown, from the rules themselves, on one instance of every event."""
+    from .examples import EXAMPLES
+
+    head = ["event", *ACCOUNTANTS]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for name, event in EXAMPLES.items():
+        cells = [_cell(accountant, event) for accountant in ACCOUNTANTS.values()]
+        lines.append("| " + " | ".join([f"`{name}`", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _cell(accountant: Accountant, event: Event) -> str:
+    try:
+        value = _epsilon_by(accountant, event, 1e-6)
+    except Unsupported:
+        return "refused"
+    return "infinite" if math.isinf(value) else f"{value:.4g}"

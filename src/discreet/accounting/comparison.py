@@ -1,0 +1,71 @@
+"""Every accountant's epsilon side by side: what composition theorems buy, in one table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .. import _require
+from .._errors import Unsupported
+from . import rdp
+from .api import ACCOUNTANTS, _checked, _epsilon_by
+from .events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One accountant: its epsilon, or None and the reason why it has none."""
+
+    accountant: str
+    title: str
+    epsilon: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All accountants on one event. Prints as a table; `.best` is the row with the least epsilon."""
+
+    delta: float
+    rows: tuple[Row, ...]
+
+    @property
+    def best(self) -> Row:
+        return min((row for row in self.rows if row.epsilon is not None), key=lambda row: row.epsilon or 0.0)
+
+    def as_dict(self) -> dict[str, float]:
+        """Accountant to epsilon, without those that refused."""
+        return {row.accountant: row.epsilon for row in self.rows if row.epsilon is not None}
+
+    def __repr__(self) -> str:
+        priced = [row for row in self.rows if row.epsilon is not None]
+        lines = [f"epsilon at delta = {self.delta:g}"]
+        best = self.best if priced else None
+        for row in sorted(priced, key=lambda r: r.epsilon or 0.0):
+            mark = "<- tightest" if best is not None and row.epsilon == best.epsilon else ""
+            number = "infinite" if row.epsilon is None or math.isinf(row.epsilon) else f"{row.epsilon:.6g}"
+            lines.append(
+                f"  {row.accountant:<9} {number:>12}  {row.title}{', ' + row.note if row.note else ''} {mark}".rstrip()
+            )
+        lines += [f"  {row.accountant:<9} {'-':>12}  {row.note}" for row in self.rows if row.epsilon is None]
+        return "\n".join(lines)
+
+
+def compare(event: Event, *, delta: float) -> Comparison:
+    """Every applicable accountant's epsilon, the best marked; the others say why they have none."""
+    _checked(event)
+    _require.open_probability(delta=delta)
+    return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))
+
+
+def _row(name: str, event: Event, delta: float) -> Row:
+    accountant = ACCOUNTANTS[name]
+    try:
+        value = _epsilon_by(accountant, event, delta)
+    except Unsupported as refusal:
+        return Row(name, accountant.title, None, str(refusal).split(". ")[0])
+    note = ""
+    if name == "rdp" and 0 < value < math.inf:
+        order = rdp.best(event, delta).order
+        note = "pure" if math.isinf(order) else f"order {order:.4g}"
+    return Row(name, accountant.title, value, note)

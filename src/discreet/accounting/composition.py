@@ -1,0 +1,283 @@
+"""Composition of (epsilon, delta) guarantees: basic, advanced, and optimal.
+
+These accountants see of each event only one point of its privacy curve: it is (epsilon_i, delta_i)-DP. The delta that was asked
+for is divided: own failures first, then a share for every event that has no pure epsilon, and the rest is the slack of the
+composition theorem. `totals.basic` adds up fixed pairs; here the pairs are chosen to fit a delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from .. import _require, _round
+from . import choice_events as ce
+from . import events as ev
+from . import pure, rdp
+from . import sampled_events as se
+from .conversion import gaussian_epsilon, zcdp_to_epsilon
+from .events import Event
+from .normal import Normal, group_delta, normal
+from .refusal import refuse
+from .solve import with_room
+
+Pairs = list[tuple[float, int]]  # epsilon, how often
+_UP = 1 + 1e-13
+_SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+
+
+# --- one event at one delta -------------------------------------------------------------------------------------------------
+
+
+def point(event: Event, delta: float) -> float:
+    """An epsilon for which a single normal-form event is (epsilon, delta)-DP."""
+    exact = pure.epsilon_of(event)
+    if exact is not None and not isinstance(event, se.Shuffled):
+        return exact
+    if delta <= 0:
+        return math.inf if exact is None else exact
+    rule = _POINTS.get(type(event))
+    if rule is None:
+        raise refuse(event, "basic", "no theorem here gives it an (epsilon, delta)")
+    return rule(event, min(delta, 1 - 1e-12))
+
+
+def _gaussian_point(e: ev.Gaussian, delta: float) -> float:
+    return (
+        gaussian_epsilon(_round.up(1 / _require.exact(e.noise_multiplier, "noise")), delta)
+        if e.noise_multiplier
+        else math.inf
+    )
+
+
+def _zcdp_point(e: Any, delta: float) -> float:
+    from .totals import zcdp
+
+    return zcdp_to_epsilon(zcdp(e).value, delta)
+
+
+def _sampled_point(e: Any, delta: float) -> float:
+    """(ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8 and 9)."""
+    rate = float(e.rate)
+    inside = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
+    return pure.amplified(basic(e.event, inside), rate)
+
+
+def _group_point(e: ev.Group, delta: float) -> float:
+    """The largest inner delta, over a grid, whose k-fold growth still fits (Vadhan 2017, Lemma 2.2)."""
+    for step in range(60):
+        inner_delta = delta * math.exp(-step)
+        inner = basic(e.event, inner_delta)
+        if math.isfinite(inner) and group_delta(inner, inner_delta, e.size) <= delta:
+            return _round.up(_require.exact(inner, "epsilon") * e.size)
+    return math.inf
+
+
+def _rdp_point(e: Event, delta: float) -> float:
+    return rdp.epsilon(e, delta)
+
+
+def _shuffled_point(e: se.Shuffled, delta: float) -> float:
+    from . import shuffling
+
+    return shuffling.epsilon(float(e.epsilon), e.reports, delta)
+
+
+_POINTS: dict[type[Event], Callable[[Any, float], float]] = {
+    ev.NonPrivate: lambda e, delta: math.inf,
+    ev.Gaussian: _gaussian_point,  # Balle & Wang 2018, arXiv:1805.06530, Theorem 8
+    ev.DiscreteGaussian: _zcdp_point,  # Canonne, Kamath & Steinke 2020, Theorem 14 and Prop. 12
+    ev.VectorDiscreteGaussian: _zcdp_point,
+    ev.ZCDP: _zcdp_point,
+    ev.PoissonSampled: _sampled_point,
+    se.SampledWithoutReplacement: _sampled_point,
+    ev.Group: _group_point,
+    se.Shuffled: _shuffled_point,  # Feldman, McMillan & Talwar 2021, arXiv:2012.12803
+    se.RandomAllocation: _rdp_point,
+    ce.RDPPoint: _rdp_point,
+    ce.RepeatAndSelect: _rdp_point,
+}
+
+
+def _pairs(form: Normal, delta: float) -> Pairs:
+    """Every part at its share of delta; parts with a pure epsilon need none."""
+    needy = sum(n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, se.Shuffled))
+    share = delta / needy * (1 - 1e-14) if needy else 0.0
+    return [(point(part, share), n) for part, n in form.parts.items()]
+
+
+def _is_pure(form: Normal) -> bool:
+    return pure.epsilon_of(form.event) is not None
+
+
+def _total_pure(form: Normal) -> float:
+    total = pure.epsilon_of(form.event)
+    return math.inf if total is None else total
+
+
+# --- the three accountants --------------------------------------------------------------------------------------------------
+
+
+def basic(event: Event, delta: float) -> float:
+    """Epsilons add up, deltas add up (Dwork & Roth 2014, Theorem 3.16).
+
+    >>> basic(ev.PureDP(epsilon=1).repeated(3), 1e-6)
+    3.0
+    """
+    form = normal(event)
+    return with_room(form, delta, lambda room: _sum(_pairs(form, room)), _total_pure(form))
+
+
+def _sum(pairs: Pairs) -> float:
+    if any(math.isinf(epsilon) for epsilon, _ in pairs):
+        return math.inf
+    return _round.up(sum(n * _require.exact(epsilon, "epsilon") for epsilon, n in pairs))
+
+
+def advanced(event: Event, delta: float) -> float:
+    """Kairouz, Oh & Viswanath's closed form for different epsilons; never above basic composition."""
+    return _with_shares(event, delta, kairouz)
+
+
+def optimal(event: Event, delta: float) -> float:
+    """The exact optimum over everything that is (epsilon_i, delta_i)-DP; different epsilons are first rounded up to a grid.
+
+    Guarantee: the composition is (epsilon, delta)-DP.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan 2016, arXiv:1507.03113,
+               Theorem 1.5 (any), with their rounding: `rounding` states by how much epsilons were raised in all.
+    """
+    return _with_shares(event, delta, optimal_pairs)
+
+
+def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], float]) -> float:
+    form = normal(event)
+    single = sum(form.parts.values()) == 1
+
+    def price(room: float) -> float:
+        alone = _sum(_pairs(form, room))
+        if single:
+            return alone
+        if _is_pure(form) and not any(isinstance(part, se.Shuffled) for part in form.parts):
+            return min(alone, compose(_pairs(form, 0.0), room))
+        shared = [compose(_pairs(form, room * share), room * (1 - share) * (1 - 1e-14)) for share in _SHARES]
+        return min(alone, *shared)
+
+    return with_room(form, delta, price, _total_pure(form))
+
+
+# --- the theorems, on bare numbers ------------------------------------------------------------------------------------------
+
+
+def dwork_roth(epsilon: float, times: int, delta: float) -> float:
+    """sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state, with the slack delta.
+
+    Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second term.
+
+    >>> round(dwork_roth(0.1, 100, 1e-6), 3)
+    6.308
+    """
+    _require.non_negative(epsilon=epsilon)
+    _require.integer(times=times, at_least=1)
+    _require.open_probability(delta=delta)
+    return (math.sqrt(-2 * times * math.log(delta)) * epsilon + times * epsilon * math.expm1(epsilon)) * _UP
+
+
+def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
+    """The least of three closed forms (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.5).
+
+    >>> round(kairouz([(0.1, 100)], 1e-6), 3)
+    5.756
+    """
+    given = list(pairs)
+    plain = _sum(given)
+    if math.isinf(plain) or delta <= 0:
+        return plain
+    drift = math.fsum(n * math.tanh(epsilon / 2) * epsilon for epsilon, n in given)
+    squares = math.fsum(n * epsilon * epsilon for epsilon, n in given)
+    first = math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta))
+    second = math.sqrt(-2 * squares * math.log(delta))
+    return min(plain, (drift + min(first, second)) * _UP)
+
+
+def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
+    """The optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
+
+    Different epsilons more than 50,000 times in all are left to the closed form, which is an upper bound.
+    """
+    given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
+    plain = _sum(given)
+    if not given or math.isinf(plain) or delta <= 0:
+        return plain
+    if len(given) > 1 and sum(n for _, n in given) > _MANY:
+        return kairouz(given, delta)
+    losses, weights = _losses(*_grid(given))
+    low, high = 0.0, plain
+    if _delta(losses, weights, 0.0) <= delta:
+        return 0.0
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _delta(losses, weights, middle) <= delta else (middle, high)
+    return high
+
+
+def rounding(pairs: Iterable[tuple[float, int]]) -> float:
+    """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in epsilon."""
+    given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
+    mesh, steps = _grid(given)
+    return max(0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps, strict=True)))
+
+
+_CELLS, _MANY = 1 << 17, 50_000
+
+
+def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
+    """A mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum least, within memory."""
+    largest = max(epsilon for epsilon, _ in given)
+
+    def steps(mesh: float) -> list[tuple[int, int]]:
+        return [(max(1, math.ceil(epsilon / mesh * (1 - 1e-13))), n) for epsilon, n in given]
+
+    def raised(mesh: float) -> float:
+        return math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps(mesh), strict=True))
+
+    if len(given) == 1:
+        return largest * (1 + 1e-13), [(1, given[0][1])]
+    count = math.fsum(n * epsilon / largest for epsilon, n in given)
+    finest = max(1, min(4096, int(_CELLS / (2 * count + 2))))
+    tried = sorted({max(1, finest - i) for i in range(64)} | {min(finest, i) for i in range(1, 65)})
+    mesh = min((largest / k * (1 + 1e-12) for k in tried), key=raised)
+    return mesh, steps(mesh)
+
+
+def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
+    """The distribution of the total loss when the answers come from the first table. All weights positive, at most a hair too large."""
+    low, weights = 0, np.ones(1)
+    for k, n in steps:
+        chance = 1 / (1 + math.exp(-k * mesh))
+        first, law = _binomial(n, chance)
+        grown = np.zeros(len(weights) + 2 * k * (len(law) - 1))
+        if len(weights) == 1:
+            grown[:: 2 * k] = law * weights
+        else:
+            for i, weight in enumerate(law):
+                grown[2 * k * i : 2 * k * i + len(weights)] += weight * weights
+        low, weights = low + k * (2 * first - n), grown
+    return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + 1e-9)
+
+
+def _binomial(n: int, p: float) -> tuple[int, Any]:
+    """Binomial weights within 20 sqrt(n) of the mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
+    center, reach = round(n * p), int(20 * math.sqrt(n)) + 2
+    first, last = max(0, center - reach), min(n, center + reach)
+    k = np.arange(first, last, dtype=np.float64)
+    logs = np.concatenate([[0.0], np.cumsum(np.log((n - k) / (k + 1)) + math.log(p) - math.log1p(-p))])
+    weights = np.exp(logs - logs.max())
+    return first, weights / weights.sum()
+
+
+def _delta(losses: Any, weights: Any, epsilon: float) -> float:
+    start = int(np.searchsorted(losses, epsilon, side="right"))
+    return float(np.sum(weights[start:] * -np.expm1(epsilon - losses[start:])))

@@ -1,0 +1,188 @@
+"""From one language of privacy to another: Rényi, concentrated, Gaussian, (epsilon, delta). Every number is rounded up.
+
+Each conversion comes in the classic form that papers and lectures state and in the tight form that should be charged.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .. import _require
+
+_UP = 1 + 4e-15
+
+
+def _checked(order: float, delta: float) -> None:
+    if isinstance(order, bool) or not order > 1:
+        raise _require.fail("order", order, "above 1")
+    _require.open_probability(delta=delta)
+
+
+def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
+    """The tight conversion: epsilon = rdp + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1).
+
+    Guarantee: (order, rdp)-RDP implies (epsilon, delta)-DP.
+    Proof:     Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Prop. 12; Balle et al. 2020, arXiv:1905.09982, Theorem 21.
+    """
+    _checked(order, delta)
+    if math.isinf(rdp) or math.isinf(order):
+        return rdp
+    gain = math.log1p(-1 / order)
+    rest = (-math.log(delta) - math.log(order)) / (order - 1)
+    return max(0.0, rdp + gain + rest + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(math.log(delta))) / (order - 1)))
+
+
+def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
+    """epsilon = rdp + ln(1/delta) / (order - 1) (Mironov 2017, arXiv:1702.07476, Prop. 3).
+
+    >>> round(rdp_to_epsilon_classic(11.0, 0.5, 1e-5), 6)
+    1.651293
+    """
+    _checked(order, delta)
+    return rdp if math.isinf(order) else (rdp - math.log(delta) / (order - 1)) * _UP
+
+
+def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
+    """delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion, solved for delta."""
+    _checked(order, 0.5)
+    if math.isinf(order):
+        return 0.0 if rdp <= epsilon else 1.0
+    if math.isinf(rdp):
+        return 1.0
+    size = (order - 1) * (abs(rdp) + abs(epsilon)) + 2 + abs(math.log(order - 1))
+    exponent = (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * math.log1p(-1 / order) + 4e-16 * size
+    return 1.0 if exponent >= 0 else math.exp(exponent)
+
+
+def bad_outcome(order: float, rdp: float, probability: float) -> float:
+    """How likely an outcome can become: P[M(D) in S] <= (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov 2017, Prop. 10).
+
+    >>> round(bad_outcome(2.0, 0.0, 0.01), 6)
+    0.1
+    """
+    _checked(order, 0.5)
+    _require.probability(probability=probability)
+    if probability == 0:
+        return 0.0
+    power = 1.0 if math.isinf(order) else 1 - 1 / order
+    return min(1.0, math.exp(min(0.0, power * (rdp + math.log(probability)))) * _UP)
+
+
+def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
+    """epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.3).
+
+    >>> round(zcdp_to_epsilon_classic(0.1, 1e-6), 4)
+    2.4508
+    """
+    _require.non_negative(rho=rho)
+    _require.open_probability(delta=delta)
+    return (rho + 2 * math.sqrt(-rho * math.log(delta))) * _UP
+
+
+def zcdp_to_epsilon(rho: float, delta: float) -> float:
+    """The tight conversion of rho-zCDP: the best order of `rdp_to_epsilon` with rdp = order * rho.
+
+    >>> round(zcdp_to_epsilon(0.1, 1e-6), 4)
+    2.1419
+    """
+    _require.number(rho=rho)
+    _require.open_probability(delta=delta)
+    if math.isinf(rho) or rho == 0:
+        return rho
+    return _best(lambda order: rdp_to_epsilon(order, order * rho * _UP, delta), -math.log(delta) / rho)
+
+
+def zcdp_to_delta(rho: float, epsilon: float) -> float:
+    """The delta of rho-zCDP at an epsilon, over the best order."""
+    _require.number(rho=rho)
+    _require.non_negative(epsilon=epsilon)
+    if math.isinf(rho):
+        return 1.0
+    if rho == 0:
+        return 0.0
+    return _best(lambda order: rdp_to_delta(order, order * rho * _UP, epsilon), (1 + epsilon / rho) ** 2)
+
+
+def _best(price: object, scale: float) -> float:
+    """The least value over orders near 1 + sqrt(scale). Every order is valid, so the search only has to be good."""
+    assert callable(price)
+    low, high = math.log(max(1e-6, 1e-3 * math.sqrt(scale))), math.log(10 + 1e2 * math.sqrt(scale))
+    return float(minimum(lambda t: price(1 + math.exp(t)), low, high)[1])
+
+
+def minimum(price: object, low: float, high: float, steps: int = 64) -> tuple[float, float]:
+    """Golden-section search for the least value of a function with one valley: (where, value)."""
+    assert callable(price)
+    golden = (math.sqrt(5) - 1) / 2
+    a, b = low, high
+    c, d = b - golden * (b - a), a + golden * (b - a)
+    at_c, at_d = price(c), price(d)
+    for _ in range(steps):
+        if at_c <= at_d:
+            b, d, at_d = d, c, at_c
+            c = b - golden * (b - a)
+            at_c = price(c)
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + golden * (b - a)
+            at_d = price(d)
+    return (c, at_c) if at_c <= at_d else (d, at_d)
+
+
+def pure_to_zcdp(epsilon: float) -> float:
+    """rho = epsilon² / 2 (Bun & Steinke 2016, Prop. 1.4)."""
+    _require.number(epsilon=epsilon)
+    return epsilon * epsilon / 2 * _UP
+
+
+def normal_tail(x: float) -> float:
+    """P[N(0, 1) > x], to a few ulps also far out."""
+    return 0.5 * math.erfc(x * 0.7071067811865476)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """The delta of mu-GDP at epsilon: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), rounded up.
+
+    Proof: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth & Su 2022, arXiv:1905.02383, Corollary 2.13.
+    """
+    if mu == 0:
+        return 0.0
+    if math.isinf(mu):
+        return 1.0
+    x, y = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    first, density = normal_tail(x), math.exp(-x * x / 2) * 0.3989422804014327
+    if first == 0.0:
+        return 5e-324
+    # e^eps phi(y) = phi(x): the second term is Mills' ratio at y times phi(x), and cannot overflow.
+    second = density * mills(y) if x < -5 else first * (mills(y) / mills(x))
+    return min(1.0, max(0.0, first - second) + first * (2e-15 * (4 + x * x) + 1e-15 * y * (1 + abs(x))) + 5e-324)
+
+
+def mills(x: float) -> float:
+    """Mills' ratio (1 - Phi(x)) / phi(x)."""
+    if x < 12:
+        return normal_tail(x) * math.exp(x * x / 2) * 2.5066282746310002
+    value = x  # Laplace's continued fraction, from the inside out
+    for k in range(40, 0, -1):
+        value = x + k / value
+    return 1 / value
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The epsilon of mu-GDP at delta: the analytic Gaussian mechanism, never below the exact value.
+
+    >>> round(gaussian_epsilon(1.0, 1e-5), 6)
+    4.377178
+    """
+    _require.open_probability(delta=delta)
+    if mu == 0 or math.isinf(mu):
+        return mu
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta)) + 1e-300
+    for _ in range(200):
+        middle = (low + high) / 2
+        if not low < middle < high or high - low <= 1e-15 * high:
+            break
+        low, high = (low, middle) if gaussian_delta(mu, middle) <= delta else (middle, high)
+    return high

@@ -1,0 +1,120 @@
+"""Gaussian differential privacy: an event is mu-GDP if telling two neighboring tables apart is at least as hard as telling
+N(0, 1) from N(mu, 1) with one draw. Exact for Gaussians, whose mus add up in squares.
+
+The central-limit estimate for sampled training lives here too. It is *below* the truth where it matters, so it is not an
+accountant: it returns an `Estimate`, which is not a number one could charge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from .. import _require, _round
+from . import events as ev
+from . import pure
+from .conversion import gaussian_delta, gaussian_epsilon, normal_tail
+from .events import Event
+from .normal import normal
+from .refusal import refuse
+from .solve import with_room
+
+_NORMAL = NormalDist()
+
+
+def _of_gaussian(e: ev.Gaussian) -> float:
+    return math.inf if e.noise_multiplier == 0 else _round.up(1 / _require.exact(e.noise_multiplier, "noise"))
+
+
+def of_pure(epsilon: float) -> float:
+    """The mu of an epsilon-DP event: 2 Phi^{-1}(e^eps / (1 + e^eps)), rounded up.
+
+    Guarantee: every epsilon-DP mechanism is mu-GDP with this mu, and no smaller one would do.
+    Proof:     the trade-off function of epsilon-DP is two straight lines that meet at a = 1/(1 + e^eps); that of N(mu, 1) is
+               convex, passes through the same three points, and so lies below them.
+    """
+    if epsilon == 0:
+        return 0.0
+    if epsilon > 700:
+        return math.inf
+    return -2 * _NORMAL.inv_cdf(1 / (1 + math.exp(epsilon))) * (1 + 1e-9) + 1e-15
+
+
+_MU: dict[type[Event], Callable[[Any], float]] = {
+    ev.NonPrivate: lambda e: math.inf,
+    ev.Gaussian: _of_gaussian,  # Dong, Roth & Su 2022, arXiv:1905.02383, Theorem 2.7
+}
+
+
+def mu(event: Event) -> float:
+    """The mu of a whole event: root of the sum of squares (Dong, Roth & Su 2022, arXiv:1905.02383, Corollary 3.3), rounded up.
+
+    >>> mu(ev.Gaussian(noise_multiplier=2.0).repeated(4))
+    1.0000000000000004
+    """
+    total = 0.0
+    for part, times in normal(event).parts.items():
+        rule, exact = _MU.get(type(part)), pure.epsilon_of(part)
+        if rule is None and exact is None:
+            raise refuse(
+                part, "gdp", "its trade-off curve is not above that of any shifted Gaussian, or none is proved"
+            )
+        one = rule(part) if rule is not None else of_pure(exact or 0.0)
+        total += times * one * one
+    return math.sqrt(total) * (1 + 4e-16)
+
+
+def epsilon(event: Event, delta: float) -> float:
+    """The epsilon of a mu-GDP event."""
+    form = normal(event)
+    total = mu(event)
+    exact = pure.epsilon_of(form.event)
+    return with_room(form, delta, lambda room: gaussian_epsilon(total, room), math.inf if exact is None else exact)
+
+
+def delta(event: Event, epsilon: float) -> float:
+    """The delta of a mu-GDP event."""
+    form = normal(event)
+    return form.grown(gaussian_delta(mu(event), epsilon), epsilon)
+
+
+def tradeoff(mu: float, alpha: float) -> float:
+    """The least type II error of any test with type I error alpha: Phi(Phi^{-1}(1 - alpha) - mu).
+
+    >>> round(tradeoff(1.0, 0.05), 4)
+    0.7405
+    """
+    _require.non_negative(mu=mu)
+    _require.probability(alpha=alpha)
+    if alpha in (0, 1):
+        return 1.0 - alpha
+    return normal_tail(mu + _NORMAL.inv_cdf(alpha))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An approximation, too low or too high: to look at, never to charge with. Read `.approximately`."""
+
+    approximately: float
+    method: str
+
+    def __repr__(self) -> str:
+        return f"about {self.approximately:.4g} ({self.method}; an estimate, not a bound)"
+
+
+def clt_estimate(event: Event, delta: float) -> Estimate:
+    """Epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps (e^{1/s²} - 1)).
+
+    Bu, Dong, Long & Su 2020, arXiv:1911.11607, Section 3. Typically below the truth.
+    """
+    total = 0.0
+    for part, times in normal(event).parts.items():
+        rate, inner = (part.rate, part.event) if isinstance(part, ev.PoissonSampled) else (1, part)
+        if not isinstance(inner, ev.Gaussian) or inner.noise_multiplier == 0:
+            raise refuse(part, "central-limit", "the estimate is for (sampled) Gaussians")
+        spread = 1 / float(inner.noise_multiplier) ** 2
+        total += times * (float(rate) ** 2 * math.expm1(spread) if rate != 1 else spread)
+    return Estimate(gaussian_epsilon(math.sqrt(total), delta), "central limit theorem")

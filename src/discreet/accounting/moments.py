@@ -1,0 +1,130 @@
+"""The moments accountant as it was published in 2016, and the closed-form rows that lectures put beside it.
+
+For teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas for the sampled Gaussian, each with
+the conditions under which it holds, enforced. To charge, use `rdp` or the privacy loss distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .gdp import Estimate
+
+LARGEST = 32  # the moments that Abadi et al. tried
+
+
+class Moments(NamedTuple):
+    """The two integrals at one moment: E1 tells removing, E2 adding; the accountant takes the larger."""
+
+    e1: float
+    e2: float
+
+    @property
+    def log_larger(self) -> float:
+        return math.log(max(self.e1, self.e2))
+
+
+def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
+    """E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²), m = (1-q) m0 + q m1.
+
+    Abadi et al. 2016, arXiv:1607.00133, Section 3.2. By the trapezoidal rule, which for these analytic integrands converges
+    faster than any power of the step.
+
+    >>> round(integrals(1, 1.0, 1.0).e2, 6)
+    2.718282
+    """
+    _require.integer(moment=moment, at_least=1)
+    _require.open_probability(rate=min(rate, 0.5))
+    _require.positive(noise_multiplier=noise_multiplier)
+    if rate > 1:
+        raise _require.fail("rate", rate, "at most 1")
+    s = noise_multiplier
+    step = s / 32
+    z = np.arange(-(moment + 1) - 40 * s, moment + 2 + 40 * s, step)
+    log_m0 = -z * z / (2 * s * s) - math.log(s * math.sqrt(2 * math.pi))
+    with np.errstate(divide="ignore"):
+        log_ratio = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + (2 * z - 1) / (2 * s * s))
+    e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
+    e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
+    return Moments(e1 * (1 + 1e-10), e2 * (1 + 1e-10))
+
+
+def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """The least (steps * alpha(l) + ln(1/delta)) / l over moments l = 1 .. 32 (Abadi et al. 2016, Theorem 2).
+
+    >>> round(epsilon(0.01, 4.0, 10_000, 1e-5), 2)
+    1.26
+    """
+    _require.integer(steps=steps, at_least=1)
+    _require.open_probability(delta=delta)
+    found = []
+    for moment in range(1, LARGEST + 1):
+        total = steps * integrals(moment, rate, noise_multiplier).log_larger
+        found.append((total - math.log(delta)) / moment)
+    return min(found)
+
+
+def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> float:
+    """The least exp(steps * alpha(l) - l * epsilon) over moments: the delta at an epsilon."""
+    _require.positive(epsilon=epsilon)
+    exponents = [
+        steps * integrals(moment, rate, noise_multiplier).log_larger - moment * epsilon
+        for moment in range(1, LARGEST + 1)
+    ]
+    return min(1.0, math.exp(min(0.0, *exponents)))
+
+
+def _demand(holds: bool, what: str, row: str) -> None:
+    if not holds:
+        raise InvalidInput(f"the {row} bound holds only for {what}. Nothing was computed; use accounting.rdp.curve.")
+
+
+def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
+    """q² order / ((1 - q) s²), for q < 1/(16 s), s >= 1, order <= 1 + s² ln(1/(q s)).
+
+    Abadi et al. 2016, arXiv:1607.00133, Lemma 3: the leading term only. Its O(q³ order³ / s³) has no stated constant, so this is an
+    estimate and not a bound.
+    """
+    q, s = rate, noise_multiplier
+    _demand(s >= 1 and 0 < q < 1 / (16 * s), "noise at least 1 and rate below 1/(16 noise)", "Abadi et al.")
+    _demand(1 < order <= 1 + s * s * math.log(1 / (q * s)), "orders up to 1 + s² ln(1/(q s))", "Abadi et al.")
+    return Estimate(q * q * order / ((1 - q) * s * s), "leading term of a moment bound")
+
+
+def bun(order: float, rate: float, noise_multiplier: float) -> float:
+    """6 q² order / s² for a fixed-size sample, for q <= 1/10, s >= sqrt(5), order <= s² ln(1/q) / 2.
+
+    Bun, Dwork, Rothblum & Steinke 2018 (truncated concentrated DP), as tabulated by Mironov, Talwar & Zhang 2019. For replace.
+
+    >>> bun(4.0, 0.01, 4.0)
+    0.00015000000000000004
+    """
+    q, s = rate, noise_multiplier
+    _demand(0 < q <= 0.1 and s * s >= 5, "rates up to 1/10 and noise of at least sqrt(5)", "Bun et al.")
+    _demand(1 < order <= s * s * math.log(1 / q) / 2, "orders up to s² ln(1/q) / 2", "Bun et al.")
+    return 6 * q * q * order / (s * s) * (1 + 4e-16)
+
+
+def mironov(order: float, rate: float, noise_multiplier: float) -> float:
+    """2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019, arXiv:1908.10530, Theorem 11.
+
+    q < 1/5, s >= 4, order <= s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) + 1/(2 s²)), where
+    L = ln(1 + 1/(q (order - 1))). For add/remove.
+    """
+    q, s = rate, noise_multiplier
+    _demand(0 < q < 0.2 and s >= 4, "rates below 1/5 and noise of at least 4", "Mironov et al.")
+    _demand(order > 1, "orders above 1", "Mironov et al.")
+    big = math.log1p(1 / (q * (order - 1)))
+    _demand(order <= s * s * big / 2 - 2 * math.log(s), "orders up to s² L / 2 - 2 ln s", "Mironov et al.")
+    top = s * s * big * big / 2 - math.log(5) - 2 * math.log(s)
+    _demand(
+        order * (big + math.log(q * order) + 1 / (2 * s * s)) <= top,
+        "orders within its second condition",
+        "Mironov et al.",
+    )
+    return 2 * q * q * order / (s * s) * (1 + 4e-16)

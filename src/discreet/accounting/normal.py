@@ -1,0 +1,250 @@
+"""Normal form: what an event is composed of, in the few terms that accountants have rules for.
+
+Names with the price of another event become that event (a matrix mechanism is one Gaussian, sparse vector is pure). What can
+fail with some probability is split in two: the event that holds otherwise, and a `delta` of its own that no accountant can
+improve. Truncated Poisson samples become Poisson samples at a total-variation `distance`, paid for at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .. import _require, _round
+from .._public import ADD_REMOVE, ZERO_OUT, Neighbors, require_relation
+from . import choice_events as ce
+from . import events as ev
+from . import pure
+from . import sampled_events as se
+from .events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """Parts with their counts; own failure probability; distance in total variation to what was really run (both rounded up)."""
+
+    parts: dict[Event, int]
+    delta: float
+    distance: float
+    neighbors: Neighbors
+
+    @property
+    def event(self) -> Event:
+        """The parts as one event."""
+        given = [part.repeated(times) for part, times in self.parts.items()]
+        return ev.compose(given) if given else ev.NoOp(neighbors=self.neighbors)
+
+    def room(self, delta: float, epsilon: float) -> float:
+        """How much of `delta` is left for the parts at this epsilon; negative if none.
+
+        delta_total(x) <= own + (1 - own) delta_parts(x) + (1 + e^x) distance.
+        """
+        left = delta - self.delta
+        if self.distance > 0:
+            left -= (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
+        left = left / (1 - self.delta) if self.delta < 1 else -1.0
+        return left * (1 - 1e-14) if left > 0 else left
+
+    def grown(self, delta: float, epsilon: float) -> float:
+        """The total delta when the parts have this one."""
+        total = self.delta + delta + (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
+        return min(1.0, total * (1 + 1e-14))
+
+
+def normal(event: Event) -> Normal:
+    """The normal form. Refuses amplification that is not proved for the event's relation.
+
+    >>> normal(ce.Thresholded(event=ev.PureDP(epsilon=1), delta=1e-9).repeated(2)).delta
+    2e-09
+    """
+    parts: dict[Event, int] = {}
+    own, distance = Fraction(0), Fraction(0)
+    for part, times, lost, apart in _reduce(event, 1):
+        own += times * lost
+        distance += times * apart
+        if not isinstance(part, ev.NoOp):
+            parts[part] = parts.get(part, 0) + times
+    return Normal(parts, min(1.0, _round.up(own)), min(1.0, _round.up(distance)), event.neighbors)
+
+
+_Piece = tuple[Event, int, Fraction, Fraction]
+_NONE = Fraction(0)
+
+
+def _reduce(event: Event, times: int) -> list[_Piece]:
+    found: list[_Piece] = []
+    for part, count in ev.leaves(event).items():
+        step = _STEPS.get(type(part))
+        if step is None:
+            found.append((part, times * count, _NONE, _NONE))
+            continue
+        inner, lost, apart = step(part)
+        if inner == part:
+            found.append((part, times * count, _NONE, _NONE))
+            continue
+        found.extend(_reduce(inner, times * count))
+        if lost or apart:
+            found.append((ev.NoOp(neighbors=event.neighbors), times * count, lost, apart))
+    return found
+
+
+_Step = tuple[Event, Fraction, Fraction]
+
+
+def _same(event: Event) -> _Step:
+    return event, _NONE, _NONE
+
+
+def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Step]:
+    def step(event: Any) -> _Step:
+        if event.delta == 0 and isinstance(event, ev.ZCDP):
+            return _same(event)
+        return bare(event), Fraction(event.delta), _NONE
+
+    return step
+
+
+def _noisy_max(e: ce.NoisyMax) -> _Step:
+    if e.noise == "gumbel":
+        return _same(ev.ExponentialMechanism(epsilon=e.epsilon, neighbors=e.neighbors))
+    return _same(ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors))
+
+
+def _sparse_vector(e: ce.SparseVector) -> _Step:
+    total = _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
+    return _same(ev.PureDP(epsilon=total, neighbors=e.neighbors))
+
+
+def _poisson(e: ev.PoissonSampled) -> _Step:
+    if e.rate == 1:
+        return _same(e.event)
+    if e.rate == 0:
+        return _same(ev.NoOp(neighbors=e.neighbors))
+    require_relation(e.neighbors, ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
+    # What fails with chance d inside fails with chance rate * d on a sample: D_h(Q || (1-q)Q + qP) and its mirror image are
+    # a positive part with weight at most q (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8, order by order).
+    inner = normal(e.event)
+    if inner.distance > 0 or inner.event == e.event:
+        return _same(e)
+    lost = _require.exact(e.rate, "rate") * Fraction(inner.delta)
+    return ev.PoissonSampled(event=inner.event, rate=e.rate), lost, _NONE
+
+
+def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
+    if e.sample == e.size:
+        return _same(e.event)
+    if e.sample == 0:
+        return _same(ev.NoOp(neighbors=e.neighbors))
+    inner = normal(e.event)
+    total = pure.epsilon_of(inner.event)
+    if inner.delta == 0 or inner.distance > 0 or total is None:
+        return _same(e)
+    # (eps, delta) becomes (ln(1 + q (e^eps - 1)), q delta): Balle, Barthe & Gaboardi 2018, Theorem 9.
+    bare = ev.PureDP(epsilon=pure.amplified(total, _round.up(e.rate)), neighbors=e.neighbors)
+    return bare, e.rate * Fraction(inner.delta), _NONE
+
+
+def _truncated(e: se.TruncatedPoisson) -> _Step:
+    return ev.PoissonSampled(event=e.event, rate=e.rate), _NONE, Fraction(overflow(e.size, e.rate, e.limit))
+
+
+def overflow(size: int, rate: Any, limit: int) -> float:
+    """P[Binomial(size, rate) > limit], rounded up."""
+    if limit >= size or rate == 0:
+        return 0.0
+    from scipy.special import betainc  # P[B > k] = I_rate(k + 1, n - k)
+
+    return min(1.0, float(betainc(limit + 1, size - limit, float(rate))) * (1 + 1e-9) + 5e-324)
+
+
+def _allocation(e: se.RandomAllocation) -> _Step:
+    if e.selected > 1:
+        return _same(se.parts(e).repeated(e.selected))
+    return _same(e.event) if e.steps == 1 else _same(e)
+
+
+def _group(e: ev.Group) -> _Step:
+    if e.size == 1:
+        return _same(e.event)
+    inner = ev.leaves(e.event)
+    if len(inner) > 1 or next(iter(inner)) != e.event:
+        grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
+        return _same(ev.compose(grouped))
+    reduced, lost, apart = _STEPS.get(type(e.event), _same)(e.event)
+    if reduced is not e.event and not lost and not apart:
+        return _same(ev.Group(event=reduced, size=e.size))
+    rule = _GROUPED.get(type(e.event))
+    return _same(rule(e.event, e.size)) if rule else _same(e)
+
+
+def _over(value: Any, size: int) -> float:
+    return _round.down(_require.exact(value, "noise") / size)
+
+
+# A group of k that moves together moves the answer k times as far: the triangle inequality for sensitivities, and for
+# guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 1.9; Dong, Roth & Su 2022, Theorem 2.14.
+_GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
+    ev.NoOp: lambda e, k: e,
+    ev.NonPrivate: lambda e, k: e,
+    ev.Gaussian: lambda e, k: ev.Gaussian(noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors),
+    ev.Laplace: lambda e, k: ev.Laplace(noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors),
+    ev.DiscreteLaplace: lambda e, k: ev.DiscreteLaplace(
+        scale=e.scale, sensitivity=e.sensitivity * k, neighbors=e.neighbors
+    ),
+    ev.DiscreteGaussian: lambda e, k: ev.DiscreteGaussian(
+        variance=e.variance, sensitivity=e.sensitivity * k, neighbors=e.neighbors
+    ),
+    ev.VectorDiscreteGaussian: lambda e, k: ev.VectorDiscreteGaussian(
+        variance=e.variance, l2_squared=e.l2_squared * k * k, neighbors=e.neighbors
+    ),
+    ev.ExponentialMechanism: lambda e, k: ev.ExponentialMechanism(
+        epsilon=_require.exact(e.epsilon, "epsilon") * k, neighbors=e.neighbors
+    ),
+    ev.PureDP: lambda e, k: ev.PureDP(epsilon=_require.exact(e.epsilon, "epsilon") * k, neighbors=e.neighbors),
+    ev.RandomizedResponse: lambda e, k: ev.PureDP(
+        epsilon=_require.exact(e.epsilon, "epsilon") * k, neighbors=e.neighbors
+    ),
+    ev.ZCDP: lambda e, k: (
+        ev.Group(event=e, size=k)
+        if e.delta
+        else ev.ZCDP(rho=_require.exact(e.rho, "rho") * k * k, neighbors=e.neighbors)
+    ),
+    ev.ApproximateDP: lambda e, k: _approximate_group(e, k),
+    ev.Group: lambda e, k: ev.Group(event=e.event, size=e.size * k),
+}
+
+
+def group_delta(epsilon: float, delta: float, size: int) -> float:
+    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind Vadhan 2017, Lemma 2.2; rounded up."""
+    if delta == 0:
+        return 0.0
+    terms = (
+        size if epsilon == 0 else min(size, 1 + int(800 / epsilon))
+    )  # beyond that the sum is above any delta's inverse
+    grown = math.fsum(math.exp(min(i * epsilon, 700.0)) for i in range(terms)) * delta * (1 + 1e-12)
+    return min(1.0, grown) if terms == size else 1.0
+
+
+def _approximate_group(e: ev.ApproximateDP, size: int) -> Event:
+    grown = group_delta(_round.up(e.epsilon), e.delta, size)
+    total = _require.exact(_round.up(e.epsilon), "epsilon") * size
+    return ev.ApproximateDP(epsilon=total, delta=grown, neighbors=e.neighbors)
+
+
+_STEPS: dict[type[Event], Callable[[Any], _Step]] = {
+    ev.ApproximateDP: _own_delta(lambda e: ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors)),
+    ev.ZCDP: _own_delta(lambda e: ev.ZCDP(rho=e.rho, neighbors=e.neighbors)),
+    ce.Thresholded: _own_delta(lambda e: e.event),
+    ce.NoisyMax: _noisy_max,
+    ce.SparseVector: _sparse_vector,
+    ce.GNMax: lambda e: _same(e.equivalent),
+    se.CorrelatedGaussian: lambda e: _same(e.equivalent),
+    se.RandomAllocation: _allocation,
+    se.TruncatedPoisson: _truncated,
+    se.SampledWithoutReplacement: _without_replacement,
+    ev.PoissonSampled: _poisson,
+    ev.Group: _group,
+}

@@ -1,0 +1,88 @@
+"""Pure differential privacy: the largest privacy loss an event can have, where it is finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import _require, _round
+from . import choice_events as ce
+from . import events as ev
+from . import sampled_events as se
+from .events import Event
+
+
+def amplified(epsilon: float, rate: Any) -> float:
+    """ln(1 + rate (e^epsilon - 1)), rounded up; exact at rate 0 and 1.
+
+    Guarantee: the pure epsilon of an epsilon-DP mechanism on a sample that holds a given unit with chance `rate`.
+    Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8 (Poisson, add/remove) and 9 (without replacement, replace).
+    """
+    q = float(rate)
+    if q == 0 or epsilon == 0:
+        return 0.0
+    if q >= 1 or math.isinf(epsilon):
+        return epsilon
+    if epsilon > 50:
+        grown = epsilon + math.log(q) + math.log1p((1 - q) / q * math.exp(-epsilon))
+    else:
+        grown = math.log1p(q * math.expm1(epsilon))
+    return min(epsilon, grown * (1 + 1e-14) + 1e-300)
+
+
+def _of_laplace(e: Any) -> float:
+    return math.inf if e.noise_multiplier == 0 else _round.up(1 / _require.exact(e.noise_multiplier, "noise"))
+
+
+def _of_sampled(e: Any) -> float:
+    total = epsilon_of(e.event)
+    return amplified(total, _round.up(e.rate)) if total is not None else math.inf
+
+
+def _of_group(e: ev.Group) -> float:
+    total = epsilon_of(e.event)
+    return math.inf if total is None or math.isinf(total) else _round.up(_require.exact(total, "epsilon") * e.size)
+
+
+def _of_selected(e: ce.RepeatAndSelect) -> float:
+    """(2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Corollary 3; Poisson trials have no pure bound."""
+    total = epsilon_of(e.event)
+    if total is None or not isinstance(e.trials, ce.NegativeBinomialTrials) or math.isinf(total):
+        return math.inf
+    return _round.up(_require.exact(total, "epsilon") * (2 + _require.exact(e.trials.shape, "shape")))
+
+
+_RULES: dict[type[Event], Callable[[Any], float]] = {
+    ev.NoOp: lambda e: 0.0,
+    ev.Laplace: _of_laplace,  # Dwork, McSherry, Nissim & Smith 2006, Prop. 1
+    ev.DiscreteLaplace: lambda e: _round.up(e.sensitivity / _require.exact(e.scale, "scale")),  # Ghosh et al. 2009
+    ev.RandomizedResponse: lambda e: _round.up(e.epsilon),  # Warner 1965; by the definition
+    ev.ExponentialMechanism: lambda e: _round.up(e.epsilon),  # McSherry & Talwar 2007, Theorem 6
+    ev.PureDP: lambda e: _round.up(e.epsilon),
+    ce.NoisyMax: lambda e: _round.up(e.epsilon),  # Dwork & Roth 2014, Theorem 3.10
+    ce.SparseVector: lambda e: _round.up(
+        _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
+    ),  # Lyu, Su & Li 2017, Theorem 4
+    se.Shuffled: lambda e: _round.up(e.epsilon),  # post-processing of the sender's own report
+    ev.PoissonSampled: _of_sampled,
+    se.SampledWithoutReplacement: _of_sampled,
+    ev.Group: _of_group,
+    ce.RepeatAndSelect: _of_selected,
+}
+
+
+def epsilon_of(event: Event) -> float | None:
+    """The pure epsilon of a whole event, rounded up, or None if it has none.
+
+    >>> epsilon_of(ev.PureDP(epsilon=1).repeated(3))
+    3.0
+    """
+    total = 0.0
+    for part, times in ev.leaves(event).items():
+        rule = _RULES.get(type(part))
+        one = math.inf if rule is None else rule(part)
+        if math.isinf(one):
+            return None
+        total = _round.up(_require.exact(total, "epsilon") + times * _require.exact(one, "epsilon"))
+    return total

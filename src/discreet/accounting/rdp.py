@@ -1,0 +1,123 @@
+"""The Rényi accountant: add up Rényi divergences order by order, convert at the best order.
+
+Every order gives a valid epsilon, so the search over orders only has to be good: powers of two first, then a narrowing of the
+valley around the best. Order infinity, the sum of pure epsilons, is always among the candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from .. import _require
+from . import pure
+from .conversion import minimum, rdp_to_delta, rdp_to_epsilon, rdp_to_epsilon_classic
+from .events import Event
+from .normal import Normal, normal
+from .rdp_rules import Moment, of_parts
+
+_COARSE = [2.0**k for k in range(-7, 14)]
+
+
+class AtOrder(NamedTuple):
+    """A price and the Rényi order that proved it."""
+
+    value: float
+    order: float
+
+
+def curve(event: Event, orders: Iterable[float]) -> list[float]:
+    """The Rényi divergence of the whole event at each order, rounded up; what can fail (own deltas) must be asked for by `epsilon`.
+
+    >>> from .events import Gaussian
+    >>> [round(r, 9) for r in curve(Gaussian(noise_multiplier=2.0).repeated(4), [2, 8.5])]
+    [1.0, 4.25]
+    """
+    form = normal(event)
+    if form.delta > 0 or form.distance > 0:
+        from .refusal import refuse
+
+        raise refuse(event, "rdp", "it can fail with some probability, so its Rényi divergence is infinite")
+    moment = of_parts(form.parts)
+    found = []
+    for order in orders:
+        if not order > 1:
+            raise _require.fail("order", order, "above 1")
+        found.append(_pure(form) if math.isinf(order) else moment(float(order)) / (order - 1))
+    return found
+
+
+def epsilon(event: Event, delta: float, *, classic: bool = False) -> float:
+    """The least epsilon over all orders."""
+    return best(event, delta, classic=classic).value
+
+
+def best(event: Event, delta: float, *, classic: bool = False) -> AtOrder:
+    """The least epsilon and the order that gives it.
+
+    Guarantee: the event is (value, delta)-DP.
+    Proof:     Mironov 2017, Prop. 1 (composition); conversion by Canonne, Kamath & Steinke 2020, Prop. 12, or with `classic` by
+               Mironov 2017, Prop. 3; own deltas and distances as in `normal`.
+    """
+    return of_form(normal(event), delta, classic=classic)
+
+
+def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
+    moment = of_parts(form.parts)
+    convert = rdp_to_epsilon_classic if classic else rdp_to_epsilon
+
+    def at(room: float) -> AtOrder:
+        found = _search(lambda order: convert(order, moment(order) / (order - 1), room))
+        exact = _pure(form)
+        return AtOrder(exact, math.inf) if exact <= found.value else found
+
+    from .solve import with_room
+
+    orders: list[float] = [math.inf]
+
+    def price(room: float) -> float:
+        found = at(room)
+        orders.append(found.order)
+        return found.value
+
+    return AtOrder(with_room(form, delta, price, _pure(form)), orders[-1])
+
+
+def delta(event: Event, epsilon: float) -> float:
+    """The least delta at an epsilon, over all orders."""
+    form = normal(event)
+    if _pure(form) <= epsilon:
+        return form.grown(0.0, epsilon)
+    moment = of_parts(form.parts)
+    least = _search(lambda order: rdp_to_delta(order, moment(order) / (order - 1), epsilon)).value
+    return form.grown(least, epsilon)
+
+
+def _pure(form: Normal) -> float:
+    total = pure.epsilon_of(form.event)
+    return math.inf if total is None else total
+
+
+def _search(price: Callable[[float], float]) -> AtOrder:
+    seen: dict[float, float] = {}
+
+    def at(log_excess: float) -> float:
+        if log_excess not in seen:
+            seen[log_excess] = price(1 + math.exp(log_excess))
+        return seen[log_excess]
+
+    start = min((math.log(x) for x in _COARSE), key=at)
+    minimum(at, start - math.log(2), start + math.log(2), 14)
+    for whole in _integers(1 + math.exp(min(seen, key=lambda t: seen[t]))):
+        at(math.log(whole - 1))
+    where = min(seen, key=lambda t: seen[t])
+    return AtOrder(seen[where], 1 + math.exp(where))
+
+
+def _integers(order: float) -> list[int]:
+    """The integers beside an order: where moments known by chords touch the truth."""
+    return [n for n in (math.floor(order), math.ceil(order)) if n >= 2]
+
+
+__all__ = ["AtOrder", "Moment", "best", "curve", "delta", "epsilon", "of_form"]

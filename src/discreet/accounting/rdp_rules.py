@@ -1,0 +1,295 @@
+"""Rényi divergences of single events: (order - 1) times the divergence, as a function of the order, one theorem a row.
+
+Written as log(1 + something computed without cancellation) wherever the pair of output distributions has a mirror symmetry:
+then sum p^a q^{1-a} - 1 = sum sqrt(pq) (cosh((a - 1/2) L) - cosh(L / 2)), L the privacy loss, has only positive terms. A tiny
+loss repeated ten million times keeps its digits that way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import _require
+from . import choice_events as ce
+from . import events as ev
+from . import pure
+from . import rdp_sampled as sampled
+from .events import Event
+
+Moment = Callable[[float], float]
+_UP = 1 + 1e-13
+
+
+def _ratio(value: Any, other: Any) -> float:
+    """value / other as a float, through rationals."""
+    return float(_require.exact(value, "parameter") / _require.exact(other, "parameter"))
+
+
+def gap(order: float, loss: float) -> float:
+    """cosh((order - 1/2) loss) - cosh(loss / 2), without cancellation; infinite where it overflows."""
+    a, b = order * loss / 2, (order - 1) * loss / 2
+    return 2 * math.sinh(a) * math.sinh(b) if a + b < 700 else math.inf
+
+
+def _log_gap(order: float, loss: float) -> float:
+    """Its logarithm, for what overflows."""
+    return (order - 0.5) * loss - math.log(2) + math.log1p(math.exp(-2 * (order - 0.5) * loss))
+
+
+def _log1p(value: float) -> float:
+    return math.log1p(value) * _UP
+
+
+def gaussian(mu_squared: float) -> Moment:
+    """order (order - 1) mu² / 2 (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
+    return lambda order: order * (order - 1) / 2 * mu_squared * _UP
+
+
+def pure_dp(epsilon: float) -> Moment:
+    """Binary randomized response dominates every epsilon-DP mechanism (Kairouz, Oh & Viswanath 2015, Theorem 3.3)."""
+    return randomized_response(epsilon, 2)
+
+
+def randomized_response(epsilon: float, categories: int) -> Moment:
+    def moment(order: float) -> float:
+        if order * epsilon > 350:
+            return (order - 1) * epsilon * _UP  # the divergence never exceeds epsilon
+        weight = 2 * math.exp(epsilon / 2) / (math.exp(epsilon) + categories - 1)
+        return _log1p(weight * gap(order, epsilon))
+
+    return moment
+
+
+def laplace(epsilon: float) -> Moment:
+    """Mironov 2017, arXiv:1702.07476, Table II, regrouped: the flat ends of the loss, and the slope between them."""
+
+    def moment(order: float) -> float:
+        if order * epsilon > 350:
+            return (order - 1) * epsilon * _UP
+        half = math.exp(-epsilon / 2)
+        return _log1p(half * gap(order, epsilon) + half / 2 * _slope(order - 0.5, epsilon))
+
+    return moment
+
+
+def _slope(c: float, epsilon: float) -> float:
+    """sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of positive terms."""
+    if c * epsilon > 1:
+        return math.sinh(c * epsilon) / c - 2 * math.sinh(epsilon / 2)
+    total, term, first, second = 0.0, epsilon, 1.0, 1.0
+    for j in range(1, 12):
+        term *= epsilon * epsilon / ((2 * j) * (2 * j + 1))
+        first, second = first * c * c, second * 0.25
+        total += (first - second) * term
+    return total * (1 + 1e-12)
+
+
+def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
+    """The sum over the integers, regrouped: flat ends with mass 1/(1+a) each way, and constant sqrt(pq) in between."""
+    shift, scale = e.sensitivity, float(e.scale)
+    epsilon = pure.epsilon_of(e)
+    assert epsilon is not None
+    a = math.exp(-1 / scale)
+    inner = -math.expm1(-1 / scale) / (1 + a)
+
+    def moment(order: float) -> float:
+        if order * epsilon > 350:
+            return (order - 1) * epsilon * _UP
+        half = math.exp(-epsilon / 2)
+        ends = 2 / (1 + a) * half * gap(order, epsilon)
+        return _log1p(ends + inner * half * _between(order, shift, scale))
+
+    return moment
+
+
+def _between(order: float, shift: int, scale: float) -> float:
+    """The gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each at its larger end."""
+    middle = shift // 2
+    if middle <= 2048:
+        losses = [(shift - 2 * x) / scale for x in range(1, middle + (shift % 2))]
+        return 2 * math.fsum(gap(order, loss) for loss in losses)
+    edges = [1 + (middle * i) // 2048 for i in range(2049)]
+    blocks = itertools.pairwise(edges)
+    return 2 * math.fsum((b - a) * gap(order, (shift - 2 * a) / scale) for a, b in blocks)
+
+
+def bounded_range(epsilon: float) -> Moment:
+    """The worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers 2020, arXiv:1909.13830, Section 3).
+
+    With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A / B. Never above
+    order * epsilon² / 8 (Cesar & Rogers 2021, Lemma 3.4), which is used where the closed form would lose digits.
+    """
+
+    def moment(order: float) -> float:
+        concentrated = order * (order - 1) * epsilon * epsilon / 8 * _UP
+        if order * epsilon < 1e-2 or concentrated == 0:
+            return concentrated
+        top = -math.expm1(-order * epsilon)
+        log_drop = -epsilon + math.log(-math.expm1(-(order - 1) * epsilon))
+        log_u = min(max(math.log1p(-1 / order) + math.log(top) - log_drop, 0.0), epsilon)
+        inside = top - math.exp(log_u + log_drop)
+        value = (order - 1) * log_u + math.log(inside) - math.log(-math.expm1(-epsilon))
+        return min(concentrated, (value + 1e-13 * (1 + order * epsilon)) * _UP, (order - 1) * epsilon * _UP)
+
+    return moment
+
+
+def point(e: ce.RDPPoint) -> Moment:
+    """Divergences grow with the order: below the known order its value holds, above nothing is known."""
+    order0, value = float(e.order), float(e.epsilon)
+    return lambda order: (order - 1) * value * _UP if order <= order0 else math.inf
+
+
+def group(e: ev.Group) -> Moment:
+    """Halving the order for every doubling, at three times the price (Mironov 2017, arXiv:1702.07476, Prop. 11)."""
+    doublings = (e.size - 1).bit_length()
+    inner = moments(e.event)
+
+    def moment(order: float) -> float:
+        outer = order * 2**doublings
+        return (order - 1) * 3**doublings * inner(outer) / (outer - 1) * _UP if order >= 2 else math.inf
+
+    return moment
+
+
+def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
+    """Papernot & Steinke 2022, arXiv:2110.03620: Theorem 2 (truncated negative binomial) and Theorem 6 (Poisson trials)."""
+    inner = moments(e.event)
+    if isinstance(e.trials, ce.PoissonTrials):
+        return _poisson_trials(inner, float(e.trials.mean))
+    assert isinstance(e.trials, ce.NegativeBinomialTrials)
+    shape, gamma = float(e.trials.shape), float(e.trials.gamma)
+    log_mean = _log_mean(shape, gamma)
+
+    def second(t: float) -> float:  # (1 - 1/a) rdp(a) = moment(a) / a
+        other = 1 + math.exp(t)
+        return (inner(other) - math.log(gamma)) / other
+
+    grid = [k / 2 for k in range(-12, 28)]
+    near = min(grid, key=second)
+    extra = min(_valley(second, near), -math.log(gamma))  # the last is the limit of order 1
+
+    def moment(order: float) -> float:
+        value = inner(order) + (order - 1) * (1 + shape) * extra + log_mean
+        return value * _UP if value > 0 else value
+
+    return moment
+
+
+def _valley(price: Callable[[float], float], near: float) -> float:
+    from .conversion import minimum
+
+    return min(price(near), minimum(price, near - 0.5, near + 0.5, 24)[1])
+
+
+def _log_mean(shape: float, gamma: float) -> float:
+    """ln E[K] of the truncated negative binomial."""
+    if abs(shape) < 1e-9:
+        return math.log((1 / gamma - 1) / math.log(1 / gamma)) * _UP + (1e-8 if shape else 0.0)
+    return math.log(shape * (1 - gamma) / (gamma * -math.expm1(shape * math.log(gamma)))) + 1e-13
+
+
+def _poisson_trials(inner: Moment, mean: float) -> Moment:
+    """rdp + mean * delta' + ln(mean)/(order - 1), where the base is (ln(1 + 1/(order-1)), delta')-DP."""
+
+    def moment(order: float) -> float:
+        epsilon = math.log1p(1 / (order - 1)) * (1 - 1e-14)
+        delta = best_delta(inner, epsilon)
+        return inner(order) + (order - 1) * mean * delta * _UP + math.log(mean) + 1e-15
+
+    return moment
+
+
+def best_delta(moment: Moment, epsilon: float) -> float:
+    """The least delta at an epsilon over a grid of orders."""
+    from .conversion import rdp_to_delta
+
+    orders = [1 + math.exp(k / 3) for k in range(-12, 31)]
+    return min(rdp_to_delta(order, moment(order) / (order - 1), epsilon) for order in orders)
+
+
+def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
+    rate = float(e.rate)
+    inner = e.event
+    if isinstance(inner, ev.Gaussian):
+        return sampled.gaussian(rate, float(inner.noise_multiplier))
+    mirrored = type(inner) in _MIRRORED
+    return sampled.poisson(rate, moments(inner), mirrored=mirrored)
+
+
+_MIRRORED = {ev.Laplace, ev.DiscreteLaplace, ev.RandomizedResponse, ev.PureDP, ev.DiscreteGaussian}
+
+
+def _sampled_without_replacement(e: Any) -> Moment:
+    return sampled.without_replacement(float(e.rate), moments(e.event), pure.epsilon_of(e.event))
+
+
+def _shuffled(e: Any) -> Moment:
+    from .shuffling import moment
+
+    return moment(float(e.epsilon), e.reports)
+
+
+def _gaussian(e: Any) -> Moment:
+    if e.noise_multiplier == 0:
+        return lambda order: math.inf
+    return gaussian(_ratio(1, _require.exact(e.noise_multiplier, "noise") ** 2))
+
+
+def _infinite(order: float) -> float:
+    return math.inf
+
+
+# Event -> moment function. The discrete Gaussian's curve is the continuous one: exact at integer orders, an upper bound at
+# others, because a theta function is largest at its centre (Canonne, Kamath & Steinke 2020, Prop. 5).
+RULES: dict[type[Event], Callable[[Any], Moment]] = {
+    ev.NoOp: lambda e: lambda order: 0.0,
+    ev.NonPrivate: lambda e: _infinite,
+    ev.Gaussian: _gaussian,
+    ev.DiscreteGaussian: lambda e: gaussian(_ratio(e.sensitivity**2, e.variance)),
+    ev.VectorDiscreteGaussian: lambda e: gaussian(_ratio(e.l2_squared, e.variance)),  # CKS 2020, Theorem 14
+    ev.Laplace: lambda e: laplace(float(1 / e.noise_multiplier)) if e.noise_multiplier else _infinite,
+    ev.DiscreteLaplace: discrete_laplace,
+    ev.RandomizedResponse: lambda e: randomized_response(float(e.epsilon), e.categories),
+    ev.PureDP: lambda e: pure_dp(float(e.epsilon)),
+    ev.ExponentialMechanism: lambda e: bounded_range(float(e.epsilon)),
+    ev.ZCDP: lambda e: gaussian(2 * float(e.rho)),  # Bun & Steinke 2016, Definition 1.1
+    ce.RDPPoint: point,
+    ev.PoissonSampled: _sampled_poisson,
+    sampled.WITHOUT_REPLACEMENT: _sampled_without_replacement,
+    sampled.ALLOCATION: lambda e: sampled.allocation(e.steps, float(e.event.noise_multiplier)),
+    sampled.SHUFFLED: _shuffled,
+    ev.Group: group,
+    ce.RepeatAndSelect: repeat_and_select,
+}
+
+
+def moments(event: Event) -> Moment:
+    """The moment function of a whole event without a delta of its own; what has no rule is refused by name."""
+    from .normal import normal
+    from .refusal import refuse
+
+    form = normal(event)
+    if form.delta > 0 or form.distance > 0:
+        raise refuse(event, "rdp", "inside another event only what never fails with some probability has a Rényi bound")
+    return of_parts(form.parts)
+
+
+def of_parts(parts: dict[Event, int]) -> Moment:
+    """Moments add up (Mironov 2017, arXiv:1702.07476, Prop. 1), for adaptively chosen events too."""
+    from .refusal import refuse
+
+    terms: list[tuple[Moment, int]] = []
+    for part, times in parts.items():
+        rule = RULES.get(type(part))
+        if rule is None:
+            raise refuse(part, "rdp", "no Rényi bound is known here")
+        terms.append((rule(part), times))
+
+    def total(order: float) -> float:
+        return math.fsum(times * moment(order) for moment, times in terms)
+
+    return total
