@@ -267,6 +267,16 @@ def test_settled_words_are_right_however_their_bits_go_on(shape):
             assert decode(sampler, int(drawn[i]), cell_rest, coin_rest) == (out[i], True)
 
 
+@pytest.mark.parametrize("shape", [*WIDE, gaussian_shape(128), gaussian_shape(255), laplace_shape(10**30)])
+def test_a_coin_called_sure_is_sure_in_the_steepest_easy_cell(shape):
+    sampler = _Wide(shape)
+    sure, cells = sampler._squeeze()
+    last = min(cells, len(sampler.table.lows)) - 1
+    crossing = shape.cost((last + 1) << sampler.shift) - shape.cost(last << sampler.shift)
+    assert Fraction(sure, 1 << 16) <= 1 - crossing  # which is at most exp(-crossing)
+    assert (sampler.bases >> sampler.place_bits).max() <= last
+
+
 @pytest.mark.parametrize("shape", WIDE)
 @pytest.mark.parametrize("error", [2.0**-46, 2.0], ids=["floats", "certified"])
 def test_unsettled_words_are_decided_as_in_arbitrary_precision(shape, error, monkeypatch):

@@ -46,7 +46,7 @@ def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
 def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
     """The index of the largest rate * scores[i] + E_i, with independent standard exponential E_i.
 
-    Guarantee: exactly this law (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v2).
+    Guarantee: exactly this law (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v3).
     Proof:     the noisy scores are compared exactly (`_largest`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
     """
@@ -67,7 +67,7 @@ def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArra
     """The indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard Gumbel G_i.
 
     Guarantee: exactly the law of drawing k times without replacement with weights exp(rate scores[i]).
-    Proof:     Durfee & Rogers 2019, arXiv:1905.04273v2, Lemma 4.2; the noisy scores are compared exactly (`_largest`).
+    Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are compared exactly (`_largest`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
     """
     return _largest(scores, rate, k, _GUMBEL, entropy)

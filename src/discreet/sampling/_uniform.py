@@ -21,8 +21,8 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
 
     Guarantee: each value has probability exactly 1 / bound.
     Proof:     bound <= 2**32: floor(w * bound / 2**32) for uniform w, refused when the low half of the product is below
-               2**32 mod bound; every value then has floor(2**32 / bound) accepted w (Lemire 2019, arXiv:1805.10941v4,
-               Lemma 4.1). Otherwise the fewest bits that hold bound - 1 are drawn, and drawn again while not below it.
+               2**32 mod bound; every value then has floor(2**32 / bound) accepted w (Lemire 2019, arXiv:1805.10941).
+               Otherwise the fewest bits that hold bound - 1 are drawn, and drawn again while not below it.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
