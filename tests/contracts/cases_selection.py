@@ -147,6 +147,6 @@ CASES = [
             public=p, column="v", finder=BinarySearchBounds(public=p, epsilon=2, tail=0.1, **FINDER), epsilon=2
         ),
         above(4),
-        runs=1000,
+        runs=500,
     ),
 ]
