@@ -5,9 +5,16 @@ from .algebra import GroupPrivate, Parallel, Sequential, part_public
 from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian, discrete_gaussian_delta
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
+from .lotteries import Design, Kary, grid_lottery, optimal_lottery, two_coins, yes_fraction_variance
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
 from .protocols import Interactive, Mechanism, Release, Sensitivity, Statistic, check_source, release
+from .randomized_response import RandomizedResponse, Reports
+from .sample_aggregate import PartMean, PartMode, SampleAndAggregate, SubsampleAggregateStable, enough_subsamples
+from .smooth import SmoothSensitivityMedian
+from .sparse_vector import RedrawnSparseVector
+from .stability import DistanceToInstability, ProposeTestRelease, Stable, StableMedian, StableMode, TrustedStable
+from .stable_vector import StableSparseVector
 from .statistics import (
     Count,
     CountNonNull,
@@ -20,13 +27,19 @@ from .statistics import (
     Trusted,
     implied_sensitivity,
 )
+from .threshold import AboveThreshold, Answer, Entry, SparseVector
 
 __all__ = [
+    "AboveThreshold",
     "AddNoise",
+    "Answer",
     "Clamp",
     "Count",
     "CountNonNull",
     "CountsBelow",
+    "Design",
+    "DistanceToInstability",
+    "Entry",
     "Fold",
     "GridGaussian",
     "GridLaplace",
@@ -36,32 +49,53 @@ __all__ = [
     "IntegerGaussian",
     "IntegerLaplace",
     "Interactive",
+    "Kary",
     "Mechanism",
     "Noise",
     "Parallel",
+    "PartMean",
+    "PartMode",
     "PostProcessed",
     "PowerSum",
+    "ProposeTestRelease",
+    "RandomizedResponse",
+    "RedrawnSparseVector",
     "Release",
+    "Reports",
     "Round",
+    "SampleAndAggregate",
     "Sensitivity",
     "Sequential",
+    "SmoothSensitivityMedian",
+    "SparseVector",
+    "Stable",
+    "StableMedian",
+    "StableMode",
+    "StableSparseVector",
     "Stack",
     "Statistic",
+    "SubsampleAggregateStable",
     "Sum",
     "SumOfSquares",
     "Truncate",
     "Trusted",
+    "TrustedStable",
     "analytic_gaussian",
     "check_source",
     "classical_gaussian",
     "discrete_gaussian",
     "discrete_gaussian_delta",
+    "enough_subsamples",
     "gaussian",
+    "grid_lottery",
     "implied_sensitivity",
     "laplace",
     "noisy_count",
     "noisy_histogram",
     "noisy_sum",
+    "optimal_lottery",
     "part_public",
     "release",
+    "two_coins",
+    "yes_fraction_variance",
 ]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import Bounds
+from .._public import Bounds, Public
 from ..tables import Source
 
 Ints = npt.NDArray[np.int64]
@@ -116,9 +116,9 @@ class Grid:
     def __call__(self, values: npt.NDArray[Any]) -> Ints:
         num, den = self.step.numerator, self.step.denominator
         reach = max(abs(self.low), abs(self.high)) + 1  # in steps; what lies further is clipped anyway
-        if values.dtype.kind != "f" and 2 * reach * num + num + 2 * den < LIMIT:
+        if values.dtype.kind != "f" and (reach + 1) * num + den < 1 << 63:
             limit = reach * num // den + 1
-            near = (2 * den * np.clip(_signed(values), -limit, limit) + num) // (2 * num)
+            near = (den * np.clip(_signed(values), -limit, limit) + num // 2) // num
         else:
             with np.errstate(over="ignore"):  # a warning would tell of the data; infinities are clipped below
                 whole = np.floor(values.astype(np.float64) * _float(1 / self.step) + 0.5)
@@ -166,6 +166,12 @@ def integers(values: Any) -> npt.NDArray[Any]:
         f"integers are needed, got an array of {array.dtype}. Nothing was drawn or released. "
         f"Put real numbers on a grid first: GridLaplace, GridGaussian, or Sum(column, step)."
     )
+
+
+def require_public(public: Any) -> None:
+    """Refuse anything but public facts, before they are asked."""
+    if not isinstance(public, Public):
+        raise _require.fail("public", type(public).__name__, "the public facts of a table, Public(...)")
 
 
 def as_step(step: Any) -> Fraction:

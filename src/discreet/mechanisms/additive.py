@@ -30,7 +30,7 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
-from ._columns import integers
+from ._columns import integers, require_public
 from .grid import in_units
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .protocols import Release, Statistic, check_source, release
@@ -59,6 +59,7 @@ class AddNoise:
             raise _require.fail("noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace")
         if not isinstance(self.statistic, Statistic) or isinstance(self.statistic, Noise):
             raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
+        require_public(self.public)
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
                 f"the noise is priced for {self.noise.neighbors}, the table is protected under {self.public.neighbors}. "

@@ -133,6 +133,7 @@ class Parallel:
     parts: tuple[tuple[str | int, Mechanism], ...]
 
     def __post_init__(self) -> None:
+        _columns.require_public(self.public)
         pairs = tuple((category, mechanism) for category, mechanism in self.parts)
         object.__setattr__(self, "parts", pairs)
         _require.non_empty(parts=pairs)

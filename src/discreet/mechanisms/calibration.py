@@ -131,7 +131,7 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
     """
     _require.positive(rho=rho)
     _require.non_negative(epsilon=epsilon)
-    r, e = float(rho), float(epsilon)
+    r, e = _round.up(rho), _round.down(epsilon)
 
     def log_delta(x: float) -> float:  # a = 1 + exp(x)
         order = 1 + math.exp(x)
@@ -144,7 +144,7 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
         left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
         low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
     best = log_delta((low + high) / 2)
-    return min(1.0, math.exp(best + 1e-12 * (1 + abs(best)) + 1e-13 * (math.exp(high) * (e + r * math.exp(high)))))
+    return _probability(best + 1e-12 * (1 + abs(best)) + 1e-13 * math.exp(high) * (e + r * math.exp(high)))
 
 
 def zcdp_rho(epsilon: Real, delta: float) -> float:
@@ -193,7 +193,7 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
     rest = math.exp(-float(Fraction((last - base) * (last + base)) / (2 * v))) / -math.expm1(-float(last) / float(v))
     total = math.fsum(terms) + rest
     log_weight = math.log(total) - float(Fraction(base * base) / (2 * v)) - math.log(_normaliser(sigma))
-    return min(1.0, math.exp(log_weight) * (1 + 1e-11 + 1e-15 * abs(log_weight)))
+    return _probability(log_weight + 1e-11 + 1e-15 * abs(log_weight))
 
 
 def _normaliser(sigma: float) -> float:
@@ -245,6 +245,11 @@ def _least(enough: Callable[[float], bool], tolerance: float) -> float:
         else:
             low = middle
     return high
+
+
+def _probability(log: float) -> float:
+    """exp(log) as a probability; never rounded to zero, which would claim too much."""
+    return max(math.exp(min(log, 0.0)), math.ulp(0.0))
 
 
 def _check(epsilon: Real, delta: float) -> None:

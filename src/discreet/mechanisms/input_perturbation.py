@@ -49,6 +49,7 @@ class InputPerturbation:
     release_as: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
+        _columns.require_public(self.public)
         require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
         self.public.declared_size("input perturbation")
         object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))

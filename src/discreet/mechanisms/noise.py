@@ -98,8 +98,8 @@ class IntegerLaplace:
         cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerLaplace:
         """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4); epsilon is rounded down."""
-        epsilon = _tails.sqrt_down(2 * _require.exact(rho, "rho"))
         _require.positive(rho=rho)
+        epsilon = _tails.sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
 
     @classmethod
