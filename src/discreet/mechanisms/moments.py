@@ -270,6 +270,9 @@ def _quotient(over: Span, under: Span, least: int, most: int) -> Span:
 
 
 def _cut(span: Span, least: Fraction, most: Fraction) -> Span:
+    """The part of the span inside [least, most]; a point goes to the nearest end. A span that misses it says nothing: all of it."""
+    if span[0] < span[1] and (span[1] < least or span[0] > most):
+        return least, most
     return min(max(span[0], least), most), min(max(span[1], least), most)
 
 
