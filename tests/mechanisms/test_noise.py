@@ -211,6 +211,17 @@ def test_the_rounding_term_is_needed() -> None:
     assert math.ceil(tiny / step) == 1
 
 
+def test_known_bounds_of_each_entry_make_a_grid_cheaper() -> None:
+    """Three entries that move by 1 each, in steps of 1/10: exactly 30 steps, without a rounding term."""
+    loose = GridLaplace.for_epsilon(1, step=Fraction(1, 10), sensitivity=3, entries=3)
+    tight = GridLaplace.for_epsilon(1, step=Fraction(1, 10), sensitivity=3, entries=3, linf=1)
+    assert (loose.event.sensitivity, tight.event.sensitivity) == (32, 30)
+    product = GridGaussian.for_rho(1, step=Fraction(1, 10), sensitivity=2, entries=3, linf=1)
+    assert product.event == DiscreteGaussian(variance=Fraction(150), sensitivity=10).repeated(3)
+    assert GridLaplace.for_rho(Fraction(1, 2), step=1, sensitivity=3).scale == 3
+    assert GridLaplace.for_privacy(epsilon=1, delta=0.1, step=1, sensitivity=3).scale == 3
+
+
 def test_a_grid_release_is_a_multiple_of_its_step() -> None:
     noise = GridGaussian.for_privacy(epsilon=1, delta=1e-6, step=Fraction(1, 8), sensitivity=1)
     values = noise([0.1, 0.2, -7.77], entropy=SeededEntropy(4))
@@ -281,6 +292,8 @@ def test_descriptions_rebuild_noise(noise: Any) -> None:
         lambda: GridLaplace.for_epsilon(1, step=1, sensitivity=-1),
         lambda: GridLaplace.for_epsilon(1, step=1, sensitivity=1, entries=0),
         lambda: GridGaussian.for_rho(1, step=1, sensitivity=math.inf),
+        lambda: GridGaussian.for_rho(1, step=1, sensitivity=1, linf=-1),
+        lambda: GridLaplace(step=1, scale=0, sensitivity=1),
         lambda: IntegerLaplace(scale=1).error(1.0),
         lambda: IntegerLaplace(scale=1).error(0.5, entries=0),
     ],

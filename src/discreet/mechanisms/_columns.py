@@ -32,9 +32,11 @@ def each(source: Source, column: str) -> Iterator[Any]:
 
 
 def unpacked(array: Any) -> Any:
-    """Dictionaries as their values, booleans as 0 and 1."""
+    """Dictionaries as their values, booleans as 0 and 1, half floats as floats."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
     return array.cast(pa.int8()) if pa.types.is_boolean(array.type) else array
 
 

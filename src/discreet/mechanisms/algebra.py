@@ -80,7 +80,7 @@ class Sequential:
 class GroupPrivate:
     """The same release, priced for `size` units that change together: a household, or a person with up to `size` rows.
 
-    Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon) delta);
+    Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon) delta) or better;
                rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
     Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2; Bun & Steinke 2016 (arXiv:1605.02065), Prop. 1.9.
     """

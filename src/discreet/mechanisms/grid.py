@@ -14,13 +14,13 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from .. import _require
+from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
@@ -61,9 +61,10 @@ def _all_finite(array: Any) -> bool:
 class GridLaplace:
     """Discrete Laplace noise on reals rounded to multiples of `step`; `sensitivity` is the real l1 sensitivity.
 
-    At most `entries` of the values may move. `scale` is in the values' own unit.
+    At most `entries` of the values may move, each by at most `linf` if that is given. `scale` is in the values' own unit.
 
-    Guarantee: the event `DiscreteLaplace(scale / step, D)` with D = ceil(sensitivity / step) + entries - 1.
+    Guarantee: the event `DiscreteLaplace(scale / step, D)` with D = ceil(sensitivity / step) + entries - 1, or
+               entries * ceil(linf / step) where that is less.
     Proof:     floor(u) - floor(v) < u - v + 1, so an entry that moves by d moves by at most ceil(d / step) < d / step + 1 steps.
                Added over the at most `entries` that move this is an integer below sensitivity / step + entries.
     Assumes:   `sensitivity` bounds the values *as computed*, floating-point error included. Where it is a sum of many rows,
@@ -74,15 +75,11 @@ class GridLaplace:
     scale: Fraction
     sensitivity: Fraction
     entries: int = 1
+    linf: Fraction | None = None
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", as_step(self.step))
-        for name in ("scale", "sensitivity"):
-            object.__setattr__(self, name, _require.exact(getattr(self, name), name))
-        _require.positive(scale=self.scale, sensitivity=self.sensitivity)
-        _require.integer(entries=self.entries, at_least=1)
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+        _settle(self, "scale")
 
     @classmethod
     def for_epsilon(
@@ -92,18 +89,41 @@ class GridLaplace:
         step: Real,
         sensitivity: Real,
         entries: int = 1,
+        linf: Real | None = None,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> GridLaplace:
-        exact = as_step(step)
-        _require.positive(sensitivity=sensitivity)
-        moved = grid_l1(_require.exact(sensitivity, "sensitivity") / exact, entries)
-        scale = exact * calibration.discrete_laplace(epsilon, moved)
-        return cls(step=exact, scale=scale, sensitivity=Fraction(sensitivity), entries=entries, neighbors=neighbors)
+        """Exactly epsilon-DP."""
+        draft = cls(
+            step=as_step(step),
+            scale=Fraction(1),
+            sensitivity=_exact(sensitivity),
+            entries=entries,
+            linf=_exact(linf),
+            neighbors=neighbors,
+        )
+        return replace(draft, scale=draft.step * calibration.discrete_laplace(epsilon, draft.on_integers.sensitivity))
+
+    @classmethod
+    def for_rho(cls, rho: Real, *, step: Real, sensitivity: Real, **more: Any) -> GridLaplace:
+        """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4)."""
+        _require.positive(rho=rho)
+        epsilon = _tails.sqrt_down(2 * _require.exact(rho, "rho"))
+        return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
+
+    @classmethod
+    def for_privacy(
+        cls, *, epsilon: Real, delta: float = 0.0, step: Real, sensitivity: Real, **more: Any
+    ) -> GridLaplace:
+        """(epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
+        _require.probability(delta=delta)
+        return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
 
     @property
     def on_integers(self) -> IntegerLaplace:
         """The noise in steps."""
         moved = grid_l1(self.sensitivity / self.step, self.entries)
+        if self.linf is not None:
+            moved = min(moved, self.entries * math.ceil(self.linf / self.step))
         return IntegerLaplace(scale=self.scale / self.step, sensitivity=moved, neighbors=self.neighbors)
 
     @property
@@ -117,7 +137,7 @@ class GridLaplace:
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
         """Noise and rounding together."""
-        return float(self.step * (self.on_integers.error(confidence, entries=entries) + Fraction(1, 2)))
+        return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
         return in_units(self.on_integers(round_to_grid(values, self.step), entropy=entropy), self.step)
@@ -128,9 +148,9 @@ class GridLaplace:
 class GridGaussian:
     """Discrete Gaussian noise on reals rounded to multiples of `step`; `sensitivity` is the real l2 sensitivity.
 
-    At most `entries` of the values may move. `variance` is in the values' own unit, squared.
+    At most `entries` of the values may move, each by at most `linf` if that is given. `variance` is in the values' own unit, squared.
 
-    Guarantee: that of `IntegerGaussian(variance / step²)` with linf = ceil(sensitivity / step), l0 = entries and
+    Guarantee: that of `IntegerGaussian(variance / step²)` with linf = ceil(linf / step), l0 = entries and
                l2 <= sensitivity / step + sqrt(entries).
     Proof:     an entry that moves by d moves by less than d / step + 1 steps; the triangle inequality in l2 over the at most
                `entries` that move. For one entry the bound is ceil(sensitivity / step).
@@ -141,23 +161,26 @@ class GridGaussian:
     variance: Fraction
     sensitivity: Fraction
     entries: int = 1
+    linf: Fraction | None = None
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", as_step(self.step))
-        for name in ("variance", "sensitivity"):
-            object.__setattr__(self, name, _require.exact(getattr(self, name), name))
-        _require.positive(variance=self.variance, sensitivity=self.sensitivity)
-        _require.integer(entries=self.entries, at_least=1)
-        object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
+        _settle(self, "variance")
 
     @classmethod
     def for_rho(
-        cls, rho: Real, *, step: Real, sensitivity: Real, entries: int = 1, neighbors: Neighbors = ADD_REMOVE
+        cls,
+        rho: Real,
+        *,
+        step: Real,
+        sensitivity: Real,
+        entries: int = 1,
+        linf: Real | None = None,
+        neighbors: Neighbors = ADD_REMOVE,
     ) -> GridGaussian:
-        moved = grid_l2(_require.exact(sensitivity, "sensitivity") / as_step(step), entries)
-        noise = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=neighbors)
-        return cls._scaled(noise, as_step(step), sensitivity, entries)
+        """Exactly rho-zCDP."""
+        draft = cls._draft(step, sensitivity, entries, linf, neighbors)
+        return draft._with(IntegerGaussian.for_rho(rho, sensitivity=draft.moved, neighbors=draft.neighbors))
 
     @classmethod
     def for_privacy(
@@ -168,26 +191,48 @@ class GridGaussian:
         step: Real,
         sensitivity: Real,
         entries: int = 1,
+        linf: Real | None = None,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> GridGaussian:
-        moved = grid_l2(_require.exact(sensitivity, "sensitivity") / as_step(step), entries)
-        noise = IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=neighbors)
-        return cls._scaled(noise, as_step(step), sensitivity, entries)
+        """(epsilon, delta)-DP with the least variance that `calibration` can prove."""
+        draft = cls._draft(step, sensitivity, entries, linf, neighbors)
+        noise = IntegerGaussian.for_privacy(
+            epsilon=epsilon, delta=delta, sensitivity=draft.moved, neighbors=draft.neighbors
+        )
+        return draft._with(noise)
 
     @classmethod
-    def _scaled(cls, noise: IntegerGaussian, step: Fraction, sensitivity: Real, entries: int) -> GridGaussian:
-        variance = noise.variance * step**2
+    def _draft(
+        cls, step: Real, sensitivity: Real, entries: int, linf: Real | None, neighbors: Neighbors
+    ) -> GridGaussian:
         return cls(
-            step=step, variance=variance, sensitivity=Fraction(sensitivity), entries=entries, neighbors=noise.neighbors
+            step=as_step(step),
+            variance=Fraction(1),
+            sensitivity=_exact(sensitivity),
+            entries=entries,
+            linf=_exact(linf),
+            neighbors=neighbors,
         )
+
+    def _with(self, noise: IntegerGaussian) -> GridGaussian:
+        return replace(self, variance=noise.variance * self.step**2)
+
+    @property
+    def moved(self) -> Sensitivity:
+        """How far one unit moves the rounded values, in steps."""
+        linf = None if self.linf is None else self.linf / self.step
+        return grid_l2(self.sensitivity / self.step, self.entries, linf)
 
     @property
     def on_integers(self) -> IntegerGaussian:
         """The noise in steps."""
-        s = grid_l2(self.sensitivity / self.step, self.entries)
-        variance = self.variance / self.step**2
+        s = self.moved
         return IntegerGaussian(
-            variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=self.neighbors
+            variance=self.variance / self.step**2,
+            linf=s.linf,
+            l0=s.l0,
+            l2_squared=s.l2_squared,
+            neighbors=self.neighbors,
         )
 
     @property
@@ -201,7 +246,7 @@ class GridGaussian:
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
         """Noise and rounding together."""
-        return float(self.step * (self.on_integers.error(confidence, entries=entries) + Fraction(1, 2)))
+        return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
         return in_units(self.on_integers(round_to_grid(values, self.step), entropy=entropy), self.step)
@@ -209,17 +254,32 @@ class GridGaussian:
 
 def grid_l1(l1: Fraction, entries: int) -> int:
     """The l1 sensitivity in whole steps, from the real one in steps: see `GridLaplace`."""
-    _require.positive(sensitivity=l1)
-    _require.integer(entries=entries, at_least=1)
     return math.ceil(l1) + entries - 1
 
 
-def grid_l2(l2: Fraction, entries: int) -> Sensitivity:
-    """All norms in whole steps, from the real l2 sensitivity in steps: see `GridGaussian`."""
-    _require.positive(sensitivity=l2)
-    _require.integer(entries=entries, at_least=1)
+def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensitivity:
+    """All norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see `GridGaussian`."""
     grown = l2**2 + entries + _tails.sqrt_up(4 * l2**2 * entries)  # (l2 + sqrt(entries))²
-    return Sensitivity(linf=math.ceil(l2), l0=entries, l2_squared=math.floor(grown))
+    widest = math.ceil(l2 if linf is None else min(l2, linf))
+    return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(grown))
+
+
+def _settle(noise: Any, *names: str) -> None:
+    """Exact rationals, all of them positive."""
+    object.__setattr__(noise, "step", as_step(noise.step))
+    for name in (*names, "sensitivity", *(() if noise.linf is None else ("linf",))):
+        object.__setattr__(noise, name, _require.exact(getattr(noise, name), name))
+        _require.positive(**{name: getattr(noise, name)})
+    _require.integer(entries=noise.entries, at_least=1)
+    object.__setattr__(noise, "neighbors", as_neighbors(noise.neighbors))
+
+
+def _exact(value: Any) -> Any:
+    return None if value is None else _require.exact(value, "sensitivity")
+
+
+def _with_rounding(step: Fraction, steps: int) -> float:
+    return _round.up(step * (steps + Fraction(1, 2)))
 
 
 def in_units(values: Integers, step: Fraction) -> Any:
