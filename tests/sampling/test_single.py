@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import mpmath
@@ -13,7 +14,7 @@ from scipy.special import ndtr
 
 from discreet.sampling import Entropy, _noise, _single, discrete_gaussian, discrete_laplace, geometric
 
-from .checks import Scripted, assert_follows_cdf, assert_follows_pmf, gaussian_pmf, laplace_cdf, words
+from .checks import Scripted, assert_follows_cdf, assert_follows_pmf, assert_frequency, gaussian_pmf, laplace_cdf, words
 
 N = 3000
 
@@ -23,6 +24,7 @@ def test_single_laplace_has_its_law(scale):
     entropy = Entropy()
     found = [_single.laplace(1 / scale, entropy) for _ in range(N)]
     assert_follows_cdf(found, laplace_cdf(float(scale)))
+    assert_frequency(found.count(0), N, math.tanh(1 / (2 * float(scale))))  # not counted twice
     with pytest.raises(AssertionError):
         assert_follows_cdf([abs(value) for value in found], laplace_cdf(float(scale)))
 
