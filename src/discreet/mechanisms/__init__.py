@@ -2,15 +2,30 @@
 
 from .additive import AddNoise, gaussian, laplace, noisy_count, noisy_histogram, noisy_sum
 from .algebra import GroupPrivate, Parallel, Sequential, part_public
+from .bounds import BinarySearchBounds, HistogramBounds
 from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian, discrete_gaussian_delta
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
 from .lotteries import Design, Kary, grid_lottery, optimal_lottery, two_coins, yes_fraction_variance
+from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
 from .protocols import Interactive, Mechanism, Release, Sensitivity, Statistic, check_source, release
+from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
 from .randomized_response import RandomizedResponse, Reports
 from .sample_aggregate import PartMean, PartMode, SampleAndAggregate, SubsampleAggregateStable, enough_subsamples
+from .selection import (
+    CellCounts,
+    CellDistances,
+    ExponentialMechanism,
+    NoisyTopWithGap,
+    PermuteAndFlip,
+    RealScores,
+    ReportNoisyMax,
+    Select,
+    TopK,
+    WithGap,
+)
 from .smooth import SmoothSensitivityMedian
 from .sparse_vector import RedrawnSparseVector
 from .stability import DistanceToInstability, ProposeTestRelease, Stable, StableMedian, StableMode, TrustedStable
@@ -33,6 +48,10 @@ __all__ = [
     "AboveThreshold",
     "AddNoise",
     "Answer",
+    "ApproximateQuantiles",
+    "BinarySearchBounds",
+    "CellCounts",
+    "CellDistances",
     "Clamp",
     "Count",
     "CountNonNull",
@@ -40,30 +59,42 @@ __all__ = [
     "Design",
     "DistanceToInstability",
     "Entry",
+    "ExponentialMechanism",
     "Fold",
     "GridGaussian",
     "GridLaplace",
     "GroupPrivate",
     "Histogram",
+    "HistogramBounds",
     "InputPerturbation",
     "IntegerGaussian",
     "IntegerLaplace",
     "Interactive",
     "Kary",
+    "Mean",
+    "MeanWithFoundBounds",
     "Mechanism",
+    "Median",
+    "MinMax",
     "Noise",
+    "NoisyTopWithGap",
     "Parallel",
     "PartMean",
     "PartMode",
+    "PermuteAndFlip",
     "PostProcessed",
     "PowerSum",
     "ProposeTestRelease",
+    "Quantile",
     "RandomizedResponse",
+    "RealScores",
     "RedrawnSparseVector",
     "Release",
+    "ReportNoisyMax",
     "Reports",
     "Round",
     "SampleAndAggregate",
+    "Select",
     "Sensitivity",
     "Sequential",
     "SmoothSensitivityMedian",
@@ -77,9 +108,12 @@ __all__ = [
     "SubsampleAggregateStable",
     "Sum",
     "SumOfSquares",
+    "TopK",
     "Truncate",
     "Trusted",
     "TrustedStable",
+    "Variance",
+    "WithGap",
     "analytic_gaussian",
     "check_source",
     "classical_gaussian",
@@ -97,5 +131,6 @@ __all__ = [
     "part_public",
     "release",
     "two_coins",
+    "with_bounds",
     "yes_fraction_variance",
 ]

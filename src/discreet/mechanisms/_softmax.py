@@ -36,19 +36,20 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
     """The index, if 53 bits of U and floats decide it.
 
     Proof: a term with x <= 700 has relative error below 2**-40 (x itself is right to 2**-51 of at most 700); one beyond
-           is taken as 0 and is below weight * e**-699. Pairs of n terms added in any order lose at most n * 2**-52 of
-           the total. The cheapest term is at least 1, so the total is.
+           is taken as 0 and is below weight * e**-699. Adding n terms one by one loses at most n units in the last place
+           of the total (of a long double: where a million stretches weigh alike, a double's would often leave the draw
+           undecided). The cheapest term is at least 1, so the total is.
     """
     x = gaps * rate
     terms = np.where(x <= _UNDERFLOW, weights * np.exp(-np.minimum(x, _UNDERFLOW)), 0.0)
-    ends = np.cumsum(terms)
-    total = float(ends[-1])
-    slack = total * (_TERM_ERROR + len(ends) * 2.0**-51) + float(weights.sum()) * 1e-300
-    low, high = prefix * 2.0**-53 * total, (prefix + 1) * 2.0**-53 * total
+    ends = np.cumsum(terms, dtype=np.longdouble)
+    total, last_place = ends[-1], np.finfo(np.longdouble).eps
+    slack = total * (_TERM_ERROR + 2 * len(ends) * last_place) + weights.sum() * 1e-300
+    low, high = total * (prefix * 2.0**-53), total * ((prefix + 1) * 2.0**-53)
     at = min(int(np.searchsorted(ends, low, side="right")), len(ends) - 1)
-    if at > 0 and low - float(ends[at - 1]) <= 4 * slack:
+    if at > 0 and low - ends[at - 1] <= 4 * slack:
         return None
-    if at < len(ends) - 1 and float(ends[at]) - high <= 4 * slack:
+    if at < len(ends) - 1 and ends[at] - high <= 4 * slack:
         return None
     return at
 
