@@ -319,3 +319,14 @@ def test_what_is_not_a_finite_real_is_refused_on_a_grid_and_nothing_is_drawn(val
         with pytest.raises(InvalidInput):
             noise(values, entropy=entropy)
     assert entropy.drawn == 0
+
+
+@pytest.mark.parametrize("sigma", [65, 100, 333, 2000])
+@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.69, 0.95, 0.9999, 1 - 1e-12])
+def test_the_gaussian_error_of_wide_noise_is_at_most_one_too_large(sigma: int, confidence: float) -> None:
+    k = np.arange(0, 12 * sigma, dtype=np.float64)
+    weights = np.exp(-(k**2) / (2 * sigma**2))
+    weights[1:] *= 2
+    beyond = np.append(np.cumsum(weights[::-1])[::-1][1:], 0.0) / weights.sum()  # P(|X| > k), small terms added first
+    smallest = int(np.argmax(beyond <= 1 - confidence))
+    assert smallest <= IntegerGaussian(variance=Fraction(sigma**2)).error(confidence) <= smallest + 1
