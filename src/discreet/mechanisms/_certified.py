@@ -1,0 +1,103 @@
+"""Exponentials, logarithms and tails with a proved direction: what thresholds, odds and failure probabilities are computed with.
+
+Everything is integer arithmetic on enclosures, so a claim such as "the noise exceeds T with probability at most delta" is a
+comparison of rationals and not a matter of floating point.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+from .. import _require
+
+_BITS = 128
+_LARGEST = 20_000  # exp of more than this is never needed: tails beyond it are bounded by exp(-20000)
+
+
+@lru_cache(maxsize=1024)
+def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
+    """Rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for 0 <= x <= 20000.
+
+    Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up for `high`); what
+           follows the last term t is less than t, because each later term is less than half the one before. Squaring s times
+           keeps the direction.
+    """
+    if not 0 <= x <= _LARGEST:
+        raise _require.fail("the exponent", float(x), f"between 0 and {_LARGEST}")
+    halvings = math.ceil(x).bit_length() + 1
+    bits = _BITS + 2 * halvings
+    y = x / 2**halvings
+    low = high = low_term = high_term = 1 << bits
+    for n in range(1, bits):
+        low_term = low_term * y.numerator // (y.denominator * n)
+        high_term = -(-high_term * y.numerator // (y.denominator * n))
+        low, high = low + low_term, high + high_term
+        if high_term <= 1:
+            break
+    high += high_term
+    for _ in range(halvings):
+        low, high = low * low >> bits, (high * high >> bits) + 1
+    return Fraction(low, 1 << bits), Fraction(high, 1 << bits)
+
+
+def exp_below(x: Fraction) -> Fraction:
+    """A rational of at most about 64 significant bits that is not above exp(x), and less than 1e-18 of it below.
+
+    >>> float(exp_below(Fraction(1)))
+    2.718281828459045
+    """
+    low, _ = exp_bounds(x)
+    shift = 64 - math.floor(low).bit_length()
+    return Fraction(math.floor(low * Fraction(2) ** shift)) / Fraction(2) ** shift
+
+
+def log_above(x: Fraction) -> float:
+    """A float that is not below ln(x), for x >= 1; a few ulps above it at most.
+
+    Proof: the float returned has a certified lower bound of its exponential that is not below x.
+    """
+    candidate = max(math.nextafter(_log(x), 0.0), 0.0)
+    while exp_bounds(Fraction(candidate))[0] < x:
+        candidate = math.nextafter(candidate, math.inf)
+    return candidate
+
+
+def tail(scale: Fraction, m: int) -> Fraction:
+    """An upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 + 2**-98 down to exp(-20000).
+
+    Proof: with q = exp(-1/scale) the probability is q**m / (1 + q), the geometric sum of (1-q)/(1+q) q**x over x >= m.
+    """
+    return 1 / (exp_bounds(min(m / scale, Fraction(_LARGEST)))[0] * (1 + _shrink(scale)))
+
+
+def quantile(scale: Fraction, probability: Fraction) -> int:
+    """The smallest m >= 1 for which `tail(scale, m)` certifies P(X >= m) <= probability.
+
+    >>> quantile(Fraction(1), Fraction(1, 10**6))
+    14
+    """
+    if tail(scale, 1) <= probability:
+        return 1
+    if not probability > tail(scale, math.ceil(scale * _LARGEST)):
+        raise _require.fail("a probability", float(probability), f"above exp(-{_LARGEST})")
+    guess = float(scale) * (_log(1 / probability) - math.log1p(float(_shrink(scale))))
+    low, high = max(1, int(guess * (1 - 1e-9)) - 2), max(2, int(guess * (1 + 1e-9)) + 3)
+    while tail(scale, high) > probability:
+        high *= 2
+    while tail(scale, low) <= probability:
+        low //= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tail(scale, middle) <= probability else (middle, high)
+    return high
+
+
+def _shrink(scale: Fraction) -> Fraction:
+    """A lower bound of exp(-1/scale)."""
+    return 1 / exp_bounds(1 / scale)[1] if 1 / scale <= _LARGEST else Fraction(0)
+
+
+def _log(x: Fraction) -> float:
+    return math.log(x.numerator) - math.log(x.denominator) if max(x, 1 / x) > 2**500 else math.log(x)

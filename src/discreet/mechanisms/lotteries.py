@@ -1,0 +1,365 @@
+"""Lotteries for randomized response: the probability of each report given each truth, as exact rationals.
+
+A `Kary` favors the truth and treats all other categories alike; a `Design` is any matrix of probabilities. Both are sampled
+exactly, estimate the true counts from the counts of reports without bias, and say how far off they may be. They act on arrays of
+category numbers; `RandomizedResponse` runs them on a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, _round, sampling
+from .._errors import InvalidInput
+from .._public import Neighbors
+from .._registry import described
+from ..accounting import Event, PureDP
+from ..accounting import RandomizedResponse as RandomizedResponseEvent
+from ..sampling import Entropy
+from . import _certified
+
+Real = int | float | Fraction
+Codes = NDArray[np.int64]
+_LARGEST_EPSILON = 500
+
+
+class Lottery:
+    """What `Kary` and `Design` share: how reports become estimates."""
+
+    __slots__ = ()
+
+    @property
+    def truths(self) -> int:
+        """How many categories there are to protect."""
+        raise NotImplementedError
+
+    @property
+    def reports(self) -> int:
+        """How many different reports there are."""
+        raise NotImplementedError
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of the probabilities that two truths give to one report: exp(epsilon), exactly."""
+        raise NotImplementedError
+
+    @property
+    def epsilon(self) -> float:
+        """ln(ratio), rounded up."""
+        return _certified.log_above(self.ratio)
+
+    def event(self, neighbors: Neighbors) -> Event:
+        """The price of one report for the one who gives it."""
+        return PureDP(epsilon=self.epsilon, neighbors=neighbors)
+
+    def respond(self, codes: Codes, entropy: Entropy) -> Codes:
+        """One report for each truth. Truths are numbered from 0; every draw is independent and exact."""
+        raise NotImplementedError
+
+    def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Unbiased estimates of the true counts, from the counts of reports."""
+        raise NotImplementedError
+
+    def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Unbiased estimates of the variances of `estimate`, due to the lottery alone, from the counts of reports."""
+        raise NotImplementedError
+
+    def error(self, people: int, confidence: float = 0.95) -> float:
+        """With probability `confidence` no estimated count is further than this from the true one.
+
+        Proof: an estimate is a sum of independent terms, one a person, each in an interval of width `spread` and of variance at
+               most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with a union over the categories.
+        """
+        _require.integer(people=people, at_least=1)
+        _require.open_probability(confidence=confidence)
+        log_term = math.log(2 * self.truths / (1 - confidence))
+        widths = []
+        for spread, unit_variance in self._moments():
+            third = spread * log_term / 3
+            hoeffding = spread * math.sqrt(people * log_term / 2)
+            bernstein = third + math.sqrt(third**2 + 2 * people * unit_variance * log_term)
+            widths.append(min(hoeffding, bernstein))
+        return max(widths) * (1 + 1e-12)
+
+    def _moments(self) -> list[tuple[float, float]]:
+        """For each category: the width of one person's contribution to its estimate, and its largest variance."""
+        raise NotImplementedError
+
+    def _check_codes(self, codes: Any) -> Codes:
+        array = np.asarray(codes)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InvalidInput(
+                f"codes must be a one-dimensional array of integers, got {array.ndim} dimensions of {array.dtype}. "
+                f"Nothing was drawn."
+            )
+        if array.size and not (array.min() >= 0 and array.max() < self.truths):
+            raise InvalidInput(f"codes must lie in 0..{self.truths - 1}. Nothing was drawn.")
+        return array.astype(np.int64, copy=False)
+
+    def _check_counts(self, counts: Sequence[int]) -> list[int]:
+        if len(counts) != self.reports:
+            raise InvalidInput(f"there are {self.reports} kinds of report, got {len(counts)} counts.")
+        for count in counts:
+            _require.integer(count=count, at_least=0)
+        return [int(count) for count in counts]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kary(Lottery):
+    """The truth is `odds` times as likely to be reported as each of the other categories.
+
+    Guarantee: one report is ln(odds)-DP for the one who gives it. No epsilon-DP report of a category is right more often than
+               with odds = exp(epsilon): p = exp(epsilon) / (exp(epsilon) + k - 1), for two categories exp(epsilon) / (1 + exp(epsilon)).
+    Proof:     p = odds / (odds + k - 1) and q = 1 / (odds + k - 1) are the only two entries of the design, so the ratio in
+               every column is p / q = odds. For the second claim: if truth i is reported right with probability p_i, every other
+               truth reports i with at least p_i exp(-epsilon); summing a row, p_j + exp(-epsilon) sum_{i != j} p_i <= 1, and the
+               mean of these over j is mean(p) (1 + (k-1) exp(-epsilon)) <= 1.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> Kary(categories=2, odds=3).truth_probability      # two coins: Warner's design of the lectures
+    Fraction(3, 4)
+    >>> Kary(categories=100, odds=3).truth_probability    # a 10 x 10 grid of locations at epsilon = ln 3
+    Fraction(1, 34)
+    """
+
+    categories: int
+    odds: Real
+
+    def __post_init__(self) -> None:
+        _require.integer(categories=self.categories, at_least=2)
+        _require.positive(odds=self.odds)
+        if not self.odds > 1:
+            raise _require.fail("odds", self.odds, "above 1, or the reports say nothing")
+
+    @property
+    def truths(self) -> int:
+        return self.categories
+
+    @property
+    def reports(self) -> int:
+        return self.categories
+
+    @property
+    def ratio(self) -> Fraction:
+        return _require.exact(self.odds, "odds")
+
+    @property
+    def truth_probability(self) -> Fraction:
+        return self.ratio / (self.ratio + self.categories - 1)
+
+    @property
+    def other_probability(self) -> Fraction:
+        return 1 / (self.ratio + self.categories - 1)
+
+    def event(self, neighbors: Neighbors) -> Event:
+        return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories, neighbors=neighbors)
+
+    def respond(self, codes: Codes, entropy: Entropy) -> Codes:
+        """With probability p - q the truth, otherwise any category uniformly: the truth p - q + k q / k = p, another q."""
+        truths = self._check_codes(codes)
+        honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(truths), entropy)
+        anything = sampling.uniform_below(self.categories, len(truths), entropy)
+        return np.where(honest, truths, anything)
+
+    def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """(c - N q) / (p - q) for each category, N being the sum of all counts."""
+        exact = self._check_counts(counts)
+        p, q = self.truth_probability, self.other_probability
+        return tuple((count - sum(exact) * q) / (p - q) for count in exact)
+
+    def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """Of t people of a category and N - t others, (t p (1-p) + (N-t) q (1-q)) / (p-q)^2, with t estimated without bias.
+
+        It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
+        """
+        exact = self._check_counts(counts)
+        p, q, people = self.truth_probability, self.other_probability, sum(exact)
+        return tuple((people * q * (1 - q) + (c - people * q) * (1 - p - q)) / (p - q) ** 2 for c in exact)
+
+    def _moments(self) -> list[tuple[float, float]]:
+        p, q = self.truth_probability, self.other_probability
+        worst = max(p * (1 - p), q * (1 - q)) / (p - q) ** 2
+        return [(_round.up(1 / (p - q)), _round.up(worst))]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design(Lottery):
+    """Any lottery: `rows[i][j]` is the probability that truth i is reported as j.
+
+    Guarantee: one report is ln(ratio)-DP, with ratio the largest quotient of two entries of one column.
+    Proof:     that quotient is P(report j | truth i) / P(report j | truth i'), by definition.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    Entries are taken exactly (a float at its binary value) and every row must sum to exactly 1: use fractions.
+
+    >>> Design(rows=((Fraction(3, 4), Fraction(1, 4)), (Fraction(1, 4), Fraction(3, 4)))).ratio
+    Fraction(3, 1)
+    """
+
+    rows: tuple[tuple[Real, ...], ...]
+
+    def __post_init__(self) -> None:
+        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in self.rows)
+        object.__setattr__(self, "rows", rows)
+        if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < len(rows):
+            raise InvalidInput(
+                f"a design needs at least two rows of one length, and at least as many reports as truths; got row lengths "
+                f"{[len(row) for row in rows]}."
+            )
+        for row in rows:
+            if any(p < 0 for p in row) or sum(row) != 1:
+                raise InvalidInput(
+                    f"each row of a design must be probabilities that sum to exactly 1, got a sum of {float(sum(row))!r}. "
+                    f"Use fractions."
+                )
+        for j, column in enumerate(zip(*rows, strict=True)):
+            if min(column) == 0 and max(column) > 0:
+                raise InvalidInput(
+                    f"report {j} is possible for some truths and impossible for others: no epsilon covers that. "
+                    f"Give every truth a positive probability of it."
+                )
+        if _inverse(_gram(self._exact)) is None:
+            raise InvalidInput("the rows of the design are linearly dependent: the true counts cannot be estimated.")
+
+    @property
+    def _exact(self) -> list[list[Fraction]]:
+        return [[Fraction(p) for p in row] for row in self.rows]
+
+    @property
+    def truths(self) -> int:
+        return len(self.rows)
+
+    @property
+    def reports(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def ratio(self) -> Fraction:
+        columns = list(zip(*self._exact, strict=True))
+        return max((max(c) / min(c) for c in columns if max(c) > 0), default=Fraction(1))
+
+    def respond(self, codes: Codes, entropy: Entropy) -> Codes:
+        truths = self._check_codes(codes)
+        reported = np.empty(len(truths), np.int64)
+        for truth, row in enumerate(self._exact):
+            mine = np.flatnonzero(truths == truth)
+            common = math.lcm(*(p.denominator for p in row))
+            reported[mine] = sampling.categorical([int(p * common) for p in row], len(mine), entropy)
+        return reported
+
+    def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """A c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t. P^-T c if P is square."""
+        exact = self._check_counts(counts)
+        return tuple(sum((a * c for a, c in zip(row, exact, strict=True)), Fraction(0)) for row in self._weights())
+
+    def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
+        """sum_i t_i sum_j A_lj^2 P_ij - t_l, with t estimated; never below zero.
+
+        A person of truth i adds A_lj with probability P_ij: mean 1 if i = l and 0 otherwise (A P^T = 1).
+        """
+        truths = self.estimate(counts)
+        squares = [
+            [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self._exact] for w in self._weights()
+        ]
+        spread = [sum((s * t for s, t in zip(row, truths, strict=True)), Fraction(0)) for row in squares]
+        return tuple(max(total - own, Fraction(0)) for total, own in zip(spread, truths, strict=True))
+
+    def _weights(self) -> list[list[Fraction]]:
+        inverse = _inverse(_gram(self._exact))
+        if inverse is None:  # checked when the design was made
+            raise InvalidInput("the rows of the design are linearly dependent.")
+        columns = list(zip(*self._exact, strict=True))
+        return [[sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns] for row in inverse]
+
+    def _moments(self) -> list[tuple[float, float]]:
+        moments = []
+        for own, weights in enumerate(self._weights()):
+            unit = [
+                sum(a * a * p for a, p in zip(weights, row, strict=True)) - (i == own)
+                for i, row in enumerate(self._exact)
+            ]
+            moments.append((_round.up(max(weights) - min(weights)), _round.up(max(unit))))
+        return moments
+
+
+def optimal_lottery(categories: int, epsilon: Real) -> Kary:
+    """The best lottery for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one part in 10**18.
+
+    >>> float(optimal_lottery(2, 1.0).truth_probability)     # e / (1 + e)
+    0.7310585786300049
+    """
+    _require.positive(epsilon=epsilon)
+    if epsilon > _LARGEST_EPSILON:
+        raise _require.fail("epsilon", epsilon, f"at most {_LARGEST_EPSILON}")
+    return Kary(categories=categories, odds=_certified.exp_below(_require.exact(epsilon, "epsilon")))
+
+
+def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Design:
+    """The story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what it says.
+
+    Categories are (no, yes); `truth` and `yes` are the chances of heads. With two fair coins epsilon is ln 3.
+
+    >>> two_coins().ratio
+    Fraction(3, 1)
+    """
+    _require.open_probability(truth=truth, yes=yes)
+    honest, coin = _require.exact(truth, "truth"), _require.exact(yes, "yes")
+    lie_yes, lie_no = (1 - honest) * coin, (1 - honest) * (1 - coin)
+    return Design(rows=((honest + lie_no, lie_yes), (lie_no, honest + lie_yes)))
+
+
+def grid_lottery(side: int, epsilon: Real) -> Kary:
+    """Reports of a cell in a side x side grid of locations: the true cell with exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
+    _require.integer(side=side, at_least=2)
+    return optimal_lottery(side * side, epsilon)
+
+
+def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
+    """Variance of Warner's estimate of the fraction of yes, each told truly with probability p.
+
+    Due to the coins: (1/N) (1 / (16 (p - 1/2)^2) - 1/4). With `fraction`, the variance pi (1 - pi) / N of drawing the N people
+    from a population is added.
+    """
+    _require.open_probability(p=p)
+    _require.integer(people=people, at_least=1)
+    exact = _require.exact(p, "p")
+    if exact == Fraction(1, 2):
+        raise _require.fail("p", p, "different from 1/2, or the reports say nothing")
+    coins = (1 / (16 * (exact - Fraction(1, 2)) ** 2) - Fraction(1, 4)) / people
+    if fraction is None:
+        return coins
+    _require.probability(fraction=fraction)
+    share = _require.exact(fraction, "fraction")
+    return coins + share * (1 - share) / people
+
+
+def _gram(rows: list[list[Fraction]]) -> list[list[Fraction]]:
+    """P P^T."""
+    return [[sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0)) for y in rows] for x in rows]
+
+
+def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:
+    """The exact inverse by elimination, or None where there is none."""
+    size = len(matrix)
+    work = [list(row) + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
+    for column in range(size):
+        pivot = next((i for i in range(column, size) if work[i][column] != 0), None)
+        if pivot is None:
+            return None
+        work[column], work[pivot] = work[pivot], work[column]
+        scale = work[column][column]
+        work[column] = [value / scale for value in work[column]]
+        for i in range(size):
+            factor = work[i][column]
+            if i != column and factor != 0:
+                work[i] = [a - factor * b for a, b in zip(work[i], work[column], strict=True)]
+    return [row[size:] for row in work]

@@ -1,0 +1,137 @@
+"""Randomized response: everyone reports a category by a public lottery, so that no single report can be held against anyone.
+
+Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of units is public); under
+`add_remove` it is refused. The lotteries themselves are in `lotteries`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, sampling
+from .._errors import InvalidInput
+from .._public import REPLACE, ZERO_OUT, Public, require_relation
+from .._registry import described
+from ..accounting import Event
+from ..accounting import RandomizedResponse as RandomizedResponseEvent
+from ..sampling import Entropy
+from ..tables import Source
+from . import _columns
+from .lotteries import Codes, Design, Kary, Real, optimal_lottery
+from .protocols import Release, check_source, release
+from .statistics import require_rows
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """What is published: how often each report was given, and what follows about the true counts. All from the reports alone."""
+
+    categories: tuple[str | int | None, ...]
+    counts: tuple[int, ...]
+    estimates: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("categories", "counts", "estimates", "standard_errors"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """The estimates, so that intervals can be built around them."""
+        return np.array(self.estimates, dtype=dtype)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomizedResponse:
+    """Everyone's value of `column` goes through a lottery; the counts of reports and unbiased estimates are released.
+
+    Give `epsilon` for the best lottery over the declared categories, or a `lottery` of your own. With `missing`, "none of them" is
+    one more category (the last). Without it, someone without a declared value reports as if theirs were drawn uniformly,
+    which adds 1/k of the number of such people to every estimate.
+
+    Guarantee: epsilon-DP under replace and zero_out, and locally so: each report by itself is.
+    Proof:     all reports are independent, and neighbors differ in the truth of one. Rows of the design differ by a factor of
+               at most exp(epsilon) in each report. Someone without a value has the mean of the rows, and the divergence from (and to)
+               a mean is at most the largest from (and to) its parts, by joint convexity; so the event is right for them too.
+               A blank row of zero_out is someone without a value.
+    Assumes:   one row a person; the number of rows is public.
+    """
+
+    public: Public
+    column: str
+    epsilon: Real | None = None
+    lottery: Kary | Design | None = None
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        require_relation(
+            self.public.neighbors, REPLACE, ZERO_OUT, what="randomized response, which shows how many people reported,"
+        )
+        require_rows(self.public)
+        if (self.epsilon is None) == (self.lottery is None):
+            raise InvalidInput(
+                f"give either epsilon or a lottery, got epsilon={self.epsilon!r} and lottery={self.lottery!r}. Nothing was drawn."
+            )
+        if self.lottery is not None and not isinstance(self.lottery, Kary | Design):
+            raise _require.fail("lottery", self.lottery, "a Kary or a Design")
+        if self.design.truths != len(self.labels):
+            raise InvalidInput(
+                f"the lottery is for {self.design.truths} categories and column {self.column!r} has {len(self.labels)}. Nothing was drawn."
+            )
+
+    @property
+    def labels(self) -> tuple[str | int | None, ...]:
+        declared = self.public.categories(self.column).values
+        return (*declared, None) if self.missing else declared
+
+    @property
+    def design(self) -> Kary | Design:
+        if self.lottery is not None:
+            return self.lottery
+        if self.epsilon is None:
+            raise InvalidInput("give either epsilon or a lottery.")
+        return optimal_lottery(len(self.labels), self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        if self.epsilon is not None:  # the odds were rounded below exp(epsilon): less is spent than is charged
+            return RandomizedResponseEvent(
+                epsilon=self.epsilon, categories=len(self.labels), neighbors=self.public.neighbors
+            )
+        return self.design.event(self.public.neighbors)
+
+    def error(self, confidence: float = 0.95) -> float:
+        """With probability `confidence` no estimated count is off by more than this."""
+        return self.design.error(self.public.declared_size("the error of randomized response"), confidence)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        design = self.design
+        counts = np.zeros(design.reports, np.int64)
+        for array in _columns.each(source, self.column):
+            truths = _columns.categories(array, self.public.categories(self.column).values, self.column)
+            counts += np.bincount(design.respond(self._fill(truths, entropy), entropy), minlength=design.reports)
+        listed = [int(c) for c in counts]
+        reports = Reports(
+            categories=self.labels,
+            counts=tuple(listed),
+            estimates=tuple(float(x) for x in design.estimate(listed)),
+            standard_errors=tuple(math.sqrt(float(v)) for v in design.variance(listed)),
+        )
+        people = max(sum(listed), 1)
+        return release(
+            reports, event=self.event, entropy=entropy, error=lambda confidence: design.error(people, confidence)
+        )
+
+    def _fill(self, truths: Codes, entropy: Entropy) -> Codes:
+        """Who has no declared value gets the extra category, or one drawn uniformly. One draw a row, so that timing tells nothing."""
+        absent = truths < 0
+        if self.missing:
+            return np.where(absent, len(self.labels) - 1, truths)
+        return np.where(absent, sampling.uniform_below(len(self.labels), len(truths), entropy), truths)

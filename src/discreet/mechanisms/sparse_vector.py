@@ -1,0 +1,156 @@
+"""Sparse vector for many positives: a fresh noisy threshold after each, priced by composition over the rounds.
+
+Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times sqrt(ln(1/delta)).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from ..accounting import Event, NoOp, PureDP
+from ..sampling import Entropy
+from ..tables import Source
+from . import _certified
+from .protocols import Release, check_source, release
+from .threshold import Real, SparseVector, State, Thresholds, number
+
+
+def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
+    """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely (epsilon, delta)-DP by zCDP.
+
+    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
+    Proof:     e0-DP is e0^2/2-zCDP, c of them rho = c e0^2/2, and that is (rho + 2 sqrt(rho ln(1/delta)), delta)-DP (Bun & Steinke
+               2016, arXiv:1605.02065, Propositions 1.3 and 1.4, Lemma 2.3). The inequality rho + 2 sqrt(rho L) <= epsilon is
+               checked in rationals, as 4 rho L <= (epsilon - rho)^2 and rho <= epsilon, with L rounded up.
+    """
+    exact, log_term = _epsilon_and_log(epsilon, delta)
+    root = math.sqrt(float(log_term) + float(exact)) - math.sqrt(float(log_term))
+    guess = Fraction(math.sqrt(2 / rounds) * root * (1 - 1e-10))
+    while not _covered(guess, exact, log_term, rounds):
+        guess *= Fraction(999_999_999, 1_000_000_000)
+    return guess
+
+
+def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
+    """epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is sqrt(32 c ln(1/delta)) / epsilon.
+
+    Half of `round_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8 ln(1/delta), not only
+    below 1 as their Corollary 3.21 says.
+    """
+    exact, log_term = _epsilon_and_log(epsilon, delta)
+    guess = Fraction(float(exact) / math.sqrt(8 * rounds * float(log_term)) * (1 - 1e-15))
+    if not _covered(guess, exact, log_term, rounds):
+        raise _require.fail(
+            "epsilon", epsilon, f"at most 8 ln(1/delta) = {8 * float(log_term):.4g} for these constants"
+        )
+    return guess
+
+
+def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
+    _require.positive(epsilon=epsilon)
+    _require.open_probability(delta=delta)
+    return _require.exact(epsilon, "epsilon"), Fraction(_certified.log_above(1 / _require.exact(delta, "delta")))
+
+
+def _covered(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int) -> bool:
+    rho = rounds * each**2 / 2
+    return rho <= epsilon and 4 * rho * log_term <= (epsilon - rho) ** 2
+
+
+CONSTANTS = {"zcdp": round_epsilon, "dwork-roth": dwork_roth_epsilon}
+
+
+def check_constants(constants: Any) -> None:
+    if constants not in CONSTANTS:
+        raise _require.fail("constants", constants, " or ".join(repr(name) for name in CONSTANTS))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrawnSparseVector(Thresholds):
+    """`SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
+
+    `constants` chooses the price of a round: "zcdp" (the default, half the noise) or "dwork-roth" (the textbook's, and the
+    lecture's lambda = sqrt(32 c ln(1/delta)) / epsilon with equal shares).
+
+    Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event says more: c rounds, each of them e0-DP.
+    Proof:     until its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are in sequence, each chosen
+               after the one before. `round_epsilon` for the total.
+    Assumes:   as `SparseVector`.
+    """
+
+    public: Public
+    threshold: int
+    epsilon: Real
+    delta: float
+    positives: int = 1
+    sensitivity: int = 1
+    monotone: bool = False
+    numeric: bool = False
+    gap: bool = False
+    split: tuple[Real, ...] | None = None
+    constants: str = "zcdp"
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        _require.integer(positives=self.positives, at_least=1)
+        check_constants(self.constants)
+        if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
+            raise InvalidInput(
+                "the textbook's constants have no monotone, numeric or split variant. Nothing was drawn. Use constants='zcdp'."
+            )
+        if self.split is not None:
+            object.__setattr__(self, "split", tuple(self.split))
+        self.round  # noqa: B018 - checks the rest
+
+    @property
+    def round_epsilon(self) -> Fraction:
+        return CONSTANTS[self.constants](self.epsilon, self.delta, self.positives)
+
+    @property
+    def round(self) -> SparseVector:
+        """One round: halts at its positive."""
+        textbook = self.constants == "dwork-roth"
+        return SparseVector(
+            public=self.public,
+            threshold=self.threshold,
+            epsilon=self.round_epsilon,
+            sensitivity=self.sensitivity,
+            monotone=self.monotone,
+            numeric=self.numeric,
+            gap=self.gap,
+            split=(1, 1) if textbook else self.split,
+        )
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
+        return self.round.scales
+
+    @property
+    def most(self) -> int:
+        return self.positives
+
+    @property
+    def event(self) -> Event:
+        return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.positives)
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
+        before = self._check_state(state)
+        self._check_question(question, self.monotone)
+        check_source(self.public, source)
+        after, answer = self._compare(before, number(question(source)), entropy, gap=self.gap, redraw=True)
+        paid = NoOp(neighbors=self.public.neighbors)
+        return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
+
+    def error(self, confidence: float = 0.95) -> int:
+        """alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem 3.26)."""
+        return self._accuracy(confidence, self._declared_questions(), self.positives)

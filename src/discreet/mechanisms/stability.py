@@ -1,0 +1,288 @@
+"""Answers released exactly, or with little noise, where the data leave no doubt about them; otherwise the token FAIL (None).
+
+A stable function says how many people would have to change before its answer (or how far it can move) could change. That distance moves
+by at most one between neighbors, so it can be tested privately; what is released after a passed test is safe except with a
+probability of at most delta. A failed test releases None and nothing else, not even why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from .. import _require, sampling
+from .._errors import InvalidInput
+from .._public import REPLACE, Public
+from .._registry import described
+from ..accounting import ApproximateDP, Event
+from ..sampling import Entropy
+from ..tables import Source
+from . import _certified, _columns, _order
+from .protocols import Release, check_source, release
+from .smooth import bounded_grid, in_unit
+from .statistics import Histogram, require_rows
+
+Real = int | float | Fraction
+
+
+@runtime_checkable
+class Stable(Protocol):
+    """A function of the data that knows how stable it is.
+
+    `distance(source, bound)` is at most the number of changes of one unit after which some further change could move `value` by more than
+    `bound` (at all, if 0). It must be 0 where one change can do so now, and move by at most 1 between neighbors.
+    """
+
+    def check(self, public: Public, bound: int) -> None: ...
+
+    def value(self, source: Source) -> Any: ...
+
+    def distance(self, source: Source, bound: int) -> int: ...
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableMode:
+    """The most frequent declared category of a column; of several, the first declared.
+
+    Guarantee: `distance` is the number of changes that surely leave it the same: exactly so under add_remove and replace.
+    Proof:     let i be the mode and j another category. j takes over once n_j - n_i >= 0 if it is declared before i, or >= 1 if after: that
+               difference must grow by g_j = n_i - n_j, or n_i - n_j + 1. One row added, removed or blanked moves it by at most 1, one
+               replaced by at most 2. So the smallest number of changes is g = min_j g_j, or ceil(g/2); distance is one less. It is
+               0 where one change suffices, and moves by at most 1, as g moves by at most 1 or 2.
+    Assumes:   one row a unit.
+    """
+
+    column: str
+
+    def check(self, public: Public, bound: int) -> None:
+        require_rows(public)
+        if len(public.categories(self.column).values) < 2:
+            raise InvalidInput(f"column {self.column!r} has one declared category: its mode is public.")
+        if bound != 0:
+            raise InvalidInput(
+                "a category does not move by an amount: a bound is for numbers. Use DistanceToInstability."
+            )
+
+    def value(self, source: Source) -> str | int:
+        return source.public.categories(self.column).values[int(np.argmax(self._counts(source)))]
+
+    def distance(self, source: Source, bound: int) -> int:
+        counts = self._counts(source)
+        mode = int(np.argmax(counts))
+        missing = counts[mode] - counts + (np.arange(len(counts)) > mode)
+        needed = int(np.min(np.delete(missing, mode)))
+        return (needed + 1) // 2 - 1 if source.public.neighbors is REPLACE else needed - 1
+
+    def _counts(self, source: Source) -> Any:
+        return Histogram(column=self.column)(source)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableMedian:
+    """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps.
+
+    Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more than `bound`, and moves
+               by at most 1 between neighbors, under every relation.
+    Proof:     `_order`: it is min{k : A_k > bound}.
+    Assumes:   one row a unit.
+    """
+
+    column: str
+    step: Real = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "step", _columns.as_step(self.step))
+
+    def check(self, public: Public, bound: int) -> None:
+        require_rows(public)
+        grid = bounded_grid(public, self.column, self.step)
+        if bound >= grid.high - grid.low:
+            raise InvalidInput(
+                f"the bound of {bound} steps is no less than the whole range of column {self.column!r} ({grid.high - grid.low} steps): "
+                f"nothing needs to be tested. Propose less."
+            )
+
+    def value(self, source: Source) -> int:
+        return self._read(source).median
+
+    def distance(self, source: Source, bound: int) -> int:
+        return self._read(source).distance(bound)
+
+    def _read(self, source: Source) -> _order.Ordered:
+        return _order.read(source, source.public, self.column, bounded_grid(source.public, self.column, self.step))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedStable:
+    """The steward's own function and its distance. Has no description.
+
+    An exception would be an answer of its own, so it is not let out: a value that raises is None, a distance that raises is 0.
+
+    Assumes: what `Stable` says of `distance`. Nothing here can check that.
+    """
+
+    function: Callable[[Source], Any]
+    how_far: Callable[[Source, int], int]
+    name: str = "trusted"
+
+    def check(self, public: Public, bound: int) -> None:
+        """Nothing is known of it."""
+
+    def value(self, source: Source) -> Any:
+        try:
+            return self.function(source)
+        except Exception:
+            return None
+
+    def distance(self, source: Source, bound: int) -> int:
+        try:
+            return max(int(self.how_far(source, bound)), 0)
+        except Exception:
+            return 0
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistanceToInstability:
+    """The exact value of a stable function if it is far enough from instability, else None (M_stab).
+
+    Guarantee: (epsilon, delta)-DP.
+    Proof:     the distance gets discrete Laplace noise of scale 1/epsilon and must reach m, the smallest integer that noise alone
+               reaches with probability at most delta (q^m / (1+q), q = exp(-epsilon); about ln(1/delta)/epsilon, and less than one above
+               it). If neighbors have the same value, the output is post-processing of the noisy distance, which moves by at most 1. If
+               not, one change alters the value on both, both distances are 0, and both say None except with probability delta.
+               Smith & Thakurta 2013, Section 3; Dwork & Roth 2014, Section 7.3.
+    Assumes:   `function` is what `Stable` says.
+    """
+
+    public: Public
+    function: Stable
+    epsilon: Real
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_stable(self.function, self.public, 0)
+        check_budget(self.epsilon, self.delta)
+
+    @property
+    def reach(self) -> int:
+        """The noisy distance that passes: noise alone gets there with probability at most delta."""
+        return _certified.quantile(self._scale, _require.exact(self.delta, "delta"))
+
+    @property
+    def _scale(self) -> Fraction:
+        return 1 / _require.exact(self.epsilon, "epsilon")
+
+    @property
+    def event(self) -> Event:
+        return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """In numbers of people: so far from instability, the exact value is released with probability `confidence`.
+
+        Proof: the noise is below -t with probability q^(t+1) / (1+q). In the lectures: (ln(1/delta) + ln(1/beta)) / epsilon.
+        """
+        return self.reach + _slack(self._scale, confidence)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        value, distance = self.function.value(source), self.function.distance(source, 0)
+        passed = distance + draw(self._scale, entropy) >= self.reach
+        return release(
+            value if passed else None,
+            event=self.event,
+            entropy=entropy,
+            error=(lambda confidence: 0) if passed else None,  # what is released is exact
+        )
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeTestRelease:
+    """A number with noise for a proposed bound on its local sensitivity, if the data pass a private test of that bound; else None.
+
+    `bound` is in the integer units of the function; `share` of epsilon pays for the test.
+
+    Guarantee: (epsilon, delta)-DP.
+    Proof:     the distance to where one change may move the value by more than `bound` gets noise of scale 1/e1 and must reach m, which
+               noise alone does with probability at most delta; then the value gets noise of scale bound/e2; e1 + e2 = epsilon.
+               If on one of two neighbors one change moves the value by at most `bound`, their values are at most that far apart, and
+               the pair (noisy distance, noisy value) costs e1 + e2. If on neither, both distances are 0, and both say None except with
+               probability delta. Dwork & Lei 2009; Vadhan 2017, Proposition 3.2.
+    Assumes:   `function` is what `Stable` says, with integer values.
+    """
+
+    public: Public
+    function: Stable
+    bound: int
+    epsilon: Real
+    delta: float
+    share: Real = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        _require.integer(bound=self.bound, at_least=1)
+        check_stable(self.function, self.public, self.bound)
+        check_budget(self.epsilon, self.delta)
+        _require.open_probability(share=self.share)
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction]:
+        """Of the noise on the distance, and on the value."""
+        epsilon, share = _require.exact(self.epsilon, "epsilon"), _require.exact(self.share, "share")
+        return 1 / (share * epsilon), self.bound / ((1 - share) * epsilon)
+
+    @property
+    def reach(self) -> int:
+        return _certified.quantile(self.scales[0], _require.exact(self.delta, "delta"))
+
+    @property
+    def event(self) -> Event:
+        return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
+
+    @property
+    def _step(self) -> Fraction:
+        return Fraction(getattr(self.function, "step", 1))
+
+    def error(self, confidence: float = 0.95) -> int | float:
+        """How far off a released value may be."""
+        return in_unit(_slack(self.scales[1], confidence, sides=2), self._step)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        value, distance = self.function.value(source), self.function.distance(source, self.bound)
+        passed = distance + draw(self.scales[0], entropy) >= self.reach
+        noise = draw(self.scales[1], entropy)
+        if not passed or value is None:
+            return release(None, event=self.event, entropy=entropy)
+        return release(in_unit(int(value) + noise, self._step), event=self.event, entropy=entropy, error=self.error)
+
+
+def check_stable(function: Any, public: Public, bound: int) -> None:
+    """Refuse what is not a stable function of this table, before anything is read."""
+    if not isinstance(function, Stable):
+        raise InvalidInput(
+            f"a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got {type(function).__name__}. "
+            f"Nothing was read or drawn."
+        )
+    function.check(public, bound)
+
+
+def check_budget(epsilon: Any, delta: Any) -> None:
+    _require.positive(epsilon=epsilon)
+    _require.open_probability(delta=delta)
+
+
+def draw(scale: Fraction, entropy: Entropy) -> int:
+    return int(sampling.discrete_laplace(scale, 1, entropy)[0])
+
+
+def _slack(scale: Fraction, confidence: float, sides: int = 1) -> int:
+    """The largest noise, on one side or both, that occurs with probability `confidence`."""
+    _require.open_probability(confidence=confidence)
+    return _certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

@@ -1,0 +1,357 @@
+"""Which questions have an answer above a threshold? Only the few that do are paid for; all the others are free.
+
+A noisy threshold is kept secret; each question's value gets fresh noise and is compared with it. The whole price is paid at the
+start, and after the promised number of positives the mechanism halts for good. `SparseVector` keeps one noisy threshold
+throughout (Lyu, Su & Li 2017) and is epsilon-DP; `AboveThreshold` is the textbook's single positive. With hundreds of positives,
+`RedrawnSparseVector` (in `sparse_vector`) needs less noise, for a delta.
+
+Values are integers, noise is discrete Laplace, and the comparison is noisy value >= noisy threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .. import _require, sampling
+from .._errors import Halted, InvalidInput, Unsupported
+from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
+from .._registry import described
+from ..accounting import Event, NoOp, PureDP
+from ..sampling import Entropy
+from ..tables import Source
+from . import _certified
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
+from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of
+
+Real = int | float | Fraction
+State = dict[str, int]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is told about one question: above or not; where bought, a noisy value; and the free gap above the noisy threshold."""
+
+    above: bool
+    value: int | None = None
+    gap: int | None = None
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of a vector-valued statistic, as a question of its own: the count of one category, say.
+
+    Guarantee: moves by at most the l-infinity sensitivity of the whole.
+    Proof:     by definition of that norm.
+    """
+
+    statistic: Statistic
+    index: int
+
+    def __post_init__(self) -> None:
+        _require.integer(index=self.index, at_least=0)
+
+    @property
+    def step(self) -> Fraction:
+        return Fraction(getattr(self.statistic, "step", 1))
+
+    def length(self, public: Public) -> int | None:
+        whole = length_of(self.statistic, public)
+        if whole is None or self.index >= whole:
+            raise InvalidInput(
+                f"entry {self.index} was asked of a statistic with {whole or 1} entries. Nothing was drawn or released."
+            )
+        return None
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        return Sensitivity(linf=self.statistic.sensitivity(public).linf)
+
+    def __call__(self, source: Source) -> Integers:
+        entries: Integers = np.asarray(self.statistic(source))
+        return entries[self.index : self.index + 1].reshape(())
+
+
+def moves_up(question: Any, public: Public) -> bool:
+    """Whether a unit can only ever add to the value, so that between two neighbors all such questions move the same way.
+
+    True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's own statistic may
+    say so itself with an attribute `monotone`.
+    """
+    if isinstance(question, Entry):
+        return moves_up(question.statistic, public)
+    if isinstance(question, Histogram) and question.edges is None:
+        return True
+    if isinstance(question, PowerSum | Histogram | CountsBelow):
+        # where a missing value counts as the lower bound, blanking a row may add to a sum, or move it to another bin
+        blank_adds_nothing = public.neighbors is ADD_REMOVE or public.bounds(question.column).nullable
+        return blank_adds_nothing and (not isinstance(question, PowerSum) or question.range(public)[0] >= 0)
+    return isinstance(question, Count | CountNonNull) or getattr(question, "monotone", False) is True
+
+
+class Thresholds:
+    """What the three have in common: checks of questions, the comparison, the state.
+
+    The state is {"threshold": noisy threshold (secret), "positives": so far, "asked": so far}: plain JSON, nothing else is kept.
+    """
+
+    __slots__ = ()
+
+    public: Public
+    threshold: int
+    sensitivity: int
+    questions: int | None
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
+        """Of the noise on the threshold, on each value, and on each released value."""
+        raise NotImplementedError
+
+    @property
+    def most(self) -> int:
+        """Positives after which it halts."""
+        raise NotImplementedError
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return {"threshold": self._noisy_threshold(entropy), "positives": 0, "asked": 0}
+
+    def _noisy_threshold(self, entropy: Entropy) -> int:
+        return self.threshold + _draw(self.scales[0], entropy)
+
+    def _check_common(self) -> None:
+        _require.integer(threshold=self.threshold)
+        _require.integer(sensitivity=self.sensitivity, at_least=1)
+        if self.questions is not None:
+            _require.integer(questions=self.questions, at_least=1)
+
+    def _check_question(self, question: Any, monotone: bool) -> None:
+        """Everything that can be refused is refused before data is read or noise is drawn."""
+        if not isinstance(question, Statistic):
+            raise InvalidInput(
+                f"a question must be a statistic, such as Count() or Entry(...), got {type(question).__name__}. Nothing was drawn."
+            )
+        if length_of(question, self.public) not in (None, 1):
+            raise InvalidInput(
+                "a question must have a single number as its value. Nothing was drawn. Ask for one Entry of it."
+            )
+        moved = question.sensitivity(self.public).linf
+        if moved > self.sensitivity:
+            raise InvalidInput(
+                f"the question's sensitivity is {moved}, and this was priced for {self.sensitivity}. Nothing was drawn or released."
+            )
+        if monotone and not moves_up(question, self.public):
+            raise Unsupported(
+                f"{type(question).__name__} is not known to be monotone, and this was priced for monotone questions only. "
+                f"Nothing was drawn or released. Use monotone=False."
+            )
+
+    def _check_state(self, state: Any) -> State:
+        if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
+            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn or released.")
+        for value in state.values():
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn or released.")
+        if state["positives"] >= self.most:
+            raise Halted(
+                f"all {self.most} positives were given, so this has halted for good. Nothing was drawn or released. Buy a new one."
+            )
+        if self.questions is not None and state["asked"] >= self.questions:
+            raise Halted(
+                f"all {self.questions} declared questions were asked, so this has halted for good. Nothing was drawn or released."
+            )
+        return state
+
+    def _compare(self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool) -> tuple[State, Answer]:
+        _, query_scale, numeric_scale = self.scales
+        excess = value + _draw(query_scale, entropy) - state["threshold"]
+        above = excess >= 0
+        after = {**state, "positives": state["positives"] + above, "asked": state["asked"] + 1}
+        if not above:
+            return after, Answer(above=False)
+        if redraw:
+            after["threshold"] = self._noisy_threshold(entropy)
+        told = None if numeric_scale is None else value + _draw(numeric_scale, entropy)
+        return after, Answer(above=True, value=told, gap=excess if gap else None)
+
+    def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
+        """alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence, each given half of that."""
+        _require.open_probability(confidence=confidence)
+        half = (1 - _require.exact(confidence, "confidence")) / 2
+        threshold_scale, query_scale, _ = self.scales
+        # P(|X| >= m) = 2 P(X >= m); what is not reached is m
+        rho = _certified.quantile(threshold_scale, half / (2 * thresholds)) - 1
+        nu = _certified.quantile(query_scale, half / (2 * comparisons)) - 1
+        return rho + nu
+
+    def _error_of(self, answer: Answer) -> Callable[[float], int]:
+        """Of a released value, its own noise; otherwise of the one comparison."""
+        numeric_scale = self.scales[2]
+        if answer.value is not None and numeric_scale is not None:
+            scale = numeric_scale
+            return lambda confidence: _certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+        return lambda confidence: self._accuracy(confidence, 1, 1)
+
+    def _declared_questions(self) -> int:
+        if self.questions is None:
+            raise InvalidInput("how far off the answers may be depends on how many there are: declare questions=...")
+        return self.questions
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseVector(Thresholds):
+    """Tells for each question whether its value is above `threshold`; halts after `positives` that are.
+
+    Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above the noisy threshold,
+    for free; `monotone` needs half the noise, for counts and the like; `split` gives the shares of epsilon for the threshold, the
+    comparisons and, if `numeric`, the values. By default the first two are as 1 : (2c)^(2/3), or 1 : c^(2/3) if monotone, which
+    minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699v4, Section 4.2), and values get half of epsilon.
+    Values are in the integer units of the statistic.
+
+    Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
+    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity. Noise: rho of scale D/e1 on the threshold, never drawn
+               again; nu of scale 2cD/e2 on each comparison (cD/e2 if monotone); scale cD/e3 on each released value. Fix the answers.
+               Their probability is sum_z P(rho = z) prod_i P(answer i | rho = z). Compare rho = z on one table with rho = z + D on
+               its neighbor: P(rho = z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves. "Below", value +
+               nu < T + z, implies "below" on the neighbor, whose value is at most D larger and whose threshold is D larger: its
+               probability does not fall. "Above with gap g" is nu = T + z + g - value; both shifts together move the
+               right side by 0 to 2D, so its probability grows at most by e^(2D e2/2cD) = e^(e2/c); summing over g >= 0 gives the
+               same for plain "above". There are at most c of them; each released value costs e3/c. Monotone: if all values
+               are larger on the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at most D);
+               if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer shift by s costs s/scale, which is
+               all that the argument of Lyu, Su & Li (Theorem 4) and, for the gap, of Ding, Wang, Zhang & Kifer (2019,
+               arXiv:1904.12773, Theorem 4) needs of the noise.
+    Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
+    """
+
+    public: Public
+    threshold: int
+    epsilon: Real
+    positives: int = 1
+    sensitivity: int = 1
+    monotone: bool = False
+    numeric: bool = False
+    gap: bool = False
+    split: tuple[Real, ...] | None = None
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        _require.positive(epsilon=self.epsilon)
+        _require.integer(positives=self.positives, at_least=1)
+        if self.split is not None:
+            object.__setattr__(self, "split", tuple(self.split))
+            if len(self.split) != 2 + self.numeric:
+                raise _require.fail("split", self.split, f"{2 + self.numeric} shares")
+            _require.positive(**{f"share {i + 1} of split": share for i, share in enumerate(self.split)})
+        if self.monotone:
+            require_relation(
+                self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move the same way (monotone)"
+            )
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """Epsilon, divided: for the threshold, the comparisons, and the released values."""
+        epsilon = _require.exact(self.epsilon, "epsilon")
+        if self.split is not None:
+            weights = [_require.exact(share, "share") for share in self.split]
+            return tuple(epsilon * w / sum(weights) for w in weights)
+        c = self.positives if self.monotone else 2 * self.positives
+        ratio = Fraction(c ** (2 / 3)).limit_denominator(1000)
+        compared = epsilon / 2 if self.numeric else epsilon
+        first = compared / (1 + ratio)
+        return (first, compared - first, epsilon - compared) if self.numeric else (first, compared - first)
+
+    @property
+    def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
+        shares, c, moved = self.shares, self.positives, self.sensitivity
+        query = (c if self.monotone else 2 * c) * moved / shares[1]
+        return moved / shares[0], query, c * moved / shares[2] if self.numeric else None
+
+    @property
+    def most(self) -> int:
+        return self.positives
+
+    @property
+    def event(self) -> Event:
+        return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
+        before = self._check_state(state)
+        self._check_question(question, self.monotone)
+        check_source(self.public, source)
+        after, answer = self._compare(before, number(question(source)), entropy, gap=self.gap, redraw=False)
+        paid = NoOp(neighbors=self.public.neighbors)
+        return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
+
+    def error(self, confidence: float = 0.95) -> int:
+        """alpha: with probability `confidence`, every "above" has a value of at least T - alpha and every "below" one below T + alpha.
+
+        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails: some noise on the threshold, or some of the noise
+               on the declared questions, is larger than its part of alpha with probability at most 1 - confidence, half each.
+        """
+        return self._accuracy(confidence, self._declared_questions(), 1)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboveThreshold:
+    """The textbook's: halts at the first positive; noise 2D/epsilon on the threshold and 4D/epsilon on each value.
+
+    Guarantee: epsilon-DP.
+    Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its default shares are better.)
+    Assumes:   as there.
+    """
+
+    public: Public
+    threshold: int
+    epsilon: Real
+    sensitivity: int = 1
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        self._vector  # noqa: B018 - its checks are ours
+
+    @property
+    def _vector(self) -> SparseVector:
+        return SparseVector(
+            public=self.public,
+            threshold=self.threshold,
+            epsilon=self.epsilon,
+            sensitivity=self.sensitivity,
+            split=(1, 1),
+            questions=self.questions,
+        )
+
+    @property
+    def event(self) -> Event:
+        return self._vector.event
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        return self._vector.start(source, entropy=entropy)
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        return self._vector.answer(state, source, question, entropy=entropy)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork & Roth's Theorem 3.24, plus 1."""
+        return self._vector.error(confidence)
+
+
+def _draw(scale: Fraction, entropy: Entropy) -> int:
+    return int(sampling.discrete_laplace(scale, 1, entropy)[0])
+
+
+def number(value: Any) -> int:
+    array = np.asarray(value)
+    if array.size != 1:
+        raise InvalidInput("a question must have a single number as its value. Nothing was drawn or released.")
+    return int(array.reshape(-1)[0])

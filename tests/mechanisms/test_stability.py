@@ -1,0 +1,666 @@
+"""Stability: the median's windows and the mode's distance by brute force, exact failure probabilities, exact laws; mutants must fail."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from fractions import Fraction as F
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet._errors import DescriptionError, DiscreetError, Halted, InvalidInput, PrivateFact, Unsupported
+from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Unit
+from discreet._registry import from_json, to_json
+from discreet.accounting import ApproximateDP, DiscreteLaplace, PureDP
+from discreet.mechanisms import (
+    DistanceToInstability,
+    PartMean,
+    PartMode,
+    ProposeTestRelease,
+    SampleAndAggregate,
+    SmoothSensitivityMedian,
+    StableMedian,
+    StableMode,
+    StableSparseVector,
+    SubsampleAggregateStable,
+    TrustedStable,
+    enough_subsamples,
+)
+from discreet.mechanisms._certified import exp_bounds, log_above, quantile, tail
+from discreet.mechanisms._order import Ordered
+from discreet.mechanisms.sample_aggregate import read_units
+from discreet.mechanisms.smooth import SmoothNoise, polynomial_noise, smooth_noise
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory
+from tests.contracts.audit import CountingEntropy, Untouchable
+
+from .laws import assert_law, assert_rarely
+from .sparse_enumeration import at_least, pmf
+
+TOP = 3
+TABLES = [t for n in range(6) for t in itertools.combinations_with_replacement(range(TOP + 1), n)]
+
+
+def ordered(values: tuple[int, ...], top: int = TOP) -> Ordered:
+    return Ordered(np.array(sorted(values), np.int64), 0, top)
+
+
+def changes(values: tuple[int, ...], top: int = TOP) -> Iterator[tuple[int, ...]]:
+    """All tables one addition, removal or replacement away."""
+    for v in range(top + 1):
+        yield tuple(sorted((*values, v)))
+    for i in range(len(values)):
+        rest = values[:i] + values[i + 1 :]
+        yield rest
+        for v in range(top + 1):
+            yield tuple(sorted((*rest, v)))
+
+
+# certified numbers
+
+
+@pytest.mark.parametrize("scale", [F(1, 50), F(1), F(7, 3), F(1000), F(10**12)])
+@pytest.mark.parametrize("p", [F(1, 3), F(1, 100), F(1, 10**9), F(1, 10**40)])
+def test_quantiles_of_noise_are_the_smallest_that_their_tail_proves(scale: F, p: F) -> None:
+    m = quantile(scale, p)
+    assert tail(scale, m) <= p
+    assert m == 1 or tail(scale, m - 1) > p
+    assert float(tail(F(7, 3), 5)) == pytest.approx(math.exp(-15 / 7) / (1 + math.exp(-3 / 7)), rel=1e-14)
+
+
+def test_exponentials_and_logarithms_are_enclosed() -> None:
+    for x in (F(0), F(1, 10**9), F(1), F(0.1), F(700), F(20_000)):
+        low, high = exp_bounds(x)
+        assert low <= high < low * (1 + F(1, 2**100))
+        assert float(x) > 700 or float(low) == pytest.approx(math.exp(x), rel=1e-14)
+    for x in (F(1), F(3), F(10**300), F(10**9 + 1, 10**9)):
+        assert exp_bounds(F(log_above(x)))[0] >= x
+        assert log_above(x) <= math.log(x) * (1 + 1e-12) + 1e-15
+
+
+# the windows around a median
+
+
+def test_one_change_moves_a_median_by_at_most_the_first_window_under_every_relation() -> None:
+    for table in TABLES:
+        here = ordered(table)
+        assert all(abs(ordered(near).median - here.median) <= here.widest(0) for near in changes(table))
+
+
+def test_windows_grow_by_one_step_between_neighbors() -> None:
+    for table in TABLES:
+        here = ordered(table)
+        for near in changes(table):
+            assert all(here.widest(k) <= ordered(near).widest(k + 1) for k in range(len(table) + 1))
+
+
+def test_windows_are_exact_for_odd_tables_under_replace() -> None:
+    """Nissim, Raskhodnikova & Smith 2007: the largest local sensitivity within k replacements."""
+    tables = [t for t in TABLES if len(t) == 5]
+
+    def local(t: tuple[int, ...]) -> int:
+        return max(abs(ordered(u).median - ordered(t).median) for u in changes(t) if len(u) == len(t))
+
+    def apart(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+        return len(a) - sum(min(a.count(v), b.count(v)) for v in set(a))
+
+    sensitivities = {t: local(t) for t in tables}
+    for table in tables[::3]:
+        for k in range(3):
+            assert ordered(table).widest(k) == max(s for t, s in sensitivities.items() if apart(table, t) <= k)
+
+
+def test_a_window_that_is_too_short_is_caught() -> None:
+    """Mutant: the sensitivity of the median itself, with the next window forgotten."""
+    assert any(ordered(t).widest(0) > ordered(u).widest(0) for t in TABLES for u in changes(t))
+
+
+def test_distance_and_smooth_sensitivity_by_their_definitions() -> None:
+    rng = np.random.default_rng(1)
+    for n in (0, 1, 2, 7, 40):
+        here = Ordered(np.sort(rng.integers(0, 50, n)), 0, 60)
+        naive = [
+            max(here.at(j) - here.at(j - k - 1) for j in range(here.rank, here.rank + k + 2)) for k in range(n + 3)
+        ]
+        assert [here.widest(k) for k in range(n + 3)] == naive
+        for bound in (0, 3, 20, 59):
+            assert here.distance(bound) == next(k for k, a in enumerate(naive) if a > bound)
+        for beta in (0.05, 0.7):
+            exact = max(2**-10, max(math.exp(-beta * k) * a for k, a in enumerate(naive)))
+            assert here.smooth(beta, 2**-10) == pytest.approx(exact, rel=1e-12)
+
+
+# the mode
+
+
+def counts_to_table(counts: tuple[int, ...], public: Public) -> Memory:
+    return Memory({"c": [v for v, n in zip("abc", counts, strict=True) for _ in range(n)]}, public)
+
+
+def mode_public(neighbors: Neighbors) -> Public:
+    return Public(schema={"c": Categories(["a", "b", "c"])}, neighbors=neighbors)
+
+
+@pytest.mark.parametrize("neighbors", [ADD_REMOVE, REPLACE])
+def test_the_distance_of_a_mode_is_exact(neighbors: Neighbors) -> None:
+    def near(c: tuple[int, ...]) -> set[tuple[int, ...]]:
+        up = {tuple(c[j] + (j == i) for j in range(3)) for i in range(3)}
+        down = {tuple(c[j] - (j == i) for j in range(3)) for i in range(3) if c[i] > 0}
+        if neighbors is ADD_REMOVE:
+            return up | down
+        return {tuple(d[j] + (j == i) for j in range(3)) for d in down for i in range(3)}
+
+    for counts in itertools.product((0, 1, 2, 5), (0, 2, 3), (0, 1, 4)):
+        if sum(counts) == 0:
+            continue
+        start, ball, radius = int(np.argmax(counts)), {counts}, 0
+        while all(int(np.argmax(c)) == start for c in ball):
+            ball, radius = ball | {d for c in ball for d in near(c)}, radius + 1
+        source = counts_to_table(counts, mode_public(neighbors))
+        assert StableMode(column="c").distance(source, 0) == radius - 1
+        assert StableMode(column="c").value(source) == "abc"[start]
+
+
+# M_stab and propose-test-release
+
+
+def reaches(scale: float, distance: int, needed: int) -> float:
+    return float(at_least(scale, np.array([needed - distance], float))[0])
+
+
+def stab_is_private(epsilon: float, delta: float, needed: int) -> None:
+    """Both outcomes, for all neighboring distances: equal values cost epsilon; different values have distance 0, and delta."""
+    scale = 1 / epsilon
+    assert reaches(scale, 0, needed) <= delta
+    for d in range(needed + 20):
+        passed = reaches(scale, d + 1, needed) / reaches(scale, d, needed)
+        failed = reaches(scale, needed - d, 1) / reaches(scale, needed - d - 1, 1)  # by symmetry, without cancellation
+        assert max(passed, failed) <= math.exp(epsilon) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-3), (3, 0.2)])
+def test_release_by_distance_is_private_and_its_threshold_cannot_be_lower(epsilon: float, delta: float) -> None:
+    mechanism = DistanceToInstability(
+        public=mode_public(ADD_REMOVE), function=StableMode(column="c"), epsilon=epsilon, delta=delta
+    )
+    stab_is_private(epsilon, delta, mechanism.reach)
+    with pytest.raises(AssertionError):
+        stab_is_private(epsilon, delta, mechanism.reach - 1)
+    assert mechanism.reach <= math.log(1 / delta) / epsilon + 1  # the threshold of the lectures
+    assert mechanism.event == ApproximateDP(epsilon=epsilon, delta=delta)
+
+
+def test_a_clear_mode_is_released_exactly_and_a_close_one_is_not() -> None:
+    public = mode_public(ADD_REMOVE)
+    mechanism = DistanceToInstability(public=public, function=StableMode(column="c"), epsilon=1, delta=1e-6)
+    clear, close = counts_to_table((90, 20, 3), public), counts_to_table((20, 20, 3), public)
+    entropy = SeededEntropy(1)
+    assert {mechanism(clear, entropy=entropy).value for _ in range(20)} == {"a"}
+    told = mechanism(close, entropy=entropy)
+    assert told.value is None
+    with pytest.raises(InvalidInput):
+        told.error(0.9)
+    assert mechanism(clear, entropy=entropy).error(0.9) == 0
+
+
+def test_at_the_stated_distance_it_is_released_as_often_as_stated() -> None:
+    public, confidence, runs = mode_public(ADD_REMOVE), 0.9, 400
+    mechanism = DistanceToInstability(public=public, function=StableMode(column="c"), epsilon=1, delta=0.01)
+    needed = mechanism.error(confidence)
+    source = counts_to_table((needed + 5, 5, 0), public)  # distance: gap + 1 - 1
+    assert StableMode(column="c").distance(source, 0) == needed
+    entropy = SeededEntropy(2)
+    failures = sum(mechanism(source, entropy=entropy).value is None for _ in range(runs))
+    assert_rarely(failures, runs, 1 - confidence)
+    assert reaches(1, needed - 3, mechanism.reach) < confidence  # not far too careful
+
+
+def test_propose_test_release_tells_a_stable_median_closely() -> None:
+    public = Public(schema={"x": Bounds(0, 1000)})
+    mechanism = ProposeTestRelease(public=public, function=StableMedian(column="x"), bound=2, epsilon=2, delta=1e-6)
+    assert mechanism.scales == (1, 2)
+    stab_is_private(1, 1e-6, mechanism.reach)
+    dense = Memory({"x": np.arange(400, 600).repeat(20)}, public)
+    told = [mechanism(dense, entropy=SeededEntropy(i)) for i in range(40)]
+    assert all(abs(t.value - 499) <= t.error(1 - 1e-9 / 40) for t in told if t.value is not None)
+    assert any(t.value is not None for t in told)
+    split = Memory({"x": [0] * 50 + [1000] * 50}, public)
+    assert mechanism(split, entropy=SeededEntropy(1)).value is None
+
+
+def test_the_bound_of_a_proposal_is_in_steps_and_the_value_in_units() -> None:
+    public = Public(schema={"x": Bounds(0, 10)})
+    mechanism = ProposeTestRelease(
+        public=public, function=StableMedian(column="x", step=F(1, 4)), bound=1, epsilon=20, delta=1e-3
+    )
+    value = mechanism(Memory({"x": [5.25] * 300}, public), entropy=SeededEntropy(1)).value
+    assert isinstance(value, float)
+    assert abs(value - 5.25) <= mechanism.error(1 - 1e-9)
+    assert (4 * value).is_integer()
+
+
+def test_the_stewards_own_function_cannot_let_an_exception_out() -> None:
+    public = mode_public(ADD_REMOVE)
+
+    def broken(source: Any, bound: int = 0) -> int:
+        raise ZeroDivisionError("a secret")
+
+    mechanism = DistanceToInstability(
+        public=public, function=TrustedStable(function=broken, how_far=broken), epsilon=1, delta=1e-9
+    )
+    assert mechanism(counts_to_table((9, 0, 0), public), entropy=SeededEntropy(1)).value is None
+    with pytest.raises(DescriptionError):
+        to_json(mechanism)
+
+
+# smooth sensitivity
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize("scale", [F(1, 3), F(5, 2)])
+def test_polynomial_noise_has_exactly_its_law(power: int, scale: F) -> None:
+    def weight(x: int) -> F:
+        return 1 / math.prod((abs(x) + scale + i for i in range(power + 1)), start=F(1))
+
+    normal = power * math.prod((scale + i for i in range(power + 1)), start=F(1)) / (2 * scale + power)
+    law: dict[Any, float] = {x: float(normal * weight(x)) for x in range(-6, 7)}
+    law["far"] = 1 - sum(law.values())
+    entropy = SeededEntropy(3)
+
+    def draw() -> Any:
+        x = polynomial_noise(scale, power, entropy)
+        return x if abs(x) <= 6 else "far"
+
+    assert_law(draw, law, 3000)
+    wrong = {x: float(normal * weight(x) * (F(5, 4) if x > 0 else 1)) for x in range(-6, 7)}
+    with pytest.raises(AssertionError):
+        assert_law(draw, {**wrong, "far": 1 - sum(wrong.values())}, 3000)
+
+
+def test_polynomial_noise_draws_more_bits_where_the_first_do_not_decide() -> None:
+    class Zeros(SeededEntropy):
+        given = 0
+
+        def integer(self, bits: int) -> int:
+            self.given += bits
+            return 0 if self.given <= 64 else super().integer(bits)
+
+    entropy = Zeros(1)
+    assert abs(polynomial_noise(F(1), 1, entropy)) > 10**15  # U began with 64 zeros
+    assert entropy.given >= 129
+
+
+def log_p(scale: float, power: int, x: np.ndarray[Any, Any]) -> Any:
+    top = sum(np.log(scale + i) for i in range(power + 1)) + math.log(power) - math.log(2 * scale + power)
+    return top - sum(np.log(np.abs(x) + scale + i) for i in range(power + 1))
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, 4])
+def test_the_costs_of_shifting_and_rescaling_polynomial_noise(power: int) -> None:
+    x = np.concatenate([np.arange(-300, 301), 10.0 ** np.arange(3, 12)])
+    for scale, factor in itertools.product((0.05, 0.8, 3.0, 40.0), (1.01, 1.5, 6.0)):
+        rescaled = np.max(np.abs(log_p(scale, power, x) - log_p(scale * factor, power, x)))
+        assert rescaled <= power * math.log(factor) * (1 + 1e-9)
+        for shift in (1, 5):
+            moved = np.max(np.abs(log_p(scale, power, x) - log_p(scale, power, x + shift)))
+            assert moved <= (power + 1) * math.log(1 + shift / scale) * (1 + 1e-9)
+    assert np.max(np.abs(log_p(1e4, power, x * 1e4) - log_p(6e4, power, x * 1e4))) > 0.8 * power * math.log(6)  # needed
+
+
+def median_loss(epsilon: float, noise: SmoothNoise, smooth: Any) -> float:
+    """The largest log-ratio of a noisy median over all neighbors among small tables, exactly, without the clamping."""
+    x = np.concatenate([np.arange(-60, 61), np.array([-1.0, 1.0]) * 1e7])
+    spread = float(exp_bounds(F(epsilon) / (2 * (noise.power + 1)))[0])
+    laws = {t: log_p(smooth(ordered(t)) / (spread - 1), noise.power, x - ordered(t).median) for t in TABLES}
+    pairs = ((t, u) for t in TABLES if len(t) < 5 for u in changes(t))
+    return max(float(np.max(np.abs(laws[t] - laws[u]))) for t, u in pairs)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3])
+def test_a_smooth_median_is_epsilon_private_on_all_small_tables(epsilon: float) -> None:
+    noise = smooth_noise(epsilon, None, 3)
+    assert 0.3 * epsilon <= median_loss(epsilon, noise, lambda t: t.smooth(noise.beta, 2**-10)) <= epsilon
+    # mutants: noise in proportion to the local sensitivity, or smoothed too little
+    assert median_loss(epsilon, noise, lambda t: max(t.widest(0), 2**-10)) > epsilon
+    assert median_loss(epsilon, noise, lambda t: t.smooth(6 * noise.beta, 2**-10)) > epsilon
+
+
+def laplace_excess(b: float, other: float, shift: int, epsilon: float) -> float:
+    x = np.arange(-math.ceil(60 * max(b, other)), math.ceil(60 * max(b, other)) + 1, dtype=float)
+    return float(np.sum(np.maximum(0, pmf(b, x) - math.exp(epsilon) * pmf(other, x - shift))))
+
+
+@pytest.mark.parametrize("smooth", [0.01, 1.0, 7.5, 90.0])
+def test_smooth_laplace_noise_is_epsilon_delta_private(smooth: float) -> None:
+    epsilon, delta = 1.0, 1e-3
+    noise = smooth_noise(epsilon, delta, 3)
+    for change in (-noise.beta, 0, noise.beta):
+        other = smooth * math.exp(change)
+        shift = math.floor(min(smooth, other))
+        assert laplace_excess(2 * smooth / epsilon, 2 * other / epsilon, shift, epsilon) <= delta
+
+
+def test_less_smoothness_is_caught() -> None:
+    epsilon, delta = 1.0, 1e-3
+    beta = 6 * smooth_noise(epsilon, delta, 3).beta
+    assert laplace_excess(2 * 90, 2 * 90 * math.exp(-beta), 50, epsilon) > delta
+
+
+def test_a_smooth_median_is_near_on_calm_data_and_hides_its_error() -> None:
+    public = Public(schema={"x": Bounds(0, 1000)})
+    calm = Memory({"x": np.arange(1001) // 2 + 250}, public)
+    for mechanism in (
+        SmoothSensitivityMedian(public=public, column="x", epsilon=2),
+        SmoothSensitivityMedian(public=public, column="x", epsilon=2, delta=1e-6),
+    ):
+        entropy = SeededEntropy(4)
+        off = sorted(abs(mechanism(calm, entropy=entropy).value - 500) for _ in range(60))
+        assert off[30] <= 40  # noise for the worst case would be hundreds
+        assert mechanism.error(0.95) >= 900  # for all data: says nothing about these
+        assert from_json(to_json(mechanism)) == mechanism
+    assert SmoothSensitivityMedian(public=public, column="x", epsilon=2).event == PureDP(epsilon=2)
+
+
+# sparse vector over stability
+
+
+@pytest.mark.parametrize("constants", [None, "zcdp", "dwork-roth"])
+def test_unstable_values_ever_leave_with_probability_at_most_delta(constants: str | None) -> None:
+    public, delta, m = mode_public(ADD_REMOVE), 0.01, 30
+    mechanism = StableSparseVector(public=public, epsilon=1, delta=delta, failures=3, questions=m, constants=constants)
+    rho, nu = map(float, mechanism.scales)
+    z = np.arange(-math.ceil(60 * rho), math.ceil(60 * rho) + 1, dtype=float)
+
+    def ever(threshold: int) -> float:
+        return float(np.sum(pmf(rho, z) * at_least(nu, threshold + z))) * m
+
+    allowed = delta if constants is None else delta / 2
+    assert ever(mechanism.threshold) <= allowed
+    assert ever(mechanism.threshold - math.ceil(nu)) > allowed
+    if constants == "dwork-roth":  # the threshold of the lectures, at their lambda and our half of delta
+        assert mechanism.threshold <= 2 * rho * math.log(2 * m / allowed) + 1
+
+
+def test_stable_questions_are_answered_exactly_until_too_many_fail() -> None:
+    public = mode_public(ADD_REMOVE)
+    source, question = counts_to_table((900, 100, 0), public), StableMode(column="c")
+    mechanism = StableSparseVector(public=public, epsilon=1, delta=1e-6, failures=2, questions=8)
+    entropy = SeededEntropy(5)
+    state = mechanism.start(source, entropy=entropy)
+    for _ in range(5):
+        state, answer = mechanism.answer(json.loads(json.dumps(state)), source, question, entropy=entropy)
+        assert answer.value == "a"
+    close = counts_to_table((9, 9, 0), public)
+    for _ in range(2):
+        state, answer = mechanism.answer(state, close, question, entropy=entropy)
+        assert answer.value is None
+    with pytest.raises(Halted):  # at the second failure, not after a third
+        mechanism.answer(state, source, question, entropy=entropy)
+    assert StableMode(column="c").distance(source, 0) >= mechanism.error(0.9)
+
+
+# sample and aggregate
+
+
+PERSONS = Public(schema={"x": Bounds(0, 100)}, unit=Unit("who"))
+
+
+def recorder(seen: list[Any]) -> Any:
+    def function(part: Any) -> float:
+        seen.append(sorted(part.column("x").to_pylist()))
+        return float(len(seen[-1]))
+
+    return function
+
+
+@pytest.mark.parametrize("by_person", [True, False])
+def test_one_unit_is_in_one_part_and_moves_no_other(by_person: bool) -> None:
+    """With the same randomness for the others, the parts of two neighbors differ in one part only."""
+    public = PERSONS if by_person else Public(schema={"x": Bounds(0, 100)})
+    who, x = [i // 3 for i in range(60)], list(range(60))
+    kept = [i for i in range(60) if who[i] != 19]  # the last person, or the last three rows
+    outputs = []
+    for rows in (range(60), kept):
+        seen: list[Any] = []
+        mechanism = SampleAndAggregate(
+            public=public, columns=("x",), function=recorder(seen), parts=7, bounds=Bounds(0, 10), epsilon=1
+        )
+        mechanism(Memory({"x": [x[i] for i in rows], "who": [who[i] for i in rows]}, public), entropy=SeededEntropy(6))
+        outputs.append(seen)
+    assert sorted(v for part in outputs[0] for v in part) == x
+    differing = sum(a != b for a, b in zip(*outputs, strict=True))
+    assert differing == 1 if by_person else differing <= 3
+    if by_person:
+        assert all({3 * (v // 3), 3 * (v // 3) + 1, 3 * (v // 3) + 2} <= set(part) for part in outputs[0] for v in part)
+
+
+def test_rows_are_spread_uniformly_over_the_parts() -> None:
+    public, sizes, entropy = Public(schema={"x": Bounds(0, 1)}), [], SeededEntropy(7)
+    mechanism = SampleAndAggregate(
+        public=public,
+        columns=("x",),
+        function=lambda part: sizes.append(part.num_rows),
+        parts=5,
+        bounds=Bounds(0, 1),
+        epsilon=1,
+    )
+    mechanism(Memory({"x": np.zeros(5000)}, public), entropy=entropy)
+    low, high = stats.binom.ppf([1e-10, 1 - 1e-10], 5000, 0.2)
+    assert all(low <= size <= high for size in sizes)
+
+
+def test_a_private_mean_and_median_of_the_parts() -> None:
+    public = Public(schema={"x": Bounds(0, 100)})
+    source = Memory({"x": np.arange(20_000) % 101}, public)
+    common: dict[str, Any] = {
+        "public": public,
+        "columns": ("x",),
+        "function": PartMean(column="x"),
+        "bounds": Bounds(0, 100),
+    }
+    mean = SampleAndAggregate(**common, parts=50, epsilon=1, step=F(1, 100))
+    told = mean(source, entropy=SeededEntropy(8))
+    assert mean.event == DiscreteLaplace(scale=10_000, sensitivity=10_000)
+    assert abs(told.value - 50) <= told.error(1 - 1e-9) + 3
+    median = SampleAndAggregate(**common, parts=400, epsilon=2, step=F(1, 100), aggregate="median")
+    assert median.event == PureDP(epsilon=2)
+    assert abs(median(source, entropy=SeededEntropy(9)).value - 50) <= 15
+    assert from_json(to_json(median)) == median
+
+
+def test_answers_outside_missing_or_raised_stay_inside_the_bounds() -> None:
+    public = Public(schema={"x": Bounds(0, 100)})
+    source = Memory({"x": np.arange(100)}, public)
+    for wild in (
+        lambda part: 1e300,
+        lambda part: None,
+        lambda part: 1 / 0,
+        lambda part: math.nan,
+        lambda part: "text",
+        lambda part: [1],
+    ):
+        mechanism = SampleAndAggregate(
+            public=public, columns=("x",), function=wild, parts=3, bounds=Bounds(2, 4), epsilon=1000, step=F(1, 10)
+        )
+        assert 2 <= mechanism(source, entropy=SeededEntropy(1)).value <= 4
+
+
+# subsample and aggregate with stability
+
+
+def voters(neighbors: Neighbors = ADD_REMOVE, size: int = 50) -> Public:
+    return Public(schema={"c": Categories(["a", "b"])}, neighbors=neighbors, size=size)
+
+
+def test_the_constants_of_the_lectures() -> None:
+    epsilon, delta, size = 8, 0.1, 50
+    mechanism = SubsampleAggregateStable(
+        public=voters(), columns=("c",), function=PartMode(column="c"), epsilon=epsilon, delta=delta
+    )
+    rate = epsilon / (32 * math.log(1 / delta))
+    assert float(mechanism.exact_rate) == pytest.approx(rate)
+    assert mechanism.count == math.ceil(math.log(size / delta) / float(mechanism.exact_rate) ** 2)
+    assert mechanism.most == math.floor(2 * mechanism.exact_rate * mechanism.count)
+    # Hoeffding, as in the lectures, gives (delta/n)^2 for one unit: less than the delta/n that their union needs
+    assert math.exp(-2 * rate**2 * mechanism.count) <= (delta / size) ** 2 * 1.0001
+    assert mechanism.overload <= F(delta) ** 2 / size**2
+    # the threshold of the lectures, in whole counts: G - 4 g n_T + Lap(4 g n_T / epsilon) > 4 g n_T ln(1/delta) / epsilon
+    assert mechanism.reach <= 4 * rate * mechanism.count * math.log(1 / delta) / epsilon + 1
+    with pytest.raises(PrivateFact):
+        SubsampleAggregateStable(public=Public(), columns=("c",), function=PartMode(column="c"), epsilon=1, delta=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "count"), [(0.01, 3000), (0.1, 200), (0.4, 60)])
+def test_a_unit_is_in_too_many_subsamples_as_rarely_as_charged(rate: float, count: int) -> None:
+    mechanism = SubsampleAggregateStable(
+        public=voters(),
+        columns=("c",),
+        function=PartMode(column="c"),
+        epsilon=1,
+        delta=0.3,
+        rate=F(rate),
+        subsamples=count,
+    )
+    assert stats.binom.sf(mechanism.most, count, rate) <= float(mechanism.overload) < 0.3
+    assert tail(mechanism._scale, mechanism.reach) + mechanism.overload <= F(0.3)
+    replaced = SubsampleAggregateStable(
+        public=voters(REPLACE),
+        columns=("c",),
+        function=PartMode(column="c"),
+        epsilon=1,
+        delta=0.3,
+        rate=F(rate),
+        subsamples=count,
+    )
+    assert replaced.overload == 0
+    assert replaced.reach <= mechanism.reach
+
+
+def test_enough_subsamples_are_far_fewer_than_those_of_the_lectures() -> None:
+    size, rate, delta = 1000, 0.01, 1e-6
+    enough = enough_subsamples(size, rate, delta)
+    assert size * stats.binom.sf(math.floor(2 * rate * enough), enough, rate) <= delta
+    assert enough < math.log(size / delta) / rate**2 / 30
+
+
+def test_the_lead_moves_by_at_most_twice_the_answers_that_one_unit_can_change() -> None:
+    rng, most = np.random.default_rng(5), 3
+    for _ in range(3000):
+        first = rng.integers(0, 3, 12)
+        second = first.copy()
+        second[rng.choice(12, most, replace=False)] = rng.integers(0, 3, most)
+        leads, winners = [], []
+        for answers in (first, second):
+            counts = np.bincount(answers, minlength=3)
+            leads.append(np.sort(counts)[-1] - np.sort(counts)[-2])
+            winners.append(int(np.argmax(counts)))
+        assert abs(leads[0] - leads[1]) <= 2 * most
+        assert winners[0] == winners[1] or max(leads) <= 2 * most
+
+
+def test_a_clear_majority_is_released_as_often_as_the_theorem_says_and_a_tie_is_not() -> None:
+    epsilon, delta, runs = 8, 0.1, 12
+    mechanism = SubsampleAggregateStable(
+        public=voters(), columns=("c",), function=PartMode(column="c"), epsilon=epsilon, delta=delta
+    )
+    clear = Memory({"c": ["b"] * 48 + ["a"] * 2}, voters())
+    entropy = SeededEntropy(3)
+    failures = sum(mechanism(clear, entropy=entropy).value != "b" for _ in range(runs))
+    assert_rarely(failures, runs, 3 * delta)
+    assert mechanism.error(0.9) < mechanism.count
+    never = SubsampleAggregateStable(
+        public=voters(), columns=("c",), function=lambda part: 1 / 0, epsilon=epsilon, delta=delta
+    )
+    assert never(clear, entropy=entropy).value is None
+
+
+def test_subsamples_keep_all_rows_of_a_person_together() -> None:
+    public = Public(schema={"x": Bounds(0, 100)}, unit=Unit("who"), size=20)
+    table, units, names = read_units(
+        Memory({"x": list(range(6)), "who": ["a", "b", None, "a", "b", None]}, public), ("x",)
+    )
+    assert table.column_names == ["x"]
+    assert names == ["a", "b", None]
+    assert units.tolist() == [0, 1, 2, 0, 1, 2]
+    seen: list[Any] = []
+    mechanism = SubsampleAggregateStable(
+        public=public, columns=("x",), function=recorder(seen), epsilon=1, delta=0.5, rate=F(1, 2), subsamples=40
+    )
+    mechanism(Memory({"x": list(range(60)), "who": [i // 3 for i in range(60)]}, public), entropy=SeededEntropy(4))
+    assert all({3 * (v // 3), 3 * (v // 3) + 1, 3 * (v // 3) + 2} <= set(part) for part in seen for v in part)
+
+
+# refusals
+
+
+X = Public(schema={"x": Bounds(0, 9), "c": Categories(["a", "b"])}, size=9)
+SAMPLED: dict[str, Any] = {"public": X, "columns": ("x",), "function": PartMean(column="x"), "epsilon": 1}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=0, delta=0.1),
+        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=math.inf, delta=0.1),
+        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=1, delta=0),
+        lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=1, delta=math.nan),
+        lambda: DistanceToInstability(public=X, function=StableMode(column="x"), epsilon=1, delta=0.1),
+        lambda: DistanceToInstability(public=X, function=len, epsilon=1, delta=0.1),
+        lambda: ProposeTestRelease(public=X, function=StableMode(column="c"), bound=1, epsilon=1, delta=0.1),
+        lambda: ProposeTestRelease(public=X, function=StableMedian(column="x"), bound=0, epsilon=1, delta=0.1),
+        lambda: ProposeTestRelease(public=X, function=StableMedian(column="x"), bound=9, epsilon=1, delta=0.1),
+        lambda: ProposeTestRelease(public=X, function=StableMedian(column="x"), bound=1, epsilon=1, delta=0.1, share=1),
+        lambda: StableMedian(column="x", step=0),
+        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=-1),
+        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, delta=0.9),
+        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, step=100),
+        lambda: SmoothSensitivityMedian(public=X, column="c", epsilon=1),
+        lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, power=0),
+        lambda: StableSparseVector(public=X, epsilon=1, delta=0.1, failures=0, questions=1),
+        lambda: StableSparseVector(public=X, epsilon=1, delta=0.1, failures=1, questions=1, constants="mine"),
+        lambda: SampleAndAggregate(**SAMPLED, parts=0, bounds=Bounds(0, 1)),
+        lambda: SampleAndAggregate(**SAMPLED, parts=2, bounds=Bounds(0, 1), delta=0.1),
+        lambda: SampleAndAggregate(**SAMPLED, parts=2, bounds=Bounds(0, 1), aggregate="mode"),
+        lambda: SampleAndAggregate(**{**SAMPLED, "columns": "x"}, parts=2, bounds=Bounds(0, 1)),
+        lambda: SampleAndAggregate(**{**SAMPLED, "columns": ()}, parts=2, bounds=Bounds(0, 1)),
+        lambda: SampleAndAggregate(**{**SAMPLED, "function": 3}, parts=2, bounds=Bounds(0, 1)),
+        lambda: SubsampleAggregateStable(**SAMPLED, delta=0.1, rate=F(1, 10), subsamples=5),
+        lambda: SubsampleAggregateStable(**SAMPLED, delta=0.1, rate=0),
+        lambda: SubsampleAggregateStable(**SAMPLED, delta=2),
+        lambda: enough_subsamples(0, 0.1, 0.1),
+    ],
+)
+def test_bad_input_is_refused(build: Any) -> None:
+    with pytest.raises(DiscreetError):
+        build()
+
+
+def test_units_of_many_rows_are_refused_where_one_row_is_assumed() -> None:
+    public = Public(schema={"x": Bounds(0, 9), "c": Categories(["a", "b"])}, unit=Unit("who"))
+    for function in (StableMode(column="c"), StableMedian(column="x")):
+        with pytest.raises(Unsupported):
+            DistanceToInstability(public=public, function=function, epsilon=1, delta=0.1)
+    with pytest.raises(Unsupported):
+        SmoothSensitivityMedian(public=public, column="x", epsilon=1)
+
+
+def test_a_bad_stable_question_draws_and_reads_nothing() -> None:
+    mechanism, entropy = StableSparseVector(public=X, epsilon=1, delta=0.1, failures=1, questions=2), CountingEntropy()
+    good = {"threshold": 3, "failures": 0, "asked": 0}
+    for state, question in (({}, StableMode(column="c")), (good, "mode?"), (good, StableMode(column="x"))):
+        with pytest.raises(DiscreetError):
+            mechanism.answer(state, Untouchable(X), question, entropy=entropy)  # type: ignore[arg-type]
+    assert entropy.drawn == 0
+
+
+def test_zero_out_blanks_are_no_row_of_the_mode_or_median() -> None:
+    public = Public(schema={"x": Bounds(0, 9), "c": Categories(["a", "b"])}, neighbors=ZERO_OUT)
+    source = Memory({"x": [5, None, 7], "c": ["b", None, "b"]}, public)
+    assert StableMode(column="c").value(source) == "b"
+    assert StableMode(column="c").distance(source, 0) == 1
+    assert StableMedian(column="x").value(source) == 5
