@@ -6,6 +6,7 @@ from typing import Any
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public
 from discreet.mechanisms.bounds import BinarySearchBounds, HistogramBounds
+from discreet.mechanisms.joint_quantiles import JointQuantiles
 from discreet.mechanisms.moments import Mean, MeanWithFoundBounds, Variance
 from discreet.mechanisms.protocols import Sensitivity
 from discreet.mechanisms.quantiles import ApproximateQuantiles, MinMax, Quantile
@@ -124,6 +125,12 @@ CASES = [
         lambda r: tuple(v > 4 for v in r.value),
         REPLACE,
         runs=1000,
+    ),
+    case(
+        "quartiles jointly",
+        lambda p: JointQuantiles(public=p, qs=(0.25, 0.5, 0.75), epsilon=2, **COLUMN),
+        lambda r: tuple(v > 4 for v in r.value),
+        runs=500,
     ),
     case("mean", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4.2)),
     case("mean, replace", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4), REPLACE),

@@ -6,6 +6,7 @@ from .bounds import BinarySearchBounds, HistogramBounds
 from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussian, discrete_gaussian_delta
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
+from .joint_quantiles import JointQuantiles
 from .lotteries import Design, Kary, grid_lottery, optimal_lottery, two_coins, yes_fraction_variance
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
@@ -70,6 +71,7 @@ __all__ = [
     "IntegerGaussian",
     "IntegerLaplace",
     "Interactive",
+    "JointQuantiles",
     "Kary",
     "Mean",
     "MeanWithFoundBounds",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _require
 from ..sampling import Entropy
 from ..sampling._bounds import exp_neg
 
@@ -28,7 +29,8 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     """
     best = min(int(c) for c in costs) if costs.dtype == object else int(costs.min())
     prefix = entropy.integer(53)
-    found = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), float(rate), prefix)
+    capped = min(_require.float_or_inf(rate), 1e250)  # beyond it every cost but 0 is beyond _UNDERFLOW all the same
+    found = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
     return _by_integers(costs, best, weights, rate, prefix, entropy) if found is None else found
 
 
@@ -62,13 +64,21 @@ def _by_integers(
     length = 53
     while True:
         prefix, length = prefix << 75 | entropy.integer(75), length + 75
-        low_ends, high_ends = _ends(gaps, sizes, rate, length)
-        low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]  # 2**length * U * total lies between
-        for at in range(len(gaps)):
-            inside_right = at == len(gaps) - 1 or high <= low_ends[at] << length
-            inside_left = at == 0 or high_ends[at - 1] << length <= low
-            if inside_left and inside_right:
-                return at
+        found = decide(prefix, length, *_ends(gaps, sizes, rate, length))
+        if found is not None:
+            return found
+
+
+def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequence[int]) -> int | None:
+    """Where U * total falls, for U in [prefix, prefix + 1) / 2**length, if certified cumulated terms tell."""
+    low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]  # 2**length * U * total lies between
+    last = len(low_ends) - 1
+    for at in range(last + 1):
+        inside_right = at == last or high <= low_ends[at] << length
+        inside_left = at == 0 or high_ends[at - 1] << length <= low
+        if inside_left and inside_right:
+            return at
+    return None
 
 
 def _ends(gaps: Sequence[int], sizes: Sequence[int], rate: Fraction, bits: int) -> tuple[list[int], list[int]]:

@@ -73,7 +73,7 @@ class Quantile:
         require_rows(self.public)
         object.__setattr__(self, "q", as_quantile(self.q, "q"))
         object.__setattr__(self, "step", as_step(self.step))
-        _grid(self)
+        grid_of(self)
         self._chooser()
 
     def _chooser(self) -> ExponentialMechanism:
@@ -85,14 +85,14 @@ class Quantile:
 
     def error(self, confidence: float = 0.95) -> float:
         """Ranks between the answer and a true quantile, at most, with probability `confidence`."""
-        return _rank_error(self._chooser(), _points(_grid(self)), Fraction(self.q), confidence)
+        return _rank_error(self._chooser(), _points(grid_of(self)), Fraction(self.q), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        grid, chooser = _grid(self), self._chooser()
-        runs = _runs(_indices(source, self.column, grid), grid.low, grid.high)
+        grid, chooser = grid_of(self), self._chooser()
+        runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         at = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
-        return scored_release(_number(at * grid.step), event=self.event, entropy=entropy, error=self.error)
+        return scored_release(number(at * grid.step), event=self.event, entropy=entropy, error=self.error)
 
 
 def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantile:
@@ -122,7 +122,7 @@ class MinMax:
     def __post_init__(self) -> None:
         require_rows(self.public)
         object.__setattr__(self, "step", as_step(self.step))
-        grid = _grid(self)
+        grid = grid_of(self)
         if self.outside is None:
             object.__setattr__(self, "outside", max(1, self._chooser().error(_points(grid), 0.99)))
         _require.integer(outside=self.outside, at_least=0)
@@ -138,18 +138,18 @@ class MinMax:
     def error(self, confidence: float = 0.95) -> int:
         """How far the number of rows outside an end may be from `outside`, for both ends at once."""
         _require.open_probability(confidence=confidence)
-        return self._chooser().error(_points(_grid(self)), (1 + confidence) / 2)
+        return self._chooser().error(_points(grid_of(self)), (1 + confidence) / 2)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        grid, rate, target = _grid(self), self._chooser().rate, int(self.outside or 0)
-        runs = _runs(_indices(source, self.column, grid), grid.low, grid.high)
+        grid, rate, target = grid_of(self), self._chooser().rate, int(self.outside or 0)
+        runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         ends = [
             _draw(runs, np.maximum(np.maximum(side - target, target - side - runs.equal), 0), rate, entropy)
             for side in (runs.below, runs.above)
         ]
         low, high = min(ends), max(max(ends), min(ends) + 1)
-        value = Bounds(_number(low * grid.step), _number(high * grid.step), self.public.bounds(self.column).nullable)
+        value = Bounds(number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable)
         return scored_release(value, event=self.event, entropy=entropy, error=self.error)
 
 
@@ -223,11 +223,11 @@ class ApproximateQuantiles:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        grid = _grid(self)
-        rows = _indices(source, self.column, grid)
+        grid = grid_of(self)
+        rows = indices(source, self.column, grid)
         fine = (rows << self.jitter_bits) + sampling.uniform_below(1 << self.jitter_bits, len(rows), entropy)
         found = self._recurse(np.sort(fine), self._exact(), *self._ends(), entropy)
-        value = tuple(_number((at >> self.jitter_bits) * grid.step) for at in found)
+        value = tuple(number((at >> self.jitter_bits) * grid.step) for at in found)
         return scored_release(value, event=self.event, entropy=entropy, error=self.error)
 
     def _recurse(self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy) -> list[int]:
@@ -247,7 +247,7 @@ class ApproximateQuantiles:
 
     def _choice(self, q: Fraction) -> ExponentialMechanism:
         """One choice in one part. Rows come and go in it; two of them if a row may be replaced."""
-        moves = 2 if _swaps(self.public, self.column) else 1
+        moves = 2 if swaps(self.public, self.column) else 1
         each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
         return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
 
@@ -255,7 +255,7 @@ class ApproximateQuantiles:
         return tuple(Fraction(q) for q in self.qs)
 
     def _ends(self) -> tuple[int, int]:
-        grid = _grid(self)
+        grid = grid_of(self)
         return grid.low << self.jitter_bits, ((grid.high + 1) << self.jitter_bits) - 1
 
 
@@ -289,17 +289,17 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
 
 def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
     a, b = q.numerator, q.denominator
-    move = b if _swaps(public, column) else max(a, b - a)
+    move = b if swaps(public, column) else max(a, b - a)
     return ExponentialMechanism(epsilon=epsilon, sensitivity=move, monotone=q in (0, 1), neighbors=public.neighbors)
 
 
-def _swaps(public: Public, column: str) -> bool:
+def swaps(public: Public, column: str) -> bool:
     """Whether one value can become another: under replace, and where a blank counts as the lower bound."""
     blank_counts = public.neighbors is ZERO_OUT and not public.bounds(column).nullable
     return public.neighbors is REPLACE or blank_counts
 
 
-def _grid(mechanism: Any) -> _columns.Grid:
+def grid_of(mechanism: Any) -> _columns.Grid:
     return _columns.Grid(mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column)
 
 
@@ -307,7 +307,7 @@ def _points(grid: _columns.Grid) -> int:
     return grid.high - grid.low + 1
 
 
-def _indices(source: Source, column: str, grid: _columns.Grid) -> NDArray[np.int64]:
+def indices(source: Source, column: str, grid: _columns.Grid) -> NDArray[np.int64]:
     """The grid point of every row that counts."""
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
@@ -340,7 +340,7 @@ def _rank_error(chooser: ExponentialMechanism, points: int, q: Fraction, confide
     return _round.up(Fraction(chooser.error(points, confidence), q.denominator))
 
 
-def _number(value: Fraction) -> int | float:
+def number(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 

@@ -1,0 +1,177 @@
+"""Many quantiles in one choice: the exponential mechanism over all increasing sequences of grid points ("JointExp").
+
+Its score looks at how many rows fall between consecutive answers, so one choice pays for all quantiles together. The
+sampler sums over all sequences by dynamic programming in certified integers: exact, and quadratic in the number of
+grid points, which is limited. For fine grids use `ApproximateQuantiles`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from .. import _require, _round
+from .._public import Public
+from .._registry import described
+from ..accounting import Event
+from ..sampling import Entropy
+from ..sampling._bounds import exp_neg
+from ..tables import Source
+from ._columns import as_step
+from ._scored import scored_release
+from ._softmax import decide
+from .choosers import ExponentialMechanism
+from .protocols import Release, check_source
+from .quantiles import as_quantile, grid_of, indices, number, swaps
+from .statistics import require_rows
+
+Real = int | float | Fraction
+_MOST_POINTS = 512
+_MOST_SEQUENCE = 10**6  # points squared times quantiles stays below 64 of these: seconds, not hours
+_BITS = 96
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointQuantiles:
+    """All of `qs` at once, on a grid of at most 512 points.
+
+    The misfit of answers o_1 <= ... <= o_m is the sum over j of |rows in (o_{j-1}, o_j] - (q_j - q_{j-1}) n|, the ends being
+    minus and plus infinity with quantiles 0 and 1; n is the number of rows, all of which are in one of the ranges.
+
+    Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit exceeds the smallest
+               possible one by at most `error` rows. (Any distance of an answer's rank from its aim is at most half the misfit.)
+    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244, Section 3, on a grid. A row that appears or goes changes its own
+               term by at most 1 - w and the others by their own w, which sum to 1 - w: 2 (1 - w) at most, w the smallest
+               q_j - q_{j-1}. One that is replaced changes two terms by 1. Error: `ExponentialMechanism` over
+               C(points + m - 1, m) sequences. Sampler: `_Tables`.
+    """
+
+    public: Public
+    column: str
+    qs: tuple[Real, ...]
+    epsilon: Real
+    step: Real
+
+    def __post_init__(self) -> None:
+        require_rows(self.public)
+        exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(self.qs))
+        _require.non_empty(qs=exact)
+        if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
+            raise _require.fail("qs", self.qs, "increasing and strictly between 0 and 1")
+        object.__setattr__(self, "qs", exact)
+        object.__setattr__(self, "step", as_step(self.step))
+        grid = grid_of(self)
+        points = grid.high - grid.low + 1
+        if points > _MOST_POINTS or points**2 * len(exact) > 64 * _MOST_SEQUENCE:
+            raise _require.fail(
+                "step", self.step, f"such that the grid has at most {_MOST_POINTS} points (it has {points})"
+            )
+        self._chooser()
+
+    def _widths(self) -> tuple[int, list[int]]:
+        """The common denominator of the quantiles, and their differences in units of it."""
+        exact = [Fraction(0), *(Fraction(q) for q in self.qs), Fraction(1)]
+        unit = math.lcm(*(q.denominator for q in exact))
+        return unit, [int((b - a) * unit) for a, b in pairwise(exact)]
+
+    def _chooser(self) -> ExponentialMechanism:
+        unit, widths = self._widths()
+        moved = 2 * unit if swaps(self.public, self.column) else 2 * (unit - min(widths))
+        return ExponentialMechanism(epsilon=self.epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+
+    @property
+    def event(self) -> Event:
+        return self._chooser().event
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Rows of misfit above the smallest possible."""
+        grid, m = grid_of(self), len(self.qs)
+        sequences = math.comb(grid.high - grid.low + m, m)
+        return _round.up(Fraction(self._chooser().error(sequences, confidence), self._widths()[0]))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        grid, (unit, widths) = grid_of(self), self._widths()
+        rows = indices(source, self.column, grid)
+        up_to = np.cumsum(np.bincount(rows - grid.low, minlength=grid.high - grid.low + 1)).tolist()
+        found = draw_jointly(up_to, unit, widths, self._chooser().rate, entropy)
+        value = tuple(number((grid.low + at) * grid.step) for at in found)
+        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+
+
+def draw_jointly(up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy) -> list[int]:
+    """Indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]` counting rows up to t.
+
+    Proof: given infinitely many bits of m uniform numbers the answers are fixed: each is where U * total falls in the weights that
+           remain for it. A try with finitely many bits answers only where certified weights decide; else all get more bits.
+    """
+    bits, uniforms = 0, [0] * (len(widths) - 1)
+    while True:
+        bits, uniforms = bits + _BITS, [u << _BITS | entropy.integer(_BITS) for u in uniforms]
+        tables = _Tables(up_to, unit, widths, rate, bits)
+        found: list[int] = []
+        for j, u in enumerate(uniforms):
+            start, lows, highs = tables.weights(j, found[-1] if found else None)
+            at = decide(u, bits, list(accumulate(lows)), list(accumulate(highs)))
+            if at is None:
+                break
+            found.append(start + at)
+        else:
+            return found
+
+
+class _Tables:
+    """For each step and point the sum of exp(-rate * (misfit to come - the smallest to come)), enclosed in integers.
+
+    Proof: the recursion is that of the misfit itself: what is to come from t splits by the next point. Dividing by the largest term
+           keeps every sum at least 1, so that 2**-bits is small against it; products are rounded outwards.
+    """
+
+    def __init__(self, up_to: list[int], unit: int, widths: list[int], rate: Fraction, bits: int) -> None:
+        self.up_to, self.unit, self.rate, self.bits = up_to, unit, rate, bits
+        self.aims = [width * up_to[-1] for width in widths]
+        self._exps: dict[int, tuple[int, int]] = {}
+        points = range(len(up_to))
+        self.best = [[self._misfit(up_to[-1] - up_to[t], -1) for t in points]]  # from the last answer to the end
+        one = 1 << bits
+        self.low, self.high = [[one] * len(up_to)], [[one] * len(up_to)]
+        for j in range(len(widths) - 2, 0, -1):
+            rows = [self._from(t, j) for t in points]
+            self.best.insert(0, [row[0] for row in rows])
+            self.low.insert(0, [sum(row[1]) for row in rows])
+            self.high.insert(0, [sum(row[2]) for row in rows])
+
+    def weights(self, j: int, last: int | None) -> tuple[int, list[int], list[int]]:
+        """The weights of the candidates for answer j, and the first candidate: none is before the last answer."""
+        _, lows, highs = self._from(last, j, at=j)
+        return last or 0, lows, highs
+
+    def _from(self, last: int | None, j: int, at: int = 0) -> tuple[int, list[int], list[int]]:
+        """Smallest misfit to come after `last` for answer j, and the enclosed terms; `at` is where answer j's table stands."""
+        start, before = last or 0, 0 if last is None else self.up_to[last]
+        best, low, high = self.best[at], self.low[at], self.high[at]
+        costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]
+        least = min(costs)
+        lows, highs = [], []
+        for t, cost in enumerate(costs, start):
+            term_low, term_high = self._exp(cost - least)
+            lows.append(term_low * low[t] >> self.bits)
+            highs.append((term_high * high[t] >> self.bits) + 1)
+        return least, lows, highs
+
+    def _misfit(self, rows: int, j: int) -> int:
+        return abs(self.unit * rows - self.aims[j])
+
+    def _exp(self, cost: int) -> tuple[int, int]:
+        found = self._exps.get(cost)
+        if found is None:
+            found = self._exps[cost] = exp_neg(self.rate * cost, self.bits)
+        return found
+
+
+__all__ = ["JointQuantiles"]
