@@ -59,7 +59,7 @@ def pair(public: Public) -> dict[str, Memory]:
 
 
 def case(name: str, mechanism: Any, outcome: Any, **more: Any) -> Case:
-    return Case(name=name, mechanism=mechanism, outcome=outcome, **(pair(mechanism.public) | more))
+    return Case(name=name, mechanism=mechanism, outcome=outcome, **({"runs": 1000} | pair(mechanism.public) | more))
 
 
 BERN = Entry(statistic=Histogram(column="city"), index=0)
@@ -115,15 +115,15 @@ LOTTERIES = [
 THRESHOLDS = [
     case(
         "above threshold",
-        AboveThreshold(public=FREE, threshold=3, epsilon=2, questions=12),
+        AboveThreshold(public=FREE, threshold=3, epsilon=2, questions=6),
         lambda answers: len(answers),
-        questions=[BERN, Count(), YOUNG] * 5,
+        questions=[BERN, Count(), YOUNG] * 3,
     ),
     case(
         "sparse vector",
-        SparseVector(public=FREE, threshold=4, epsilon=2, positives=2, questions=12),
+        SparseVector(public=FREE, threshold=4, epsilon=2, positives=2, questions=6),
         said,
-        questions=[BERN, YOUNG, Count()] * 5,
+        questions=[BERN, YOUNG, Count()] * 3,
     ),
     case(
         "sparse vector, monotone, with gap",
@@ -151,18 +151,18 @@ THRESHOLDS = [
     ),
     case(
         "redrawn sparse vector",
-        RedrawnSparseVector(public=FREE, threshold=3, epsilon=4, delta=0.01, positives=2, questions=8),
+        RedrawnSparseVector(public=FREE, threshold=3, epsilon=4, delta=0.01, positives=2, questions=5),
         said,
-        questions=[Count(), BERN, Count()] * 4,
+        questions=[Count(), BERN, Count()] * 2,
         claim=(4, 0.01),
     ),
     case(
         "redrawn sparse vector, textbook, zero out",
         RedrawnSparseVector(
-            public=facts(ZERO_OUT), threshold=3, epsilon=4, delta=0.01, positives=2, constants="dwork-roth", questions=8
+            public=facts(ZERO_OUT), threshold=3, epsilon=4, delta=0.01, positives=2, constants="dwork-roth", questions=5
         ),
         said,
-        questions=[BERN] * 10,
+        questions=[BERN] * 6,
     ),
 ]
 
@@ -222,15 +222,15 @@ STABILITY = [
     ),
     case(
         "stable sparse vector",
-        StableSparseVector(public=FREE, epsilon=3, delta=0.1, failures=2, questions=6),
+        StableSparseVector(public=FREE, epsilon=3, delta=0.1, failures=2, questions=4),
         told,
-        questions=[MODE] * 7,
+        questions=[MODE] * 5,
     ),
     case(
         "stable sparse vector, redrawn",
-        StableSparseVector(public=FREE, epsilon=3, delta=0.1, failures=2, questions=6, constants="zcdp"),
+        StableSparseVector(public=FREE, epsilon=3, delta=0.1, failures=2, questions=4, constants="zcdp"),
         told,
-        questions=[MODE] * 7,
+        questions=[MODE] * 5,
     ),
     case(
         "sample and aggregate, mean",

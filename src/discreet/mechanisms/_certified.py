@@ -72,6 +72,7 @@ def tail(scale: Fraction, m: int) -> Fraction:
     return 1 / (exp_bounds(min(m / scale, Fraction(_LARGEST)))[0] * (1 + _shrink(scale)))
 
 
+@lru_cache(maxsize=1024)
 def quantile(scale: Fraction, probability: Fraction) -> int:
     """The smallest m >= 1 for which `tail(scale, m)` certifies P(X >= m) <= probability.
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -227,8 +228,7 @@ class Design(Lottery):
                     f"report {j} is possible for some truths and impossible for others: no epsilon covers that. "
                     f"Give every truth a positive probability of it."
                 )
-        if _inverse(_gram(self._exact)) is None:
-            raise InvalidInput("the rows of the design are linearly dependent: the true counts cannot be estimated.")
+        self._weights()  # refuses rows that depend on each other
 
     @property
     def _exact(self) -> list[list[Fraction]]:
@@ -273,12 +273,8 @@ class Design(Lottery):
         spread = [sum((s * t for s, t in zip(row, truths, strict=True)), Fraction(0)) for row in squares]
         return tuple(max(total - own, Fraction(0)) for total, own in zip(spread, truths, strict=True))
 
-    def _weights(self) -> list[list[Fraction]]:
-        inverse = _inverse(_gram(self._exact))
-        if inverse is None:  # checked when the design was made
-            raise InvalidInput("the rows of the design are linearly dependent.")
-        columns = list(zip(*self._exact, strict=True))
-        return [[sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns] for row in inverse]
+    def _weights(self) -> tuple[tuple[Fraction, ...], ...]:
+        return _left_inverse(self.rows)
 
     def _moments(self) -> list[tuple[float, float]]:
         moments = []
@@ -345,6 +341,19 @@ def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) ->
 def _gram(rows: list[list[Fraction]]) -> list[list[Fraction]]:
     """P P^T."""
     return [[sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0)) for y in rows] for x in rows]
+
+
+@lru_cache(maxsize=64)
+def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, ...], ...]:
+    """(P P^T)^-1 P."""
+    exact = [[Fraction(p) for p in row] for row in rows]
+    inverse = _inverse(_gram(exact))
+    if inverse is None:
+        raise InvalidInput("the rows of the design are linearly dependent: the true counts cannot be estimated.")
+    columns = list(zip(*exact, strict=True))
+    return tuple(
+        tuple(sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns) for row in inverse
+    )
 
 
 def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:

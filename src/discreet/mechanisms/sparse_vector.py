@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from .. import _require
@@ -22,6 +23,7 @@ from .protocols import Release, check_source, release
 from .threshold import Real, SparseVector, State, Thresholds, number
 
 
+@lru_cache(maxsize=256)
 def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely (epsilon, delta)-DP by zCDP.
 
@@ -38,6 +40,7 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     return guess
 
 
+@lru_cache(maxsize=256)
 def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is sqrt(32 c ln(1/delta)) / epsilon.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -259,15 +260,7 @@ class SparseVector(Thresholds):
     @property
     def shares(self) -> tuple[Fraction, ...]:
         """Epsilon, divided: for the threshold, the comparisons, and the released values."""
-        epsilon = _require.exact(self.epsilon, "epsilon")
-        if self.split is not None:
-            weights = [_require.exact(share, "share") for share in self.split]
-            return tuple(epsilon * w / sum(weights) for w in weights)
-        c = self.positives if self.monotone else 2 * self.positives
-        ratio = Fraction(c ** (2 / 3)).limit_denominator(1000)
-        compared = epsilon / 2 if self.numeric else epsilon
-        first = compared / (1 + ratio)
-        return (first, compared - first, epsilon - compared) if self.numeric else (first, compared - first)
+        return _shares(self.epsilon, self.positives, self.monotone, self.numeric, self.split)
 
     @property
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
@@ -344,6 +337,20 @@ class AboveThreshold:
     def error(self, confidence: float = 0.95) -> int:
         """alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork & Roth's Theorem 3.24, plus 1."""
         return self._vector.error(confidence)
+
+
+@lru_cache(maxsize=256)
+def _shares(
+    epsilon: Real, positives: int, monotone: bool, numeric: bool, split: tuple[Real, ...] | None
+) -> tuple[Fraction, ...]:
+    exact = _require.exact(epsilon, "epsilon")
+    if split is not None:
+        weights = [_require.exact(share, "share") for share in split]
+        return tuple(exact * w / sum(weights) for w in weights)
+    ratio = Fraction((positives if monotone else 2 * positives) ** (2 / 3)).limit_denominator(1000)
+    compared = exact / 2 if numeric else exact
+    first = compared / (1 + ratio)
+    return (first, compared - first, exact - compared) if numeric else (first, compared - first)
 
 
 def _draw(scale: Fraction, entropy: Entropy) -> int:
