@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import mpmath as mp
@@ -17,7 +18,7 @@ from discreet._registry import from_json, to_json
 from discreet.accounting import ExponentialMechanism as BoundedRange
 from discreet.accounting import NonPrivate, PureDP
 from discreet.mechanisms._softmax import _by_floats, _by_integers, weighted_softmax
-from discreet.mechanisms.choosers import ranked_with_gaps
+from discreet.mechanisms.choosers import _difference_tail, ranked_with_gaps
 from discreet.mechanisms.protocols import Sensitivity
 from discreet.mechanisms.selection import (
     CellCounts,
@@ -303,6 +304,21 @@ def test_the_shortfall_stays_within_error_and_error_is_not_idle(chooser):
             assert failures / n > 1 - confidence
 
 
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3)])
+def test_the_tail_of_a_difference_is_that_of_its_sum(scale):
+    p = math.exp(-1 / float(scale))
+    pmf = {z: (1 - p) / (1 + p) * p ** abs(z) for z in range(-120, 121)}
+    for m in (0, 1, 2, 7):
+        brute = sum(pmf[a] * pmf[b] for a in pmf for b in pmf if a - b >= m)
+        assert _difference_tail(scale, m) == pytest.approx(brute, rel=1e-9)
+
+
+@pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
+def test_errors_are_finite_for_extreme_prices(chooser):
+    for epsilon in (1e-320, 1e-9, 1e9, 1e308):
+        assert replace(chooser, epsilon=epsilon).error(10, 0.999) >= 0
+
+
 def test_the_utility_theorem_of_the_lecture():
     """OPT - 6.8 / epsilon for four nationalities and exp(-3) (Waterloo CS848): ours is not above it."""
     chooser = ExponentialMechanism(epsilon=Fraction(1, 100))
@@ -355,10 +371,10 @@ def test_a_gap_comes_with_its_candidate():
 
 
 def test_monotone_is_refused_where_nothing_proves_it():
-    replace = Public(schema=COLORS.schema, neighbors=REPLACE)
+    swapped = Public(schema=COLORS.schema, neighbors=REPLACE)
     with pytest.raises(InvalidInput, match="same way"):
-        select(ExponentialMechanism(epsilon=1, monotone=True, neighbors=REPLACE), replace)
-    assert select(ExponentialMechanism(epsilon=1, neighbors=REPLACE), replace).event.neighbors is REPLACE
+        select(ExponentialMechanism(epsilon=1, monotone=True, neighbors=REPLACE), swapped)
+    assert select(ExponentialMechanism(epsilon=1, neighbors=REPLACE), swapped).event.neighbors is REPLACE
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.integers(0, 9), st.integers(0, 9))

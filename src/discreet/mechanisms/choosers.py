@@ -96,7 +96,7 @@ class ExponentialMechanism(_Chooser):
                move the same way). The law is exact. A choice falls short of the best score by c or more with probability at
                most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 / rate (ln k + t) or more with at most exp(-t).
     Proof:     McSherry & Talwar 2007, Theorem 6; Dwork & Roth 2014, Theorem 3.11; bounded range: Durfee & Rogers 2019,
-               arXiv:1905.04273, Lemma 4.1 and Corollary 4.1. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
+               arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
                2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most exp(-rate c) each.
 
     >>> ExponentialMechanism(epsilon=1)([0, 10**6, 3], entropy=Entropy())
@@ -123,7 +123,7 @@ class PermuteAndFlip(_Chooser):
     Guarantee: epsilon-DP; expected shortfall never above the exponential mechanism's. It is *not* of bounded range epsilon
                (scores 0, 0 against 1, -1: the log ratios span epsilon + ln(2 - exp(-epsilon))), so it is charged as pure DP.
                Falls short by c or more with probability at most (k - 1) exp(-rate c) / 2.
-    Proof:     McKenna & Sheldon 2020, arXiv:2010.12603, Theorems 1 and 2. Drawn as the arg-max of scores with exponential noise, the
+    Proof:     McKenna & Sheldon 2020, arXiv:2010.12603. Drawn as the arg-max of scores with exponential noise, the
                same law (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has probability exp(-x) / 2 for two
                exponentials; one of k - 1 candidates must beat the best that way.
     """
@@ -188,7 +188,7 @@ class NoisyTopWithGap(_Chooser):
 
     Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for some j, with
                probability at most k (m - 1) P(Z - Z' >= c) among m candidates.
-    Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, Theorem 2, made exact for integers. Think of candidate j as
+    Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, made exact for integers. Think of candidate j as
                lowered by j / m: no two noisy scores are equal, and a gap is the floor of a difference. Fix the noise of
                all that are not chosen, with maximum M. The last gap g fixes the last chosen's noisy score to the one integer
                in a unit interval above M + g, and each gap above fixes one more. Between neighbors M moves by at most
@@ -301,11 +301,14 @@ def _exp_neg(x: Fraction) -> float:
 
 
 def _difference_tail(scale: Fraction, m: int) -> float:
-    """P(Z - Z' >= m) for two discrete Laplace variables: sum over d >= m of C p^d (d + A), p = exp(-1 / scale)."""
+    """P(Z - Z' >= m) for two discrete Laplace variables, p = exp(-1 / scale), m >= 0.
+
+    Proof: P(Z - Z' = d) = C p^d (d + A) with C = ((1-p)/(1+p))², A = (1+p²)/(1-p²); summed over d >= m, without its cancellations.
+    """
     x = float(1 / scale)
     p, rest = math.exp(-x), -math.expm1(-x)
-    a = (1 + p * p) / (rest * (1 + p))
-    return (rest / (1 + p)) ** 2 * math.exp(-min(x * m, 800.0)) * ((m + a) / rest + p / rest**2)
+    grown = m * rest if m < 1 << 1000 else float(m / scale)  # 1 - p <= 1 / scale
+    return _exp_neg(m / scale) * (grown + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 
 
 def _first(good: Callable[[int], bool]) -> int:

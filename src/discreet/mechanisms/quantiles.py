@@ -163,7 +163,7 @@ class ApproximateQuantiles:
 
     Guarantee: log2(m) + 1 (rounded down) composed choices of bounded range epsilon / levels for m quantiles. With probability `confidence`
                all distances are at most `error` ranks, if no two rows agree in grid point and jitter.
-    Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1 and Lemma 3.1. Given the jitter, and given the answers so far,
+    Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the answers so far,
                a level runs one choice on each of disjoint parts, and a row is in one of them; the laws on the other parts are the
                same for both neighbors. Sizes of parts are never used, so every part counts as add_remove; a row that is
                replaced may leave one part and enter another, two moves, and each choice gets half. Jitter is drawn for
