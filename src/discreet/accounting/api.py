@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from .. import _require
 from .._errors import Unsupported
 from . import composition, gdp, pure, rdp, totals
-from .events import Event
+from . import events as ev
+from .events import Event, leaves
 from .normal import normal
 from .refusal import refuse
-from .solve import with_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +29,16 @@ class Accountant:
     delta: Callable[[Event, float], float] | None
 
 
-def _pld() -> Any:
-    """The room of privacy loss distributions, loaded when first needed: it is the one that imports scipy."""
-    from . import pld
-
-    if not hasattr(pld, "supports"):
-        raise Unsupported("the privacy loss distributions are not there yet.")
-    return pld
-
-
-def _pld_event(event: Event) -> Event:
-    """What the privacy loss distribution is taken of: the event itself, or its normal form where only that has one."""
-    pld = _pld()
-    if pld.supports(event):
-        return event
-    form = normal(event)
-    if not pld.supports(form.event):
-        raise refuse(event, "pld", "no pair of distributions is known that dominates it and nothing more")
-    return form.event
-
-
 def _pld_epsilon(event: Event, delta: float) -> float:
-    pld = _pld()
-    chosen = _pld_event(event)
-    if chosen is event:
-        return float(pld.epsilon(event, delta))
-    form = normal(event)
-    exact = pure.epsilon_of(form.event)
-    return with_room(form, delta, lambda room: float(pld.epsilon(chosen, room)), math.inf if exact is None else exact)
+    from . import pld  # the room that imports scipy: loaded when first needed
+
+    return pld.epsilon(event, delta)
 
 
 def _pld_delta(event: Event, epsilon: float) -> float:
-    pld = _pld()
-    chosen = _pld_event(event)
-    value = float(pld.delta(chosen, epsilon))
-    return value if chosen is event else normal(event).grown(value, epsilon)
+    from . import pld
+
+    return pld.delta(event, epsilon)
 
 
 ACCOUNTANTS: dict[str, Accountant] = {
@@ -98,7 +72,7 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     """The epsilon of an event at a delta: an upper bound by the named accountant, by default the tightest there is.
 
     Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. Infinite if no epsilon will do.
-    Proof:     that of the accountant; "tightest" is the privacy loss distribution where there is one, else the least of the rest.
+    Proof:     that of the accountant; "tightest" is the privacy loss distribution where that is exact, else the least of all.
 
     >>> from .events import Gaussian
     >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
@@ -108,10 +82,7 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     _require.probability(delta=delta)
     if accountant != TIGHTEST:
         return _epsilon_by(_named(accountant), event, float(delta))
-    try:
-        return _epsilon_by(ACCOUNTANTS["pld"], event, float(delta))
-    except Unsupported:
-        return _least(event, lambda a: _epsilon_by(a, event, float(delta)))
+    return _least(event, lambda a: _epsilon_by(a, event, float(delta)))
 
 
 def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
@@ -121,12 +92,46 @@ def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
         form = normal(event)
         exact = pure.epsilon_of(form.event)
         return exact if exact is not None and form.delta == 0 == form.distance else math.inf
-    return accountant.epsilon(event, delta)
+    return _named_in_refusals(event, lambda: accountant.epsilon(event, delta))
+
+
+def _named_in_refusals(event: Event, price: Callable[[], float]) -> float:
+    """A refusal names what the caller wrote, also where it was a part of its normal form that had no rule."""
+    try:
+        return price()
+    except Unsupported as refusal:
+        names = {type(part).__name__ for part in leaves(event)} | {type(event).__name__}
+        if any(name in str(refusal) for name in names):
+            raise
+        raise Unsupported(f"{' and '.join(sorted(names))}: {refusal}") from None
+
+
+# Events whose loss distribution is that of the mechanism itself: where there are no others, no accountant can do better.
+_EXACT = (
+    ev.NoOp,
+    ev.NonPrivate,
+    ev.Gaussian,
+    ev.Laplace,
+    ev.DiscreteLaplace,
+    ev.DiscreteGaussian,
+    ev.RandomizedResponse,
+    ev.PureDP,
+)
+
+
+def exact_by_pld(event: Event) -> bool:
+    """Whether the privacy loss distribution is exact up to discretization, so that nothing else need be tried."""
+    parts = normal(event).parts
+    inner = [part.event if isinstance(part, ev.PoissonSampled) else part for part in parts]
+    return all(isinstance(part, _EXACT) for part in inner)
 
 
 def _least(event: Event, price: Callable[[Accountant], float]) -> float:
+    """The least of the accountants; the privacy loss distribution alone where that is known to be the least."""
+    if exact_by_pld(event):
+        return price(ACCOUNTANTS["pld"])
     found = []
-    for accountant in list(ACCOUNTANTS.values())[1:]:
+    for accountant in ACCOUNTANTS.values():
         try:
             found.append(price(accountant))
         except Unsupported:
@@ -142,21 +147,19 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     _require.non_negative(epsilon=epsilon)
     if accountant != TIGHTEST:
         return _delta_by(_named(accountant), event, float(epsilon))
-    try:
-        return _delta_by(ACCOUNTANTS["pld"], event, float(epsilon))
-    except Unsupported:
-        return _least(event, lambda a: _delta_by(a, event, float(epsilon)))
+    return _least(event, lambda a: _delta_by(a, event, float(epsilon)))
 
 
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
     if accountant.delta is not None:
-        return min(1.0, accountant.delta(event, epsilon))
+        rule = accountant.delta
+        return min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon)))
     if _epsilon_by(accountant, event, 0.0) <= epsilon:
         return 0.0
     low, high = math.log(1e-300), 0.0  # logarithms of a delta that is too small, and of one that will do
     if accountant.epsilon(event, math.exp(low)) <= epsilon:
         return math.exp(low)
-    while high - low > 1e-9:
+    while high - low > 1e-7:
         middle = (low + high) / 2
         low, high = (low, middle) if accountant.epsilon(event, math.exp(middle)) <= epsilon else (middle, high)
     return math.exp(high)
@@ -169,19 +172,10 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     """
     _checked(event)
     _require.open_probability(delta=delta)
-    pld = _pld()
-    chosen = _pld_event(event)
-    if chosen is not event:
-        form = normal(event)
-        if form.distance > 0:
-            raise refuse(event, "pld", "a truncated sample is bounded only from above")
-        room = form.room(float(delta), 0.0)
-        if room <= 0:
-            return math.inf, math.inf
-        low, high = pld.bounds(chosen, room)
-        return float(low), float(high)
+    from . import pld
+
     low, high = pld.bounds(event, float(delta))
-    return float(low), float(high)
+    return low, high if exact_by_pld(event) else min(high, epsilon(event, delta=delta))
 
 
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
@@ -194,7 +188,7 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     _checked(event)
     _require.probability(alpha=alpha)
     form = normal(event)
-    if form.delta == 0 == form.distance and all(type(part).__name__ == "Gaussian" for part in form.parts):
+    if form.delta == 0 == form.distance and all(isinstance(part, ev.Gaussian) for part in form.parts):
         return gdp.tradeoff(gdp.mu(event), alpha) if math.isfinite(gdp.mu(event)) else 0.0
     if alpha in (0, 1):
         return max(0.0, 1.0 - alpha - delta(event, epsilon=700.0, accountant=accountant)) if alpha == 0 else 0.0
@@ -240,4 +234,4 @@ def _cell(accountant: Accountant, event: Event) -> str:
         value = _epsilon_by(accountant, event, 1e-6)
     except Unsupported:
         return "refused"
-    return "infinite" if math.isinf(value) else f"{value:.4g}"
+    return "infinite" if math.isinf(value) else f"{value:.3g}"

@@ -40,7 +40,7 @@ EXAMPLES: dict[str, Event] = {
         event=ev.Gaussian(noise_multiplier=2.0, neighbors=ZERO_OUT), rate=0.05, size=1000, limit=120
     ),
     "random-allocation": se.RandomAllocation(event=_G, steps=20),
-    "shuffled": se.Shuffled(epsilon=2.0, reports=20_000),
+    "shuffled": se.Shuffled(epsilon=1.0, reports=2000),
     "correlated": se.CorrelatedGaussian(
         noise_multiplier=2.0, steps=100, participation=se.MinSeparated(separation=20, times=5)
     ),

@@ -61,8 +61,8 @@ class FullBatchFilter(_Filter):
     """For noisy gradient descent on all records: record i pays norm_i² / (2 deviation²) in zCDP per step.
 
     Guarantee: the whole run, however long and however adaptive, is budget-zCDP: charge `event` once, in advance.
-    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 4.3 and Section 5 (the individual Rényi filter, at every order at
-               once because a Gaussian's divergence is a multiple of the order). For add/remove and zero-out.
+    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter and private gradient descent), at every order at
+               once because a Gaussian's divergence is a multiple of the order. For add/remove and zero-out.
     Assumes:   Gaussian noise of this deviation on the sum; dropped records contribute exactly zero.
     """
 
@@ -86,7 +86,7 @@ class SampledFilter(_Filter):
     """For DP-SGD with Poisson batches: record i pays, at one fixed order, for a sampled Gaussian of its own sensitivity every step.
 
     Guarantee: the whole run is (order, budget)-RDP: charge `event` once, in advance.
-    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 4.3 with Section 6 (subsampling); the price of one step is that of
+    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter); the price of one step is that of
                Mironov, Talwar & Zhang 2019 at noise deviation / norm, with the norm rounded up to one of 256 levels.
     Assumes:   norms are given for every record at every step, sampled or not: which were sampled must not enter the price.
     """

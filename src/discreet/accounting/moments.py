@@ -51,7 +51,7 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
         log_ratio = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + (2 * z - 1) / (2 * s * s))
     e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
     e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
-    return Moments(e1 * (1 + 1e-10), e2 * (1 + 1e-10))
+    return Moments(e1 * (1 + 1e-12), e2 * (1 + 1e-12))
 
 
 def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:

@@ -17,7 +17,7 @@ from .events import Event
 from .normal import Normal, normal
 from .rdp_rules import Moment, of_parts
 
-_COARSE = [2.0**k for k in range(-7, 14)]
+_COARSE = [2.0**k for k in range(14)]
 
 
 class AtOrder(NamedTuple):
@@ -100,24 +100,31 @@ def _pure(form: Normal) -> float:
 
 
 def _search(price: Callable[[float], float]) -> AtOrder:
+    """Orders 1 + 2^k first, which are integers and quick; then the valley around the best, or all of (1, 3] if that is order 2."""
     seen: dict[float, float] = {}
 
     def at(log_excess: float) -> float:
-        if log_excess not in seen:
-            seen[log_excess] = price(1 + math.exp(log_excess))
-        return seen[log_excess]
+        order = 1 + math.exp(log_excess)
+        if order > 256:
+            order = float(round(order))
+        if order not in seen:
+            seen[order] = price(order)
+        return seen[order]
 
     start = min((math.log(x) for x in _COARSE), key=at)
-    minimum(at, start - math.log(2), start + math.log(2), 14)
-    for whole in _integers(1 + math.exp(min(seen, key=lambda t: seen[t]))):
-        at(math.log(whole - 1))
-    where = min(seen, key=lambda t: seen[t])
-    return AtOrder(seen[where], 1 + math.exp(where))
+    if start == 0:
+        minimum(at, -7.0, math.log(2), 14)
+    else:
+        minimum(at, start - math.log(2), start + math.log(2), 9)
+    for whole in _integers(min(seen, key=lambda order: seen[order])):
+        seen[whole] = min(seen.get(whole, math.inf), price(whole))
+    where = min(seen, key=lambda order: seen[order])
+    return AtOrder(seen[where], where)
 
 
-def _integers(order: float) -> list[int]:
+def _integers(order: float) -> list[float]:
     """The integers beside an order: where moments known by chords touch the truth."""
-    return [n for n in (math.floor(order), math.ceil(order)) if n >= 2]
+    return [float(n) for n in (math.floor(order), math.ceil(order)) if n >= 2]
 
 
 __all__ = ["AtOrder", "Moment", "best", "curve", "delta", "epsilon", "of_form"]

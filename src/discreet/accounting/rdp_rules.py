@@ -144,7 +144,7 @@ def point(e: ce.RDPPoint) -> Moment:
 
 
 def group(e: ev.Group) -> Moment:
-    """Halving the order for every doubling, at three times the price (Mironov 2017, arXiv:1702.07476, Prop. 11)."""
+    """Halving the order for every doubling, at three times the price (Mironov 2017, arXiv:1702.07476, Prop. 2)."""
     doublings = (e.size - 1).bit_length()
     inner = moments(e.event)
 

@@ -96,29 +96,32 @@ def _gaussian_integer(order: int, rate: float, noise: float) -> float:
 
 
 def _gaussian_series(order: float, rate: float, noise: float) -> float:
-    """Both halves of the split integral as binomial series. Past the order the terms alternate and shrink, so the first one
-    left out bounds what is left out; positive terms are taken a little larger, negative ones a little smaller."""
+    """Both halves of the split integral as binomial series, scaled by their largest term.
+
+    Term i is C(order, i) times the integral of a ratio in [0, 1] to the power i: past the order the terms alternate and shrink, so
+    the sum may stop anywhere there and the last term bounds the rest. Positive terms are taken larger, negative ones smaller.
+    """
     split = noise * noise * math.log(1 / rate - 1) + 0.5
-    log_rate, log_rest = math.log(rate), math.log1p(-rate)
-    total, sign, log_binomial = 0.0, 1.0, 0.0
-    last = math.ceil(order) + 400
-    for i in range(last):
+    log_rate, log_rest, wide = math.log(rate), math.log1p(-rate), 2 * noise * noise
+    terms: list[tuple[float, float, float]] = []
+    sign, log_binomial, top = 1.0, 0.0, -math.inf
+    for i in range(math.ceil(order) + 60):
         j = order - i
-        low = log_binomial + i * log_rate + j * log_rest + (i * i - i) / (2 * noise * noise)
-        high = log_binomial + j * log_rate + i * log_rest + (j * j - j) / (2 * noise * noise)
+        low = log_binomial + i * log_rate + j * log_rest + (i * i - i) / wide
+        high = log_binomial + j * log_rate + i * log_rest + (j * j - j) / wide
         first = low + _log_half_erfc((i - split) / (noise * math.sqrt(2)))
         second = high + _log_half_erfc((split - j) / (noise * math.sqrt(2)))
-        if max(first, second) > 700:
-            return math.inf
-        slack = 16 * _EPS * (abs(low) + abs(high) + abs(log_binomial) + i + 40)
-        both = math.exp(first) + math.exp(second)
-        total += both * (1 + slack) if sign > 0 else -both * (1 - slack)
-        if i > order and both < 1e-17 * total:
-            return math.log(total + both) if total > 0 else math.inf
-        ratio = (order - i) / (i + 1)
+        both = max(first, second) + math.log1p(math.exp(-abs(first - second)))
+        terms.append((both, sign, 16 * _EPS * (abs(low) + abs(high) + abs(log_binomial) + i + 40)))
+        top = max(top, both)
+        if i > order and both < top - 38:
+            break
+        ratio = j / (i + 1)
         sign = math.copysign(sign, sign * ratio)
         log_binomial += math.log(abs(ratio))
-    return math.inf
+    total = math.fsum(s * math.exp(x - top) * (1 + s * slack) for x, s, slack in terms)
+    total += math.exp(terms[-1][0] - top)
+    return top + math.log(total) + 4 * _EPS * (1 + abs(top)) if total > 0 else math.inf
 
 
 def _log_half_erfc(x: float) -> float:
@@ -138,13 +141,15 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
                otherwise Zhu & Wang 2019, Theorem 5, with the factor 3 on every moment from the third on.
     """
 
+    known = _remembered(inner)
+
     def at(order: float) -> float:
         n = int(order)
         log_c = log_binomials(n)
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for i in range(2, n + 1):
-            grown = inner(float(i))
+            grown = known(i)
             if math.isinf(grown):
                 return math.inf
             if mirrored or i == 2:
@@ -156,6 +161,17 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
     return _limited(chord(at), 1024)
+
+
+def _remembered(inner: Moment) -> Callable[[int], float]:
+    seen: dict[int, float] = {}
+
+    def at(order: int) -> float:
+        if order not in seen:
+            seen[order] = inner(float(order))
+        return seen[order]
+
+    return at
 
 
 def _limited(moment: Moment, largest: int) -> Moment:
@@ -175,6 +191,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         else -math.inf
     )
     two = math.log(2)
+    known = _remembered(inner)
 
     def at(order: float) -> float:
         n = int(order)
@@ -182,7 +199,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for j in range(2, n + 1):
-            grown = inner(float(j))
+            grown = known(j)
             if math.isinf(grown):
                 return math.inf
             extra = grown + min(two, j * worst)
@@ -199,14 +216,22 @@ def allocation(steps: int, noise: float) -> Moment:
     """One of `steps` Gaussian steps, drawn uniformly, holds the unit.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove and zero-out.
-    Proof:     the pair is the mean of N(e_i, s²I) over i against N(0, s²I) (Feldman & Shenfeld 2025, arXiv:2502.08202, Theorem 3.4;
+    Proof:     the pair is the mean of N(e_i, s²I) over i against N(0, s²I) (Feldman & Shenfeld 2025, arXiv:2502.08202;
                Chua et al. 2024, arXiv:2412.16802). Removing: the multinomial expansion at integer orders, collected by a power
                series. Adding: by Jensen the likelihood ratio is at least e^{mean of the (x_i - 1/2)/s²}, a Gaussian loss.
     """
     if noise == 0:
         return lambda order: math.inf
     mu2 = 1 / (noise * noise)
-    removing = _limited(chord(lambda order: _allocation_integer(int(order), steps, mu2)), 256)
+    known: dict[int, _Array] = {}
+
+    def at(order: float) -> float:
+        limit = next(size for size in (16, 64, 256) if order <= size)
+        if limit not in known:
+            known[limit] = allocation_moments(limit, steps, mu2)
+        return float(known[limit][int(order)])
+
+    removing = _limited(chord(at), 256)
 
     def moment(order: float) -> float:
         adding = (order - 1) * mu2 / 2 * (1 + (order - 1) / steps) * (1 + 8 * _EPS)
@@ -216,15 +241,14 @@ def allocation(steps: int, noise: float) -> Moment:
     return moment
 
 
-def _allocation_integer(order: int, steps: int, mu2: float) -> float:
-    """ln of order! / steps^order times the coefficient of z^order in (sum_k z^k e^{k(k-1) mu2 / 2} / k!)^steps.
+def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
+    """For n = 0 .. limit, ln of n! / steps^n times the coefficient of z^n in (sum_k z^k e^{k(k-1) mu2 / 2} / k!)^steps.
 
-    The series is scaled by z -> z * steps, and its power taken by J.C.P. Miller's recurrence, whose terms change sign; so the
-    power is taken by squaring instead, where all are positive.
+    The power is taken by squaring, where all terms are positive.
     """
-    k = np.arange(order + 1, dtype=np.float64)
-    log_base = k * (k - 1) / 2 * mu2 - _table()[: order + 1] - k * math.log(steps)
-    result = np.full(order + 1, -math.inf)
+    k = np.arange(limit + 1, dtype=np.float64)
+    log_base = k * (k - 1) / 2 * mu2 - _table()[: limit + 1] - k * math.log(steps)
+    result = np.full(limit + 1, -math.inf)
     result[0] = 0.0
     power, left = log_base, steps
     while left:
@@ -233,9 +257,9 @@ def _allocation_integer(order: int, steps: int, mu2: float) -> float:
         left >>= 1
         if left:
             power = _log_convolve(power, power)
-    size = float(_table()[order]) + float(abs(log_base).max())
-    slack = _EPS * (16 * size + 8 * order) * max(1, 2 * steps.bit_length())
-    return max(0.0, float(result[order] + _table()[order]) + slack)
+    sizes = _table()[: limit + 1] + np.maximum.accumulate(np.abs(log_base))
+    slack = _EPS * (16 * sizes + 8 * k) * max(1, 2 * steps.bit_length())
+    return np.maximum(0.0, result + _table()[: limit + 1] + slack)
 
 
 def _log_convolve(a: _Array, b: _Array) -> _Array:

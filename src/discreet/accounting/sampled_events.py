@@ -49,7 +49,7 @@ class SampledWithoutReplacement(Event):
 class TruncatedPoisson(Event):
     """`event` on a Poisson sample with `rate` of exactly `size` units, of which a random `limit` are kept when there are more.
 
-    For `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205, Theorem 3.3): the run differs from the untruncated
+    For `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run differs from the untruncated
     one only if some sample has more than `limit` units, so the total-variation distance of the two is charged.
     """
 

@@ -34,7 +34,7 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
     low, high = 0.0, float(local_epsilon)
     if high == 0 or delta_at(local_epsilon, reports, 0.0) <= delta:
         return 0.0
-    while high - low > 1e-7 * high:
+    while high - low > 1e-6 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if delta_at(local_epsilon, reports, middle) <= delta else (middle, high)
     return high
@@ -46,7 +46,7 @@ def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
     _require.non_negative(epsilon=epsilon)
     if epsilon >= local_epsilon:
         return 0.0
-    clones = _edges(local_epsilon, reports, 400)
+    clones = _edges(local_epsilon, reports, 160)
     values = _delta_given(clones, local_epsilon, epsilon)
     return min(1.0, _average(clones, values, local_epsilon, reports))
 

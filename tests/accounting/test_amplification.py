@@ -1,0 +1,175 @@
+"""Amplification, moments of 2016, votes, individual filters."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet import accounting as acc
+from discreet._errors import InvalidInput, WrongRelation
+from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT
+from discreet.accounting import amplification, individual, moments, normal, pate, rdp, shuffling
+from discreet.accounting.gdp import Estimate
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 60.0])
+@pytest.mark.parametrize("rate", [1e-6, 0.1, 0.5])
+def test_sampled_randomized_response_attains_the_formula(epsilon: float, rate: float) -> None:
+    # P' = (1 - q) Q + q P against Q: the larger ratio is 1 - q + q e^eps
+    claimed = amplification.poisson(epsilon, 1e-6, rate=rate)
+    exact = epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon))
+    assert exact <= claimed.value * (1 + 1e-13) + 1e-15
+    assert claimed.value <= max(exact, 0) * (1 + 1e-8) + 1e-14
+    assert claimed.delta >= Fraction(1e-6) * Fraction(rate)
+    assert claimed.value <= amplification.lecture(epsilon, rate=rate)
+
+
+def test_each_formula_is_refused_for_the_other_relation() -> None:
+    with pytest.raises(WrongRelation):
+        amplification.poisson(1.0, 0.0, rate=0.1, neighbors=REPLACE)
+    for neighbors in (ADD_REMOVE, ZERO_OUT):
+        with pytest.raises(WrongRelation):
+            amplification.without_replacement(1.0, 0.0, rate=0.1, neighbors=neighbors)
+    assert amplification.without_replacement(1.0, 0.0, rate=0.1) == amplification.poisson(1.0, 0.0, rate=0.1)
+
+
+def test_iteration_has_limits() -> None:
+    value = amplification.iteration(2.0, lipschitz=1.0, noise=4.0, steps_after=9, step_size=0.1, smoothness=1.0)
+    assert value == pytest.approx(2 * 2 / 16 / 10)
+    with pytest.raises(InvalidInput, match="smoothness"):
+        amplification.iteration(2.0, lipschitz=1.0, noise=4.0, steps_after=9, step_size=3.0, smoothness=1.0)
+
+
+def test_shuffling_beats_its_closed_form_and_never_exceeds_the_local_epsilon() -> None:
+    for local, n in ((0.5, 10_000), (4.0, 100_000), (8.0, 1_000_000)):
+        numeric = shuffling.epsilon(local, n, 1e-6)
+        assert numeric <= shuffling.closed_form(local, n, 1e-6) <= local
+    assert shuffling.epsilon(1.0, 1, 1e-6) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_truncated_sample_pays_for_the_chance_of_overflow() -> None:
+    inner = acc.Gaussian(noise_multiplier=2.0, neighbors=ZERO_OUT)
+    plain = inner.sampled(0.05).repeated(100)
+    for limit, much in ((60, True), (130, False)):
+        event = acc.TruncatedPoisson(event=inner, rate=0.05, size=1000, limit=limit).repeated(100)
+        claimed = acc.epsilon(event, delta=1e-6, accountant="rdp")
+        assert claimed >= rdp.epsilon(plain, 1e-6)
+        assert math.isinf(claimed) == much
+    exact = sum(math.comb(20, k) * 0.3**k * 0.7 ** (20 - k) for k in range(11, 21))
+    assert normal.overflow(20, 0.3, 10) == pytest.approx(exact, rel=1e-6)
+    assert normal.overflow(20, 0.3, 10) >= exact
+
+
+def test_the_truncation_inequality_holds_at_the_answer() -> None:
+    inner = acc.Gaussian(noise_multiplier=2.0, neighbors=ZERO_OUT)
+    event = acc.TruncatedPoisson(event=inner, rate=0.05, size=1000, limit=86).repeated(10)
+    epsilon = acc.epsilon(event, delta=1e-4, accountant="rdp")
+    distance = 10 * normal.overflow(1000, 0.05, 86)
+    rest = rdp.delta(inner.sampled(0.05).repeated(10), epsilon)
+    assert rest + (1 + math.exp(epsilon)) * distance <= 1e-4 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("moment", [1, 4, 20])
+def test_the_integrals_of_2016_agree_with_the_binomial_sums(moment: int) -> None:
+    found = moments.integrals(moment, 0.01, 4.0)
+    exact = rdp.curve(acc.Gaussian(noise_multiplier=4.0).sampled(0.01), [moment + 1])[0] * moment
+    assert math.log(found.e2) == pytest.approx(exact, rel=1e-5)
+    assert found.e1 <= found.e2
+    assert moments.tail(0.01, 4.0, 10_000, moments.epsilon(0.01, 4.0, 10_000, 1e-5)) == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_closed_rows_hold_where_their_conditions_do_and_are_refused_elsewhere() -> None:
+    exact = rdp.curve(acc.Gaussian(noise_multiplier=4.0).sampled(0.01), [2, 8])
+    for order, truth in zip((2.0, 8.0), exact, strict=True):
+        assert truth <= moments.mironov(order, 0.01, 4.0)
+    fixed = acc.SampledWithoutReplacement(
+        event=acc.Gaussian(noise_multiplier=4.0, neighbors=REPLACE), size=100, sample=1
+    )
+    assert rdp.curve(fixed, [2])[0] > 0
+    assert moments.bun(2.0, 0.01, 4.0) == pytest.approx(6e-4 * 2 / 16)
+    assert isinstance(moments.abadi(2.0, 0.01, 4.0), Estimate)
+    for row, arguments in (
+        (moments.mironov, (2.0, 0.3, 4.0)),
+        (moments.mironov, (2.0, 0.01, 3.0)),
+        (moments.mironov, (1e4, 0.01, 4.0)),
+        (moments.bun, (2.0, 0.2, 4.0)),
+        (moments.bun, (100.0, 0.01, 4.0)),
+        (moments.abadi, (2.0, 0.05, 4.0)),
+        (moments.abadi, (1000.0, 0.001, 4.0)),
+    ):
+        with pytest.raises(InvalidInput, match="holds only for"):
+            row(*arguments)  # type: ignore[operator]
+
+
+def test_votes_cost_less_with_consensus_and_never_more_than_the_worst_case() -> None:
+    for order in (1.5, 4.0, 30.0):
+        costs = [pate.query_rdp(order, q, 40.0) for q in (1e-12, 1e-6, 1e-3, 0.1, 0.5, 1.0)]
+        assert costs == sorted(costs)
+        assert costs[-1] == pytest.approx(order / 1600)
+
+
+def test_data_dependent_cost_covers_a_two_class_vote_exactly() -> None:
+    # with two classes the answer is a coin: compare with its exact divergence to the neighbor with one vote moved
+    sigma, order = 4.0, 3.0
+    for gap in (2, 10, 24):
+        q = pate.other_answer([100 + gap, 100], sigma)
+        for moved in (-2, 2):
+            other = 0.5 * math.erfc((gap + moved) / (2 * sigma))
+            for a, b in ((q, other), (other, q)):
+                truth = math.log(a**order * b ** (1 - order) + (1 - a) ** order * (1 - b) ** (1 - order)) / (order - 1)
+                assert truth <= pate.query_rdp(order, q, sigma) * (1 + 1e-9) or truth <= order / sigma**2
+        truth = math.log(q**order * other ** (1 - order) + (1 - q) ** order * (1 - other) ** (1 - order)) / (order - 1)
+        assert truth <= pate.query_rdp(order, q, sigma) * (1 + 1e-9)
+
+
+def test_vote_costs_print_nothing() -> None:
+    cost = pate.vote_cost([[230, 20]], 40.0)
+    assert "private" in repr(cost)
+    assert not any(ch.isdigit() for ch in repr(cost))
+    assert set(cost.rdp_for_steward()) == set(pate.ORDERS)
+
+
+def test_smooth_sensitivity_is_at_least_local_and_smooth() -> None:
+    queries = [[60, 30, 10]] * 3
+    value = pate.smooth_sensitivity(queries, 10.0, order=10.0, beta=0.05)
+    local = 3 * pate._local_sensitivity(10.0, pate.other_answer([60, 30, 10], 10.0), 10.0, 3)
+    assert value >= local > 0
+    next_door = pate.smooth_sensitivity([[59, 31, 10]] + [[60, 30, 10]] * 2, 10.0, order=10.0, beta=0.05)
+    assert next_door <= value * math.exp(0.05) * 1.001
+    assert pate.release_rdp(4.0, beta=0.05, noise=20.0) > 4.0 * math.exp(0.1) / 400
+    with pytest.raises(InvalidInput, match="order"):
+        pate.release_rdp(11.0, beta=0.05, noise=20.0)
+
+
+def test_full_batch_filter_stops_each_record_at_its_own_budget() -> None:
+    keep = individual.FullBatchFilter(records=3, clip=1.0, deviation=10.0, budget=0.05)
+    taken = sum(keep.admit([1.0, 0.5, 0.0]).astype(int) for _ in range(60))
+    assert list(taken) == [9, 39, 60] or list(taken) == [10, 40, 60]
+    assert individual.steps_at_full_price(1.0, 10.0, 0.05) in (9, 10)
+    assert keep.event == acc.ZCDP(rho=0.05)
+
+
+def test_a_sampled_filter_never_lets_a_record_exceed_the_exact_price() -> None:
+    keep = individual.SampledFilter(records=2, clip=1.0, deviation=2.0, rate=0.1, order=8, budget=0.05)
+    taken = sum(keep.admit([1.0, 0.31]).astype(int) for _ in range(400))
+    for norm, steps in zip((1.0, 0.31), taken, strict=True):
+        exact = rdp.curve(acc.Gaussian(noise_multiplier=2.0 / norm).sampled(0.1), [8])[0]
+        assert steps * exact <= 0.05
+    assert taken[1] > taken[0] > 0
+    assert keep.event == acc.RDPPoint(order=8, epsilon=0.05)
+
+
+def test_individual_state_is_never_shown_and_bad_norms_do_not_raise() -> None:
+    keep = individual.FullBatchFilter(records=2, clip=1.0, deviation=1.0, budget=0.6)
+    assert list(keep.admit([math.nan, -3.0])) == [True, True]  # both charged as if at the clip
+    assert list(keep.admit(np.array([0.0, 99.0]))) == [True, False]
+    assert "private" in repr(keep)
+    assert "0." not in repr(keep)
+    with pytest.raises(TypeError, match="private"):
+        pickle.dumps(keep)
+    with pytest.raises(InvalidInput, match="shape"):
+        keep.admit([1.0])

@@ -1,0 +1,116 @@
+"""Calibration: tight to its tolerance, never optimistic, for noise, steps, rates and attackers; and the front door's manners."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from discreet import accounting as acc
+from discreet._errors import InvalidInput
+from discreet.accounting import conversion, gdp
+
+
+def sgd(noise: float = 4.0, rate: float = 0.01, steps: int = 100) -> acc.Event:
+    return acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps)
+
+
+_CASES: dict[str, tuple[Callable[[Any], acc.Event], bool, int]] = {
+    "noise": (lambda x: sgd(noise=x), False, -1),
+    "rate": (lambda x: sgd(rate=x), False, 1),
+    "steps": (lambda x: sgd(steps=x), True, 1),
+    "laplace": (lambda x: acc.Laplace(noise_multiplier=x).repeated(10), False, -1),
+    "epsilon": (lambda x: acc.PureDP(epsilon=x).repeated(10), False, 1),
+}
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "basic", "optimal"])
+@pytest.mark.parametrize("case", _CASES.values(), ids=_CASES)
+def test_calibrated_values_meet_the_target_and_their_neighbors_do_not(
+    case: tuple[Callable[[Any], acc.Event], bool, int], accountant: str
+) -> None:
+    make, integer, direction = case
+    found = acc.calibrate(make, epsilon=0.5, delta=1e-6, accountant=accountant, integer=integer)
+    assert acc.epsilon(make(found), delta=1e-6, accountant=accountant) <= 0.5
+    beyond = found + direction if integer else found * (1 + direction * 1.1e-4)
+    assert acc.epsilon(make(beyond), delta=1e-6, accountant=accountant) > 0.5
+
+
+def test_exact_gaussian() -> None:
+    noise = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), epsilon=1, delta=1e-5, accountant="gdp")
+    assert conversion.gaussian_epsilon(1 / noise, 1e-5) <= 1
+    assert conversion.gaussian_epsilon(1 / (noise * (1 - 1.1e-4)), 1e-5) > 1
+
+
+def test_attacker_targets() -> None:
+    noise = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), advantage=0.1, accountant="gdp")
+    assert math.erf(1 / (2 * math.sqrt(2) * noise)) == pytest.approx(0.1, rel=2e-4)  # total variation of a shift
+    assert math.erf(1 / (2 * math.sqrt(2) * noise)) <= 0.1
+    noise = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), tpr=0.1, fpr=0.01)
+    assert 0.1 * (1 - 1e-3) <= 1 - gdp.tradeoff(1 / noise, 0.01) <= 0.1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{}, {"epsilon": 1}, {"epsilon": 1, "delta": 1e-5, "advantage": 0.1}, {"tpr": 0.1}, {"tpr": 0.01, "fpr": 0.1}],
+)
+def test_a_target_must_be_one_and_possible(target: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput):
+        acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), **target)  # type: ignore[arg-type]
+
+
+def test_an_unreachable_target_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no value"):
+        acc.calibrate(
+            lambda s: acc.Gaussian(noise_multiplier=s), epsilon=1e-3, delta=1e-6, accountant="gdp", bracket=(0.1, 10.0)
+        )
+    with pytest.raises(InvalidInput, match="depend"):
+        acc.calibrate(lambda s: acc.PureDP(epsilon=1), epsilon=2, delta=1e-6, accountant="basic")
+
+
+def test_everything_allowed_meets_a_loose_target() -> None:
+    assert acc.calibrate(lambda q: sgd(rate=q, steps=1), epsilon=50, delta=1e-5, accountant="rdp") == 1.0
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.05, 0.5])
+def test_tradeoff_of_randomized_response_is_two_lines(alpha: float) -> None:
+    event = acc.PureDP(epsilon=1.0)
+    truth = max(1 - math.e * alpha, (1 - alpha) / math.e)
+    assert truth * (1 - 2e-3) <= acc.tradeoff(event, alpha=alpha, accountant="optimal") <= truth
+
+
+def test_tradeoff_by_lines_is_below_the_exact_gaussian() -> None:
+    event = acc.Gaussian(noise_multiplier=1.0)
+    exact = acc.tradeoff(event, alpha=0.05)
+    assert exact == pytest.approx(0.74048922, rel=1e-6)
+    mixed = acc.compose([event, acc.PureDP(epsilon=1e-9)])
+    assert acc.tradeoff(mixed, alpha=0.05, accountant="gdp") == pytest.approx(exact, rel=1e-3)
+
+
+def test_comparison_prints_all_accountants_with_the_best_marked() -> None:
+    table = acc.compare(sgd(steps=1000), delta=1e-5)
+    text = repr(table)
+    assert text.count("<- tightest") == 1
+    assert "delta = 1e-05" in text
+    assert all(row.accountant in text for row in table.rows)
+    assert "order" in text
+    assert table.best.epsilon == min(table.as_dict().values())
+    assert "PoissonSampled" in next(row.note for row in table.rows if row.accountant == "zcdp")
+
+
+def test_accounting_imports_without_scipy() -> None:
+    code = "import sys, discreet.accounting; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("bad", [{"delta": -1}, {"delta": 2}, {"delta": "small"}])
+def test_nonsense_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="delta"):
+        acc.epsilon(acc.PureDP(epsilon=1), **bad)
+    with pytest.raises(InvalidInput, match="event"):
+        acc.epsilon(1.0, delta=1e-6)  # type: ignore[arg-type]

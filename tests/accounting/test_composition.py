@@ -1,0 +1,138 @@
+"""Basic, advanced and optimal composition on bare numbers: against exhaustive enumeration and known values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import mpmath as mp
+import pytest
+
+from discreet import accounting as acc
+from discreet._errors import InvalidInput, Unsupported
+from discreet.accounting import composition, conversion, gdp, totals
+
+
+def exhaustive_delta(epsilons: list[float], epsilon: float) -> mp.mpf:
+    """Murtagh & Vadhan 2016, Theorem 1.5: the sum over all subsets."""
+    total = mp.mpf(0)
+    for signs in itertools.product((1, -1), repeat=len(epsilons)):
+        loss = mp.fsum(s * mp.mpf(e) for s, e in zip(signs, epsilons, strict=True))
+        chance = mp.fprod(1 / (1 + mp.exp(-s * mp.mpf(e))) for s, e in zip(signs, epsilons, strict=True))
+        total += chance * max(0, 1 - mp.exp(epsilon - loss))
+    return total
+
+
+@pytest.mark.parametrize("epsilons", [[0.3] * 8, [0.1, 0.2, 0.7, 0.7], [0.05, 1.3, 0.31, 0.017, 0.4]])
+@pytest.mark.parametrize("delta", [1e-4, 1e-2, 0.1])
+def test_optimal_is_the_exhaustive_optimum_up_to_its_stated_rounding(epsilons: list[float], delta: float) -> None:
+    pairs = [(e, epsilons.count(e)) for e in sorted(set(epsilons))]
+    claimed = composition.optimal_pairs(pairs, delta)
+    assert exhaustive_delta(epsilons, claimed) <= delta * (1 + 1e-12)
+    below = claimed - composition.rounding(pairs) - 1e-6
+    assert below <= 0 or exhaustive_delta(epsilons, below) > delta
+
+
+def test_rounding_is_small_and_reported() -> None:
+    pairs = [(0.01 * (1 + i), 1) for i in range(100)]
+    assert 0 <= composition.rounding(pairs) < 1e-2 * 50.5
+    assert composition.rounding([(0.1, 1000)]) < 1e-9
+
+
+def test_dwork_roth_keeps_the_term_that_lectures_drop() -> None:
+    assert composition.dwork_roth(0.1, 100, 1e-6) == pytest.approx(
+        math.sqrt(200 * math.log(1e6)) * 0.1 + 100 * 0.1 * math.expm1(0.1)
+    )
+
+
+def test_closed_forms_are_above_the_optimum() -> None:
+    for epsilon, times in ((0.05, 1000), (0.5, 10), (1.0, 3)):
+        best = composition.optimal_pairs([(epsilon, times)], 1e-6)
+        closed = composition.kairouz([(epsilon, times)], 1e-6)
+        assert best <= closed <= min(times * epsilon * (1 + 1e-12), composition.dwork_roth(epsilon, times, 1e-6))
+
+
+def test_many_different_epsilons_fall_back_to_the_closed_form() -> None:
+    pairs = [(0.001, 40_000), (0.002, 40_000)]
+    assert composition.optimal_pairs(pairs, 1e-6) == composition.kairouz(pairs, 1e-6)
+
+
+def test_sampled_gaussians_in_basic_composition_use_the_amplified_pair() -> None:
+    event = acc.Gaussian(noise_multiplier=2.0).sampled(0.1)
+    inner = conversion.gaussian_epsilon(0.5, 1e-5)
+    assert composition.basic(event, 1e-6) == pytest.approx(math.log1p(0.1 * math.expm1(inner)), rel=1e-9)
+
+
+def test_totals_refuse_what_has_no_fixed_pair() -> None:
+    with pytest.raises(Unsupported, match="Gaussian"):
+        totals.basic(acc.Gaussian(noise_multiplier=1.0))
+    assert totals.basic(acc.NonPrivate()) == (math.inf, 1.0)
+    assert totals.zcdp(acc.NonPrivate()) == (math.inf, 1.0)
+
+
+def test_group_privacy_grows_delta_as_the_sum_of_powers() -> None:
+    event = acc.Group(event=acc.ApproximateDP(epsilon=0.5, delta=1e-6), size=3)
+    cost = totals.basic(event)
+    assert cost.value == 1.5
+    assert cost.delta == pytest.approx(1e-6 * (1 + math.exp(0.5) + math.exp(1.0)), rel=1e-9)
+    assert totals.zcdp(acc.Group(event=acc.ZCDP(rho=0.1), size=3)).value == pytest.approx(0.9)
+
+
+def test_group_of_sampled_gaussians_has_a_pair() -> None:
+    event = acc.Group(event=acc.Gaussian(noise_multiplier=2.0).sampled(0.1), size=2)
+    single = composition.basic(event.event, 1e-6)
+    assert 2 * single < composition.basic(event, 1e-6) < 4 * single
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 0.01, 1.0, 20.0])
+def test_pure_to_gaussian_touches_at_the_corner(epsilon: float) -> None:
+    mu, corner = gdp.of_pure(epsilon), 1 / (1 + math.exp(epsilon))
+    assert gdp.tradeoff(mu, corner) == pytest.approx(corner, rel=1e-6)
+    for alpha in (corner / 10, corner * 0.9, 0.5 + corner / 2):
+        line = max(1 - math.exp(epsilon) * alpha, math.exp(-epsilon) * (1 - alpha))
+        assert gdp.tradeoff(mu, alpha) <= line + 1e-15
+
+
+def test_the_central_limit_estimate_is_not_a_number() -> None:
+    estimate = gdp.clt_estimate(acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063), 1e-5)
+    assert round(estimate.approximately, 3) == 2.324  # below the truth 2.382: never charge with it
+    assert "not a bound" in repr(estimate)
+    with pytest.raises(TypeError):
+        float(estimate)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="accountant"):
+        acc.epsilon(acc.Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="clt")
+
+
+@pytest.mark.parametrize("mu", [1e-5, 1e-2, 1.0, 30.0, 280.0])
+@pytest.mark.parametrize("x", [-7.5, -4.0, 0.0, 5.0, 30.0])
+def test_gaussian_delta_is_never_below_the_exact_value(mu: float, x: float) -> None:
+    epsilon = mu * (x + mu / 2)
+    if epsilon < 0:
+        return
+    with mp.workdps(60):
+        m, e = mp.mpf(mu), mp.mpf(epsilon)
+        truth = mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m)
+        claimed = conversion.gaussian_delta(mu, epsilon)
+        assert truth <= claimed <= truth * (1 + mp.mpf("2e-5"))
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0, 60.0])
+def test_conversions_are_inverse_and_tight_is_below_classic(order: float) -> None:
+    epsilon = conversion.rdp_to_epsilon(order, 0.7, 1e-6)
+    assert epsilon < conversion.rdp_to_epsilon_classic(order, 0.7, 1e-6)
+    assert conversion.rdp_to_delta(order, 0.7, epsilon) == pytest.approx(1e-6, rel=1e-6)
+
+
+def test_renyi_conversion_covers_gaussians_exactly_known() -> None:
+    for mu in (0.1, 1.0, 3.0):
+        for delta in (1e-3, 1e-9):
+            truth = conversion.gaussian_epsilon(mu, delta)
+            assert truth <= conversion.zcdp_to_epsilon(mu * mu / 2, delta) <= 1.2 * truth + 0.05
+
+
+def test_bad_outcomes() -> None:
+    # Gaussian with mu = 1: the event {x > t} has chance Phi(1 - t) against Phi(-t)
+    for t in (0.0, 2.0, 5.0):
+        rare, raised = conversion.normal_tail(t), conversion.normal_tail(t - 1)
+        for order in (1.5, 3.0, 10.0):
+            assert raised <= conversion.bad_outcome(order, order / 2, rare)

@@ -1,0 +1,231 @@
+"""Rényi divergences against oracles: integrals and sums in mpmath, exhaustive small cases, and the other direction."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from discreet import accounting as acc
+from discreet._errors import Unsupported, WrongRelation
+from discreet._public import REPLACE
+from discreet.accounting import rdp, rdp_rules, rdp_sampled, shuffling
+
+mp.mp.dps = 40
+
+
+def moment(event: acc.Event, order: float) -> float:
+    return rdp.curve(event, [order])[0] * (order - 1)
+
+
+def assert_just_above(claimed: float, truth: mp.mpf, slack: float = 1e-9) -> None:
+    assert truth <= claimed * (1 + mp.mpf(10) ** -15), f"optimistic: {claimed} < {truth}"
+    assert claimed <= truth * (1 + slack) + 1e-12 * slack, f"loose: {claimed} > {truth}"
+
+
+def renyi(p: list[mp.mpf], q: list[mp.mpf], order: float) -> mp.mpf:
+    return mp.log(mp.fsum(a ** mp.mpf(order) * b ** (1 - mp.mpf(order)) for a, b in zip(p, q, strict=True)))
+
+
+ORDERS = [1.01, 1.5, 2, 3.7, 16, 64.5]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("epsilon", [1e-5, 0.1, 1.0, 4.0])
+def test_laplace_is_the_integral(epsilon: float, order: float) -> None:
+    e, a = mp.mpf(1) / mp.mpf(1 / epsilon), mp.mpf(order)  # Mironov 2017, Table II
+    truth = mp.log(a / (2 * a - 1) * mp.exp((a - 1) * e) + (a - 1) / (2 * a - 1) * mp.exp(-a * e))
+    assert_just_above(moment(acc.Laplace(noise_multiplier=1 / epsilon), order), truth)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("scale", "shift"), [(Fraction(10), 1), (Fraction(1, 2), 1), (Fraction(7, 3), 2), (Fraction(30), 7)]
+)
+def test_discrete_laplace_is_the_sum(scale: Fraction, shift: int, order: float) -> None:
+    s = mp.mpf(scale.numerator) / scale.denominator
+    reach = int(s * 90) + 2 * shift + 40
+    weights = {x: mp.exp(-abs(x) / s) for x in range(-reach - shift, reach + 1)}
+    total = (1 + mp.exp(-1 / s)) / (1 - mp.exp(-1 / s))
+    p = [weights[x] / total for x in range(-reach, reach + 1)]
+    q = [weights[x - shift] / total for x in range(-reach, reach + 1)]
+    assert_just_above(moment(acc.DiscreteLaplace(scale=scale, sensitivity=shift), order), renyi(p, q, order), 1e-7)
+
+
+def test_long_shifts_of_discrete_laplace_are_summed_by_blocks_from_above() -> None:
+    exact = sum(rdp_rules.gap(3.0, (20_001 - 2 * x) / 9000.0) for x in range(1, 20_001))
+    blocks = rdp_rules._between(3.0, 20_001, 9000.0)
+    assert exact <= blocks <= exact * 1.01
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("categories", [2, 3, 10])
+def test_randomized_response_is_the_sum(categories: int, order: float) -> None:
+    e = mp.exp(mp.mpf(0.7))
+    p = [e] + [mp.mpf(1)] * (categories - 1)
+    q = [mp.mpf(1), e] + [mp.mpf(1)] * (categories - 2)
+    total = e + categories - 1
+    truth = renyi([x / total for x in p], [x / total for x in q], order)
+    assert_just_above(moment(acc.RandomizedResponse(epsilon=0.7, categories=categories), order), truth)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 5.0])
+def test_bounded_range_is_the_worst_pair(epsilon: float, order: float) -> None:
+    worst = mp.mpf(0)
+    for k in range(1, 400):
+        t = mp.mpf(epsilon) * k / 400
+        q = (1 - mp.exp(t - epsilon)) / (mp.exp(t) - mp.exp(t - epsilon))
+        p = q * mp.exp(t)
+        worst = max(worst, renyi([p, 1 - p], [q, 1 - q], order))
+    assert_just_above(moment(acc.ExponentialMechanism(epsilon=epsilon), order), worst, 2e-2)
+
+
+@pytest.mark.parametrize("order", [2, 5, 32])
+def test_discrete_gaussian_is_exact_at_integers(order: int) -> None:
+    v, shift = mp.mpf(3), 2
+    total = mp.fsum(mp.exp(-(x**2) / (2 * v)) for x in range(-80, 81))
+    p = [mp.exp(-(mp.mpf(x) ** 2) / (2 * v)) / total for x in range(-150, 100)]
+    q = [mp.exp(-(mp.mpf(x - shift) ** 2) / (2 * v)) / total for x in range(-150, 100)]
+    assert_just_above(moment(acc.DiscreteGaussian(variance=3, sensitivity=2), order), renyi(p, q, order))
+
+
+@pytest.mark.parametrize("order", [1.3, 2, 4.5, 12, 33.25])
+@pytest.mark.parametrize(("rate", "noise"), [(0.01, 4.0), (256 / 60_000, 1.1), (0.2, 0.7), (1e-6, 1.0)])
+def test_sampled_gaussian_is_the_integral_in_the_worse_direction(rate: float, noise: float, order: float) -> None:
+    q, s, a = mp.mpf(rate), mp.mpf(noise), mp.mpf(order)
+
+    def ratio(z: mp.mpf) -> mp.mpf:
+        return 1 - q + q * mp.exp((2 * z - 1) / (2 * s**2))
+
+    def density(z: mp.mpf) -> mp.mpf:
+        return mp.npdf(z, 0, s)
+
+    points = [-30 * s, -5 * s, 0, 5 * s, order / 2, order, order + 10 * s, order + 30 * s]
+    points = sorted(set(points))
+    with mp.workdps(25):
+        adding = mp.log1p(mp.quad(lambda z: density(z) * (ratio(z) ** a - 1), points))
+        removing = mp.log1p(mp.quad(lambda z: density(z) * (ratio(z) ** (1 - a) - 1), points))
+    loose = 1e-6 if rate > 1e-4 or order == round(order) else 1.0  # at tiny rates, chords between integers
+    assert_just_above(rdp_sampled.gaussian(rate, noise)(order), max(adding, removing), loose)
+
+
+def _pair(epsilon: float) -> tuple[list[mp.mpf], list[mp.mpf]]:
+    e = mp.exp(mp.mpf(epsilon))
+    return [e / (1 + e), 1 / (1 + e)], [1 / (1 + e), e / (1 + e)]
+
+
+@pytest.mark.parametrize("order", [2, 3, 7])
+@pytest.mark.parametrize("rate", [0.01, 0.5])
+def test_sampled_randomized_response_is_exact_at_integers(rate: float, order: int) -> None:
+    p, q = _pair(1.0)
+    mixed = [(1 - mp.mpf(rate)) * b + mp.mpf(rate) * a for a, b in zip(p, q, strict=True)]
+    truth = max(renyi(mixed, q, order), renyi(q, mixed, order))
+    assert_just_above(moment(acc.PureDP(epsilon=1.0).sampled(rate), order), truth)
+
+
+@pytest.mark.parametrize("order", [2, 3, 5])
+def test_general_poisson_bound_covers_a_pair_without_mirror_symmetry(order: int) -> None:
+    p, q, rate = [mp.mpf(6) / 10, mp.mpf(4) / 10], [mp.mpf(5) / 10, mp.mpf(5) / 10], mp.mpf("0.1")
+
+    def inner(i: float) -> float:
+        return float(max(renyi(p, q, i), renyi(q, p, i)))
+
+    claimed = rdp_sampled.poisson(0.1, inner, mirrored=False)(order)
+    for a, b in ((p, q), (q, p)):
+        mixed = [(1 - rate) * y + rate * x for x, y in zip(a, b, strict=True)]
+        assert renyi(mixed, b, order) <= claimed
+        assert renyi(b, mixed, order) <= claimed
+
+
+@pytest.mark.parametrize("order", [2, 3, 6])
+def test_sampling_without_replacement_covers_three_distributions(order: int) -> None:
+    # the unit's two values, and its absence, may lead to three different laws: all pairs epsilon-close under replace
+    laws = [[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.45, 0.25, 0.3]]
+    epsilon = max(math.log(a / b) for x, y in itertools.permutations(laws, 2) for a, b in zip(x, y, strict=True))
+    exact = [[mp.mpf(v) for v in law] for law in laws]
+
+    def inner(i: float) -> float:
+        return float(max(renyi(x, y, i) for x, y in itertools.permutations(exact, 2)))
+
+    claimed = rdp_sampled.without_replacement(0.2, inner, epsilon)(order)
+    rate = mp.mpf("0.2")
+    for other, one, two in itertools.permutations(exact, 3):
+        first = [(1 - rate) * o + rate * x for o, x in zip(other, one, strict=True)]
+        second = [(1 - rate) * o + rate * x for o, x in zip(other, two, strict=True)]
+        assert renyi(first, second, order) <= claimed
+
+
+@pytest.mark.parametrize(("steps", "order"), [(2, 2), (3, 4), (5, 3)])
+def test_random_allocation_is_the_multinomial_sum(steps: int, order: int) -> None:
+    total = mp.fsum(
+        mp.exp(sum(mp.mpf(k * (k - 1)) / 2 for k in map(choice.count, range(steps))) / 4)
+        for choice in itertools.product(range(steps), repeat=order)
+    )
+    truth = mp.log(total / steps**order)
+    assert_just_above(float(rdp_sampled.allocation_moments(8, steps, 0.25)[order]), truth)
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
+def test_random_allocation_covers_both_directions(order: float) -> None:
+    noise, grid = 1.5, np.linspace(-14, 22, 1441)
+    x, y = np.meshgrid(grid, grid)
+    base = np.exp(-(x**2 + y**2) / (2 * noise**2))
+    base /= base.sum()
+    ratio = (np.exp((2 * x - 1) / (2 * noise**2)) + np.exp((2 * y - 1) / (2 * noise**2))) / 2
+    truth = max(math.log((base * ratio**order).sum()), math.log((base * ratio ** (1 - order)).sum()))
+    claimed = moment(acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=2), order)
+    assert truth * (1 - 1e-9) <= claimed
+
+
+@pytest.mark.parametrize(("local", "reports"), [(1.0, 5), (2.0, 30)])
+def test_shuffled_moments_and_deltas_are_the_sums_over_clones(local: float, reports: int) -> None:
+    p, e = mp.exp(-mp.mpf(local)), mp.exp(mp.mpf(local))
+    first, second = [], []
+    for c in range(reports):
+        weight = mp.binomial(reports - 1, c) * p**c * (1 - p) ** (reports - 1 - c) / mp.mpf(2) ** c
+        for a in range(c + 2):
+            with_one, without = mp.binomial(c, a - 1) if a else mp.mpf(0), mp.binomial(c, a)
+            first.append(weight * (e * with_one + without) / (1 + e))
+            second.append(weight * (with_one + e * without) / (1 + e))
+    for order in (1.5, 2.0, 10.0):
+        assert_just_above(shuffling.moment(local, reports)(order), renyi(first, second, order), 1e-8)
+    for epsilon in (0.0, 0.1, 0.5, 0.9):
+        truth = mp.fsum(max(0, a - mp.exp(mp.mpf(epsilon)) * b) for a, b in zip(first, second, strict=True))
+        assert_just_above(shuffling.delta_at(local, reports, epsilon), truth, 1e-8)
+
+
+def test_order_is_reported_and_proves_the_price() -> None:
+    event = acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063)
+    value, order = rdp.best(event, 1e-5)
+    again = rdp.rdp_to_epsilon(order, rdp.curve(event, [order])[0], 1e-5)
+    assert value == pytest.approx(again, rel=1e-12)
+    assert 7 < order < 10
+
+
+def test_pure_order_is_among_the_orders() -> None:
+    assert rdp.best(acc.PureDP(epsilon=1).repeated(3), 1e-6) == (3.0, math.inf)
+
+
+def test_rdp_point_says_nothing_above_its_order() -> None:
+    assert rdp.curve(acc.RDPPoint(order=8, epsilon=0.1), [4, 8, 8.5]) == pytest.approx([0.1, 0.1, math.inf])
+
+
+def test_poisson_sampling_is_refused_under_replace() -> None:
+    with pytest.raises(WrongRelation, match="Poisson"):
+        rdp.epsilon(acc.Gaussian(noise_multiplier=1.0, neighbors=REPLACE).sampled(0.1), 1e-5)
+
+
+def test_a_failing_event_has_no_renyi_curve() -> None:
+    with pytest.raises(Unsupported, match="ApproximateDP"):
+        rdp.curve(acc.ApproximateDP(epsilon=1, delta=1e-6), [2])
+
+
+def test_group_of_sampled_gaussians_follows_the_halving_rule() -> None:
+    inner = acc.Gaussian(noise_multiplier=2.0).sampled(0.05)
+    grouped = rdp.curve(acc.Group(event=inner, size=2), [4])[0]
+    assert grouped == pytest.approx(3 * rdp.curve(inner, [8])[0])
