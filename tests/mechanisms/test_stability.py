@@ -10,6 +10,7 @@ from fractions import Fraction as F
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import stats
 
@@ -122,17 +123,24 @@ def test_a_window_that_is_too_short_is_caught() -> None:
 
 def test_distance_and_smooth_sensitivity_by_their_definitions() -> None:
     rng = np.random.default_rng(1)
-    for n in (0, 1, 2, 7, 40):
-        here = Ordered(np.sort(rng.integers(0, 50, n)), 0, 60)
+    for n, top in itertools.product((0, 1, 2, 7, 40, 90), (60, 3, 10**12)):
+        here = Ordered(np.sort(rng.integers(0, max(top * 5 // 6, 1), n)), 0, top)
         naive = [
             max(here.at(j) - here.at(j - k - 1) for j in range(here.rank, here.rank + k + 2)) for k in range(n + 3)
         ]
         assert [here.widest(k) for k in range(n + 3)] == naive
-        for bound in (0, 3, 20, 59):
+        for bound in (0, top // 20, top - 1):
             assert here.distance(bound) == next(k for k, a in enumerate(naive) if a > bound)
-        for beta in (0.05, 0.7):
+        for beta in (0.002, 0.05, 0.7, 9.0):
             exact = max(2**-10, max(math.exp(-beta * k) * a for k, a in enumerate(naive)))
             assert here.smooth(beta, 2**-10) == pytest.approx(exact, rel=1e-12)
+
+
+def test_smooth_sensitivity_of_constant_and_two_sided_tables() -> None:
+    for values in ([5] * 101, [0] * 50 + [60] * 51, [0] * 30, [60] * 30, list(range(61))):
+        here = Ordered(np.array(values, np.int64), 0, 60)
+        exact = max(2**-10, max(math.exp(-0.05 * k) * here.widest(k) for k in range(len(values) + 1)))
+        assert here.smooth(0.05, 2**-10) == pytest.approx(exact, rel=1e-12)
 
 
 # the mode
@@ -593,6 +601,15 @@ def test_subsamples_keep_all_rows_of_a_person_together() -> None:
     )
     mechanism(Memory({"x": list(range(60)), "who": [i // 3 for i in range(60)]}, public), entropy=SeededEntropy(4))
     assert all({3 * (v // 3), 3 * (v // 3) + 1, 3 * (v // 3) + 2} <= set(part) for part in seen for v in part)
+
+
+def test_units_are_the_same_however_the_table_is_cut_into_batches() -> None:
+    public = Public(schema={"x": Bounds(0, 100)}, unit=Unit("who"))
+    data = {"x": list(range(6)), "who": pa.array(["a", "b", None, "a", "b", None]).dictionary_encode()}
+    for rows in (1, 2, 6):
+        _, units, names = read_units(Memory(pa.table(data), public, batch_rows=rows), ("x",))
+        assert names is not None
+        assert [names[i] for i in units] == ["a", "b", None, "a", "b", None]
 
 
 # refusals

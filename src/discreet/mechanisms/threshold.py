@@ -25,7 +25,7 @@ from .._registry import described
 from ..accounting import Event, NoOp, PureDP
 from ..sampling import Entropy
 from ..tables import Source
-from . import _certified
+from . import _certified, _columns
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of
 
@@ -358,7 +358,7 @@ def _draw(scale: Fraction, entropy: Entropy) -> int:
 
 
 def number(value: Any) -> int:
-    array = np.asarray(value)
+    array = _columns.integers(value)
     if array.size != 1:
         raise InvalidInput("a question must have a single number as its value. Nothing was drawn or released.")
     return int(array.reshape(-1)[0])
