@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
-from .._public import ADD_REMOVE, REPLACE, Bounds, Public
+from .._public import ADD_REMOVE, REPLACE, Public
 from .._registry import described
 from ..accounting import Event, Group, PureDP, basic, compose
 from ..sampling import Entropy
@@ -180,16 +180,18 @@ class Parallel:
 def part_public(public: Public, column: str, category: str | int) -> Public:
     """The public facts of the part of a table where `column` is `category`.
 
-    Rows of other parts may be blank in it, so every number is nullable. Its size is private under add_remove; otherwise it is
+    Rows of other parts may be blank in it, so nothing in it is declared full. Its size is private under add_remove; otherwise it is
     the whole table's, blank rows included.
     """
     if category not in public.categories(column).values:
         raise InvalidInput(f"{category!r} is not among the declared categories of column {column!r}.")
-    schema = tuple(
-        (name, replace(fact, nullable=True) if isinstance(fact, Bounds) else fact) for name, fact in public.schema
-    )
+    schema = tuple((name, _nullable(fact)) for name, fact in public.schema)
     size = None if public.neighbors is ADD_REMOVE else public.size
     return replace(public, schema=schema, size=size, table=f"{public.table}[{column}={category!r}]")
+
+
+def _nullable(fact: Any) -> Any:
+    return replace(fact, nullable=True) if getattr(fact, "nullable", True) is False else fact
 
 
 class Part:
