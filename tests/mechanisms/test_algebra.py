@@ -112,6 +112,7 @@ def test_post_processing_is_free_and_keeps_an_honest_error() -> None:
         lambda: Truncate(step=-1),
         lambda: PostProcessed(mechanism=Count(), function=Clamp(lower=0)),
         lambda: PostProcessed(mechanism=noisy_count(facts(), epsilon=1), function=7),
+        lambda: PostProcessed(mechanism=noisy_count(facts(), epsilon=1), function=Count()),
         lambda: Sequential(mechanisms=()),
         lambda: Sequential(mechanisms=(Count(),)),
         lambda: GroupPrivate(mechanism=noisy_count(facts(), epsilon=1), size=0),

@@ -126,7 +126,7 @@ def discrete_gaussian(
 def zcdp_delta(rho: Real, epsilon: Real) -> float:
     """The delta at epsilon that rho-zCDP implies, rounded up.
 
-    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Corollary 13: for every order a > 1,
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 12, with Rényi divergence a rho: for every order a > 1,
            delta = exp((a - 1)(a rho - eps)) / (a - 1) (1 - 1/a)^a is enough; the order found by search need not be the best one.
     """
     _require.positive(rho=rho)

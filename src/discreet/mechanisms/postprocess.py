@@ -10,7 +10,7 @@ does to an error bound: clamping to a range that surely holds the truth can only
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -145,7 +145,8 @@ class PostProcessed:
 
     def __post_init__(self) -> None:
         require_mechanism(self.mechanism)
-        if not callable(self.function):
+        described_as_other = is_dataclass(self.function) and not isinstance(self.function, PostFunction)
+        if described_as_other or not callable(self.function):
             raise _require.fail("function", self.function, "a function of the released value")
 
     @property
