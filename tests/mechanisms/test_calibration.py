@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet import accounting
 from discreet._errors import InvalidInput
 from discreet.mechanisms import (
+    IntegerGaussian,
+    Sensitivity,
     analytic_gaussian,
     calibration,
     classical_gaussian,
@@ -196,3 +199,15 @@ def test_the_laplace_scale_is_exact() -> None:
     for bad in (0, -1, math.inf, math.nan):
         with pytest.raises(InvalidInput):
             calibration.discrete_laplace(bad)
+
+
+@pytest.mark.parametrize(("linf", "l0"), [(1, 1), (10, 1), (1, 5), (3, 40)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.2, 1e-4), (4, 1e-9)])
+def test_the_accountant_comes_to_the_same_price_by_another_route(
+    linf: int, l0: int, epsilon: float, delta: float
+) -> None:
+    """Privacy loss distributions of the event, composed numerically, know nothing of the formulas used here."""
+    noise = IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=Sensitivity(linf=linf, l0=l0))
+    lower, upper = accounting.bounds(noise.event, delta=delta)
+    assert lower <= epsilon * (1 + 1e-9)
+    assert epsilon * (1 - 1e-3) <= upper <= epsilon * (1 + 1e-3)
