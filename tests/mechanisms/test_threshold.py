@@ -282,6 +282,28 @@ def test_answers_are_as_accurate_as_the_theorem_says(textbook: bool) -> None:
         assert alpha <= 8 * (math.log(k) + math.log(2 / (1 - confidence))) + 1
 
 
+@pytest.mark.parametrize("epsilon", [0.01, 1, 30])
+@pytest.mark.parametrize("confidence", [0.01, 0.5, 0.99])
+def test_the_textbooks_accuracy_is_an_upper_bound_of_ours(epsilon: float, confidence: float) -> None:
+    for k in (1, 10, 1000):
+        mechanism = AboveThreshold(public=PUBLIC, threshold=0, epsilon=epsilon, sensitivity=3, questions=k)
+        assert mechanism.error(confidence) <= 8 * 3 * (math.log(k) + math.log(2 / (1 - confidence))) / epsilon + 1
+
+
+def test_redrawn_rounds_can_tell_values_and_gaps_too() -> None:
+    mechanism = RedrawnSparseVector(
+        public=PUBLIC, threshold=-(10**5), epsilon=1, delta=1e-6, positives=3, numeric=True, gap=True, split=(1, 2, 3)
+    )
+    shares = mechanism.round.shares
+    assert shares[1] == 2 * shares[0]
+    assert sum(shares) == mechanism.round_epsilon
+    entropy = SeededEntropy(8)
+    state = mechanism.start(PEOPLE, entropy=entropy)
+    state, answer = mechanism.answer(state, PEOPLE, constant(7), entropy=entropy)
+    assert abs(answer.value.value - 7) <= answer.error(1 - ALPHA)
+    assert abs(answer.value.gap - 10**5) < 10**4
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1, 5])
 @pytest.mark.parametrize("rounds", [1, 10, 500])
 def test_composed_rounds_stay_within_epsilon_and_delta(epsilon: float, rounds: int) -> None:

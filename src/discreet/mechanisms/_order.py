@@ -20,7 +20,7 @@ value: x'_{i-1} <= x_i, x'_j >= x_j: (i - 1, j); by a smaller one: (i, j + 1). E
 
 So A_0 bounds the local sensitivity, min{k : A_k > B} is a distance to where it may exceed B that moves by at most 1, and
 max_k exp(-beta k) A_k is a beta-smooth upper bound of it. For odd n under `replace` these are the exact values of Nissim, Raskhodnikova & Smith
-2007 (Proposition 3.4); the lemma is what the other relations and missing values need.
+2007 (Section 3.1); the lemma is what the other relations and missing values need.
 """
 
 from __future__ import annotations

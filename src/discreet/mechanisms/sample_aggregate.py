@@ -173,7 +173,7 @@ class SubsampleAggregateStable:
 
     Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon / (32 ln(1/delta)) and
     n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures: then, if `function` gives its answer on three quarters of the
-    subsamples, that answer is released with probability at least 1 - 3 delta (Smith & Thakurta 2013, Section 3.1). That is a great many
+    subsamples, that answer is released with probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That is a great many
     subsamples; `enough_subsamples` says how few will do.
 
     Guarantee: (epsilon, delta)-DP, whatever n, `rate` and `subsamples` are.
@@ -271,8 +271,9 @@ class SubsampleAggregateStable:
         number = len(units) if names is None else len(names)
         seen = np.zeros(number, np.int64)
         counts: dict[Hashable, int] = {None: 0}
+        rate = self.exact_rate
         for _ in range(self.count):
-            kept = sampling.poisson_subset(number, self.exact_rate, entropy)
+            kept = sampling.poisson_subset(number, rate, entropy)
             seen[kept] += 1
             answer = quietly(self.function, _rows_of(table, units, kept, number, names is None))
             counts[answer] = counts.get(answer, 0) + 1

@@ -88,7 +88,7 @@ class SmoothNoise:
                b < b', the ratio of probabilities is at most tanh(1/2b)/tanh(1/2b') <= b'/b <= e^beta; if b > b', it is at most
                exp((|x|/b)(b/b' - 1)) <= exp((|x|/b)(e^beta - 1)), which exceeds e^(epsilon/2) only if |x|/b > t = (epsilon/2) / (e^beta - 1), and that has
                probability at most 2 e^-t <= delta by the choice of beta. Scale first, then shift: delta is not multiplied.
-               Compare Nissim, Raskhodnikova & Smith 2007, Lemmas 2.6 and 2.9, for continuous noise.
+               Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for continuous noise.
     """
 
     epsilon: Fraction

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -157,7 +158,7 @@ class DistanceToInstability:
                reaches with probability at most delta (q^m / (1+q), q = exp(-epsilon); about ln(1/delta)/epsilon, and less than one above
                it). If neighbors have the same value, the output is post-processing of the noisy distance, which moves by at most 1. If
                not, one change alters the value on both, both distances are 0, and both say None except with probability delta.
-               Smith & Thakurta 2013, Section 3; Dwork & Roth 2014, Section 7.3.
+               Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3.
     Assumes:   `function` is what `Stable` says.
     """
 
@@ -214,8 +215,8 @@ class ProposeTestRelease:
                noise alone does with probability at most delta; then the value gets noise of scale bound/e2; e1 + e2 = epsilon.
                If on one of two neighbors one change moves the value by at most `bound`, their values are at most that far apart, and
                the pair (noisy distance, noisy value) costs e1 + e2. If on neither, both distances are 0, and both say None except with
-               probability delta. Dwork & Lei 2009; Vadhan 2017, Proposition 3.2.
-    Assumes:   `function` is what `Stable` says, with integer values.
+               probability delta. Dwork & Lei 2009; Vadhan 2017, Section 3.
+    Assumes:   `function` is what `Stable` says, with integer values (anything else is released as None).
     """
 
     public: Public
@@ -258,7 +259,7 @@ class ProposeTestRelease:
         value, distance = self.function.value(source), self.function.distance(source, self.bound)
         passed = distance + draw(self.scales[0], entropy) >= self.reach
         noise = draw(self.scales[1], entropy)
-        if not passed or value is None:
+        if not passed or isinstance(value, bool) or not isinstance(value, Integral):
             return release(None, event=self.event, entropy=entropy)
         return release(in_unit(int(value) + noise, self._step), event=self.event, entropy=entropy, error=self.error)
 

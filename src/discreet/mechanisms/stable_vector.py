@@ -42,7 +42,7 @@ class StableSparseVector:
                happens: P(S) <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is chosen such that d2 is at
                most what d1 leaves of delta: P(nu >= y) <= q^y / (1+q) for every integer y, so P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and
                E[q^rho] = (1-r)^2 / ((1-rq)(1-r/q)), where q = exp(-1/scale of nu) > r = exp(-1/scale of rho).
-               The construction is that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101, Algorithm 2.
+               The construction is that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101.
     Assumes:   every question is what `Stable` says; the state stays secret and is used once.
     """
 

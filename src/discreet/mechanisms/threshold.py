@@ -213,7 +213,7 @@ class SparseVector(Thresholds):
     Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above the noisy threshold,
     for free; `monotone` needs half the noise, for counts and the like; `split` gives the shares of epsilon for the threshold, the
     comparisons and, if `numeric`, the values. By default the first two are as 1 : (2c)^(2/3), or 1 : c^(2/3) if monotone, which
-    minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699v4, Section 4.2), and values get half of epsilon.
+    minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699, Section 4.2), and values get half of epsilon.
     Values are in the integer units of the statistic.
 
     Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
@@ -227,8 +227,8 @@ class SparseVector(Thresholds):
                same for plain "above". There are at most c of them; each released value costs e3/c. Monotone: if all values
                are larger on the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at most D);
                if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer shift by s costs s/scale, which is
-               all that the argument of Lyu, Su & Li (Theorem 4) and, for the gap, of Ding, Wang, Zhang & Kifer (2019,
-               arXiv:1904.12773, Theorem 4) needs of the noise.
+               all that the argument of Lyu, Su & Li (their Algorithm 7) and, for the gap, of Ding, Wang, Zhang & Kifer (2019,
+               arXiv:1904.12773) needs of the noise.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
     """
 
