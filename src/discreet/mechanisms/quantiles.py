@@ -142,7 +142,10 @@ class MinMax:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        grid, rate, target = grid_of(self), self._chooser().rate, int(self.outside or 0)
+        grid, rate = grid_of(self), self._chooser().rate
+        target = min(
+            int(self.outside or 0), 1 << 60
+        )  # beyond the number of rows a rank orders the points as any other there
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         ends = [
             _draw(runs, np.maximum(np.maximum(side - target, target - side - runs.equal), 0), rate, entropy)
