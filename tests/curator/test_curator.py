@@ -33,7 +33,7 @@ def curator(people, tmp_path):
 
 
 def kinds(curator):
-    return [entry.kind.split()[0] for entry in curator.ledger.entries()]
+    return [entry.kind for entry in curator.ledger.entries()]
 
 
 def test_a_charge_comes_before_its_release_and_both_are_kept(curator):

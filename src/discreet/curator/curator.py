@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from .. import _registry
-from .._errors import BudgetExceeded, DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
+from .._errors import DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
 from ..accounting import Event, NonPrivate, events
 from ..accounting.filters import BudgetFilter, Preview, Spent
 from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
-from . import values
+from . import books, values
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
 from .live import Live
 from .policy import STEWARD, Policy
-
-SPENDING = "charge"  # the kind of entry that raises what was spent of the dataset
 
 
 class Curator:
@@ -32,7 +30,7 @@ class Curator:
 
     def __init__(self, source: Source, ledger: Ledger) -> None:
         self.source, self.ledger = source, ledger
-        table = _registry.from_json(ledger.genesis.body["public"])
+        table = books.public_of(ledger)
         if (table.table, table.unit, table.neighbors) != _identity(source):
             raise LedgerError(
                 f"{ledger.path} belongs to table {table.table!r} with another unit or relation. Nothing was read. "
@@ -62,18 +60,16 @@ class Curator:
     @property
     def policy(self) -> Policy:
         """The budgets now in force."""
-        last = self.ledger.last("policy") or self.ledger.genesis
-        policy: Policy = _registry.from_json(last.body["policy"])
-        return policy
+        return books.policy_of(self.ledger)
 
     @property
     def filter(self) -> BudgetFilter:
-        return self.policy.budget.filter(self.source.public.neighbors)
+        return books.rule_of(self.ledger)
 
     @property
     def spent(self) -> Spent:
         """What the dataset has spent, in the lanes of its filter."""
-        return _spent(self.ledger, self.filter, None)
+        return books.spent_by(self.ledger, self.filter)
 
     @property
     def used(self) -> float:
@@ -89,8 +85,8 @@ class Curator:
         own = self.policy.of(analyst)
         views = [self.filter.preview(self.spent, event)]
         if own is not None:
-            mine = own.filter(self.source.public.neighbors)
-            views.append(mine.preview(_spent(self.ledger, mine, analyst), event))
+            mine = books.rule_of(self.ledger, own)
+            views.append(mine.preview(books.spent_by(self.ledger, mine, analyst), event))
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
     def ask(
@@ -127,7 +123,7 @@ class Curator:
         """An interactive mechanism that was started before, where it stands; `number` is that of its charge."""
         _check(interactive, self.source)
         charge = self.ledger.entry(number)
-        if charge.kind != SPENDING or charge.body.get("mechanism") != _described(interactive):
+        if charge.kind != books.SPENDING or charge.body.get("mechanism") != _described(interactive):
             raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
@@ -140,18 +136,12 @@ class Curator:
         """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it."""
         new = policy.budget.filter(self.source.public.neighbors)
         with self.ledger.writing() as writer:
-            new.replay(_events(writer, None))
+            new.replay(books.charged(writer))
             writer.append("policy", {"policy": _registry.to_json(policy)})
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
         """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
-        problems = self.ledger.verify(anchor)
-        try:
-            if self.filter.replay(_events(self.ledger, None)) != self.spent:
-                problems.append("the running total is not what the charges add up to")
-        except BudgetExceeded:
-            problems.append("the charges add up to more than the budget")
-        return problems
+        return books.verify(self.ledger, anchor)
 
     def _charge(self, writer: Writer, event: Event, analyst: str, **facts: Any) -> Entry:
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
@@ -161,21 +151,21 @@ class Curator:
         body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         rule, own = self.filter, self.policy.of(analyst)
-        body["spent"] = _registry.to_json(rule.charge(_spent(writer, rule, None), event))
+        body["spent"] = _registry.to_json(rule.charge(books.spent_by(writer, rule), event))
         if own is not None:
-            mine = own.filter(self.source.public.neighbors)
-            mine.charge(_spent(writer, mine, analyst), event)
-        return writer.append(SPENDING, body, topic=analyst)
+            mine = books.rule_of(self.ledger, own)
+            mine.charge(books.spent_by(writer, mine, analyst), event)
+        return writer.append(books.SPENDING, body, topic=analyst)
 
     def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
         own = self.policy.of(analyst)
-        seen = writer.last(f"served {stored.seq}", analyst) is not None or stored.body["analyst"] == analyst
+        seen = stored.body["analyst"] == analyst or writer.last(books.SERVED, f"{stored.seq} {analyst}") is not None
         if own is not None and not seen:
-            mine = own.filter(self.source.public.neighbors)
-            mine.charge(_spent(writer, mine, analyst), mechanism.event)
+            mine = books.rule_of(self.ledger, own)
+            mine.charge(books.spent_by(writer, mine, analyst), mechanism.event)
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
-            writer.append(f"served {stored.seq}", body, topic=analyst)
+            writer.append(books.SERVED, body, topic=f"{stored.seq} {analyst}")
         error = getattr(mechanism, "error", None)
         return Release(value=values.decode(stored.body["value"]), event=mechanism.event, _error=error)
 
@@ -227,26 +217,3 @@ def _described(mechanism: Any) -> Any:
         return _registry.to_json(mechanism)
     except DescriptionError:
         return None
-
-
-def _events(ledger: Ledger | Writer, analyst: str | None) -> list[Event]:
-    """All that was charged to the dataset, or to one analyst (what was served from the store included), in order."""
-    found = []
-    for entry in ledger.entries():
-        spends = entry.kind == SPENDING or (analyst is not None and entry.kind.startswith("served "))
-        if spends and analyst in (None, entry.body["analyst"]):
-            found.append(events.from_json(entry.body["event"]))
-    return found
-
-
-def _spent(ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None) -> Spent:
-    """What was spent under `rule`: read off the last charge for the dataset, added up for an analyst."""
-    if analyst is not None:
-        return rule.replay(_events(ledger, analyst))
-    last, policy = ledger.last(SPENDING), ledger.last("policy")
-    if last is None:
-        return rule.start()
-    if policy is not None and policy.seq > last.seq:  # the rule has changed since
-        return rule.replay(_events(ledger, None))
-    spent: Spent = _registry.from_json(last.body["spent"])
-    return spent

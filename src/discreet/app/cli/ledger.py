@@ -1,0 +1,149 @@
+"""`discreet ledger` and `discreet budget`: what was asked, what it cost, and whether the books are whole. Reads no data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ...accounting import events
+from ...curator import Anchor, Entry, Ledger, books
+
+ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True)
+
+LEDGER = typer.Argument(..., help="The ledger file.", show_default=False)
+JSON = typer.Option(False, "--json", help="Machine-readable output.")
+
+
+@ledger.command()
+def show(
+    path: Path = LEDGER, last: int = typer.Option(20, "--last", min=1, help="How many entries."), as_json: bool = JSON
+) -> None:
+    """Who asked what, when, at which price."""
+    entries = list(Ledger(path).entries())[-last:]
+    if as_json:
+        print(json.dumps([entry.to_json() for entry in entries], indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("entry", "when (UTC)", "who", "what", "price"):
+        table.add_column(name, justify="right" if name == "entry" else "left", overflow="fold")
+    for entry in entries:
+        body = entry.body
+        cells = (str(entry.seq), entry.time[:19].replace("T", " "), body.get("analyst", ""), _what(entry), _price(body))
+        table.add_row(*map(Text, cells))  # as plain text: a question may hold brackets, which are no markup
+    Console().print(table)
+
+
+@ledger.command()
+def verify(
+    path: Path = LEDGER,
+    anchor: str = typer.Option("", "--anchor", help="A head kept elsewhere, as `discreet ledger anchor` printed it."),
+    key: str = typer.Option("", "--key", help="The public key that you trust, in hex; by default the ledger's own."),
+    as_json: bool = JSON,
+) -> None:
+    """Check every hash, every signature and every total. Exit code 1 if anything is wrong."""
+    opened = Ledger(path)
+    trusted = bytes.fromhex(key) if key else None
+    problems = books.verify(opened, Anchor.parse(anchor) if anchor else None, key=trusted)
+    head = str(opened.anchor)
+    if as_json:
+        print(json.dumps({"whole": not problems, "problems": problems, "anchor": head}))
+    elif problems:
+        Console(stderr=True).print("\n".join(f"[bold red]✗[/] {line}" for line in problems), highlight=False)
+    else:
+        against = (
+            "and against the anchor"
+            if anchor
+            else "but a rollback can only be seen against an anchor: keep one elsewhere"
+        )
+        Console().print(f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False)
+    raise typer.Exit(1 if problems else 0)
+
+
+@ledger.command()
+def export(
+    path: Path = LEDGER, out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output.")
+) -> None:
+    """All entries as JSON lines, which verify by themselves. Secret state is not in it."""
+    lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
+    if str(out) == "-":
+        print(lines)
+    else:
+        out.write_text(lines + "\n")
+
+
+@ledger.command()
+def anchor(path: Path = LEDGER) -> None:
+    """Print the head of the chain. Keep it where the ledger is not: then a rollback is noticed."""
+    print(Ledger(path).anchor)
+
+
+def budget(path: Path = LEDGER, as_json: bool = JSON) -> None:
+    """How much of the budget is gone, for the dataset and for each analyst."""
+    opened = Ledger(path)
+    policy = books.policy_of(opened)
+    rows = [("dataset", policy.budget, None), *((name, own, name) for name, own in policy.analysts if own is not None)]
+    found = []
+    for name, own, analyst in rows:
+        rule = books.rule_of(opened, own)
+        used = rule.used(books.spent_by(opened, rule, analyst))
+        found.append({"of": name, "unit": rule.unit, "used": used, "limit": float(rule.total), "delta": own.delta})
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("budget of", "used", "of", "", "delta"):
+        table.add_column(title, justify="right" if title in ("used", "of") else "left")
+    for row in found:
+        bar = ProgressBar(total=row["limit"], completed=row["used"], width=24)
+        table.add_row(
+            str(row["of"]), f"{row['used']:.4g}", f"{row['unit']} {row['limit']:.4g}", bar, f"{row['delta']:g}"
+        )
+    Console().print(table)
+
+
+def _what(entry: Entry) -> str:
+    body: dict[str, Any] = entry.body
+    if entry.kind == books.SPENDING:
+        described = body.get("mechanism")
+        name = (
+            described["type"].split(".")[-1]
+            if described
+            else "trusted code"
+            if body.get("trusted")
+            else "made elsewhere"
+        )
+        return f"charged for {body.get('text') or name}"
+    if entry.kind == books.SERVED:
+        return f"served release {body['release']} from the store"
+    if entry.kind in ("release", "failed", "state"):
+        words = {
+            "release": "released",
+            "failed": "failed, nothing released",
+            "state": f"live answer {body.get('version')}",
+        }
+        return f"{words[entry.kind]} (charge {body['charge']})"
+    return {"open": "ledger opened", "policy": "budgets changed"}.get(entry.kind, entry.kind)
+
+
+def _price(body: dict[str, Any]) -> str:
+    if "event" not in body:
+        return ""
+    parts = []
+    for leaf, times in events.leaves(events.from_json(body["event"])).items():
+        fields = [f"{key} {_short(value)}" for key, value in leaf.to_json().items() if key not in ("type", "neighbors")]
+        parts.append(f"{type(leaf).__name__}({', '.join(fields)})" + (f" x {times}" if times > 1 else ""))
+    return " + ".join(parts)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict) and "fraction" in value:
+        top, bottom = value["fraction"].split("/")
+        return f"{int(top) / int(bottom):.4g}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

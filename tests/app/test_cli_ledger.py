@@ -1,0 +1,89 @@
+"""`discreet ledger` and `discreet budget`, as a steward and a regulator use them."""
+
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from discreet import Bounds, Public
+from discreet.app.cli import app
+from discreet.curator import Budget, Curator, Policy
+from discreet.mechanisms import noisy_count, noisy_sum
+from discreet.tables import Memory
+
+PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
+runner = CliRunner()
+
+
+@pytest.fixture
+def curator(tmp_path):
+    people = Memory({"age": np.arange(100)}, PUBLIC)
+    made = Curator.create(
+        tmp_path / "people.ledger", people, Policy(budget=Budget(epsilon=2), analysts={"ann": Budget(epsilon=1)})
+    )
+    made.ask(noisy_count(PUBLIC, epsilon=0.5), analyst="ann", text="SELECT COUNT(*) FROM people -- [bold]")
+    made.ask(noisy_sum(PUBLIC, "age", epsilon=0.25))
+    return made
+
+
+def run(*arguments, code=0):
+    result = runner.invoke(app, [str(a) for a in arguments], env={"COLUMNS": "160"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_show_tells_who_asked_what_at_which_price(curator):
+    text = run("ledger", "show", curator.ledger.path)
+    assert "SELECT COUNT(*) FROM people -- [bold]" in text
+    assert "ann" in text
+    assert "DiscreteLaplace(scale 2, sensitivity 1)" in text
+    assert "released (charge 2)" in text
+    assert len(json.loads(run("ledger", "show", curator.ledger.path, "--json", "--last", 2))) == 2
+
+
+def test_budget_shows_what_is_used_of_what(curator):
+    found = json.loads(run("budget", curator.ledger.path, "--json"))
+    assert [(row["of"], row["used"]) for row in found] == [("dataset", 0.75), ("ann", 0.5)]
+    assert "0.75" in run("budget", curator.ledger.path)
+
+
+def test_verify_says_what_is_wrong_and_exits_with_one(curator):
+    path = curator.ledger.path
+    anchor = run("ledger", "anchor", path).strip()
+    assert "all whole" in run("ledger", "verify", path, "--anchor", anchor)
+    assert "keep one elsewhere" in run("ledger", "verify", path)
+    db = sqlite3.connect(path)
+    db.execute("DROP TRIGGER entry_remains")
+    db.execute("DELETE FROM entry WHERE seq >= 4")
+    db.commit()
+    found = json.loads(run("ledger", "verify", path, "--anchor", anchor, "--json", code=1))
+    assert not found["whole"]
+    assert "rolled back" in found["problems"][0]
+
+
+def test_a_total_that_does_not_follow_from_the_charges_is_found(curator):
+    from discreet.curator import books
+
+    charge = curator.ledger.last("charge").body
+    with curator.ledger.writing() as writer:  # what a steward with the key, but not honest, could write
+        writer.append("charge", {**charge, "analyst": "steward"}, topic="steward")
+    assert books.verify(curator.ledger) == ["the running total is not what the charges add up to"]
+
+
+def test_export_is_json_lines_without_secrets(curator, tmp_path):
+    lines = run("ledger", "export", curator.ledger.path).strip().splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2, 3, 4, 5]
+    run("ledger", "export", curator.ledger.path, "--out", tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text().splitlines() == lines
+
+
+def test_a_missing_ledger_is_a_message_not_a_traceback(tmp_path, monkeypatch, capsys):
+    from discreet.app import cli
+
+    monkeypatch.setattr("sys.argv", ["discreet", "budget", str(tmp_path / "none[0]")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "there is no ledger at" in capsys.readouterr().err
