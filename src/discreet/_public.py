@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -44,9 +45,24 @@ def as_neighbors(value: Any) -> Neighbors:
 @described
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Who is protected: one row (`column=None`), or all rows that share one value of `column`."""
+    """Who is protected: one row (`column=None`), or all rows that share one value of `column`.
+
+    `rows`: of one unit at most this many rows count in one group of an answer; `groups`: one unit counts in at most this many
+    groups. Queries enforce both and are priced for them; nothing is assumed of the data. They are defaults: a query may set its own.
+    """
 
     column: str | None = None
+    rows: int | None = None
+    groups: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "groups"):
+            if getattr(self, name) is not None:
+                _require.integer(**{name: getattr(self, name)}, at_least=1)
+
+    def __repr__(self) -> str:
+        limits = "".join(f", {n}={v}" for n in ("rows", "groups") if (v := getattr(self, n)) is not None)
+        return f"Unit(column={self.column!r}{limits})"
 
 
 def rows() -> Unit:
@@ -90,7 +106,70 @@ class Categories:
         object.__setattr__(self, "values", tuple(values))
 
 
-Fact = Bounds | Categories
+@described
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false. With `nullable`, a missing value is neither; without, it counts as false."""
+
+    nullable: bool = True
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """A day between `lower` and `upper` (ISO: "2020-01-31"); others are clipped. `nullable` as in `Bounds`."""
+
+    lower: str
+    upper: str
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            value = getattr(self, name)
+            try:
+                day = value.isoformat()[:10] if isinstance(value, date) else date.fromisoformat(value).isoformat()
+            except (TypeError, ValueError):
+                raise _require.fail(name, value, "a day such as '2020-01-31'") from None
+            object.__setattr__(self, name, day)
+        if not self.lower < self.upper:
+            raise InvalidInput(f"lower must be before upper, got {self.lower!r} and {self.upper!r}.")
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text, or another value whose possible values are not public: it can be compared, counted and joined on.
+
+    As the key of groups it needs private partition selection: which keys exist is itself private.
+    """
+
+
+Fact = Bounds | Categories | Boolean | Dates | Text
+FACTS = (Bounds, Categories, Boolean, Dates, Text)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Related:
+    """Another table that queries may join. `private`: rows of the same units as the main table, which `unit` names.
+
+    Without `private` its contents are public: everybody may know every row. `key` names columns that are unique together in it,
+    so that joining on them adds no rows.
+    """
+
+    name: str
+    schema: tuple[tuple[str, Fact], ...] = ()
+    private: bool = False
+    unit: str | None = None
+    key: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema", _freeze(self.schema))
+        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        if self.private and self.unit is None:
+            raise InvalidInput(f"table {self.name!r} is private: name the column that says whose a row is, unit=...")
+        if self.private and self.key:
+            raise InvalidInput(f"table {self.name!r} is private: that a key is unique would be a fact about people.")
 
 
 @described
@@ -108,10 +187,15 @@ class Public:
     size: int | None = None
     table: str = "data"
     version: str = "1"
+    tables: tuple[Related, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
         object.__setattr__(self, "schema", _freeze(self.schema))
+        object.__setattr__(self, "tables", tuple(self.tables))
+        names = [self.table, *(other.name for other in self.tables)]
+        if len({name.lower() for name in names}) < len(names):
+            raise InvalidInput(f"two tables have one name: {names}.")
         if self.size is not None:
             _require.integer(size=self.size, at_least=1)
 
@@ -128,13 +212,15 @@ class Public:
     def bounds(self, column: str) -> Bounds:
         fact = self.fact(column)
         if not isinstance(fact, Bounds):
-            raise InvalidInput(f"column {column!r} is declared as categories; this needs Bounds(lower, upper).")
+            raise InvalidInput(
+                f"column {column!r} is declared as {_WORDS[type(fact)]}; this needs Bounds(lower, upper)."
+            )
         return fact
 
     def categories(self, column: str) -> Categories:
         fact = self.fact(column)
         if not isinstance(fact, Categories):
-            raise InvalidInput(f"column {column!r} is declared as a number; this needs Categories([...]).")
+            raise InvalidInput(f"column {column!r} is declared as {_WORDS[type(fact)]}; this needs Categories([...]).")
         return fact
 
     def declared_size(self, purpose: str) -> int:
@@ -145,6 +231,15 @@ class Public:
                 f"data: declare Public(size=...), or buy a noisy count."
             )
         return self.size
+
+
+_WORDS: dict[type, str] = {
+    Bounds: "a number",
+    Categories: "categories",
+    Boolean: "true or false",
+    Dates: "dates",
+    Text: "text",
+}
 
 
 def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> None:
@@ -161,6 +256,10 @@ def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:
     if len(set(names)) < len(names):
         raise InvalidInput(f"a column is declared twice in the schema: {names}.")
     for name, fact in pairs:
-        if not isinstance(fact, Bounds | Categories):
-            raise _require.fail(f"the schema of column {name!r}", fact, "Bounds(lower, upper) or Categories([...])")
+        if not isinstance(fact, FACTS):
+            raise _require.fail(
+                f"the schema of column {name!r}",
+                fact,
+                "Bounds(lower, upper), Categories([...]), Dates, Boolean or Text",
+            )
     return pairs

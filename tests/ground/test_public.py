@@ -103,7 +103,7 @@ def test_the_bundled_table_has_one_row_a_person_in_a_year():
     first = next(iter(rand_hie(year=1).batches(["person"])))
     people = np.asarray(first.column("person"))
     assert len(np.unique(people)) == len(people) == 5638
-    assert rand_hie().public.unit == Unit("person")
+    assert rand_hie().public.unit == Unit("person", rows=5)
     with pytest.raises(InvalidInput, match="study years"):
         rand_hie(year=6)
 

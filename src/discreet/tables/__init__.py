@@ -1,6 +1,24 @@
 """Data as mechanisms see it: sources, the engines behind them, and a real table to try things on."""
 
 from .bundled import rand_hie
+from .dummy import dummy
+from .engine import Database, DuckDB, Engine, EngineError, connect, draft, engine_of, version_of
+from .schema import dump, load
 from .source import Memory, Source
 
-__all__ = ["Memory", "Source", "rand_hie"]
+__all__ = [
+    "Database",
+    "DuckDB",
+    "Engine",
+    "EngineError",
+    "Memory",
+    "Source",
+    "connect",
+    "draft",
+    "dummy",
+    "dump",
+    "engine_of",
+    "load",
+    "rand_hie",
+    "version_of",
+]

@@ -45,7 +45,7 @@ def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> M
         "rb"
     ) as stream:  # one thread: Arrow's pool can abort the interpreter at exit if it is busy for the first time then
         table: pa.Table = pq.read_table(stream, use_threads=False, pre_buffer=False)
-    unit = Unit("person")
+    unit = Unit("person", rows=5)  # the study lasted at most five years
     if year is not None:
         _require.integer(year=year, at_least=1)
         if year > 5:

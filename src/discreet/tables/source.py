@@ -40,6 +40,7 @@ class Memory:
         self._table = data if isinstance(data, pa.Table) else _arrow(data)
         self._public = Public() if public is None else public
         self._batch_rows = batch_rows
+        self._discreet_engine: Any = None  # made when the first query comes
         missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
         if missing:
             raise InvalidInput(f"the schema declares {missing}, and the table has only {self._table.column_names}.")

@@ -1,0 +1,189 @@
+"""A private answer: the table of released values, how far off they may be, what they cost, and how they were made, in words.
+
+Everything in it follows from released values and public parameters, so it can be stored, sent and drawn freely.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .. import _require
+from .._errors import InvalidInput, MissingExtra
+from .._registry import described, from_json, to_json
+from ..accounting import Event
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+
+Value = str | int | float | bool | None
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values (quantiles, modes).
+
+    `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their intervals are exact.
+    Other columns' intervals are normal approximations from the deviation.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    deviations: tuple[tuple[float | None, ...], ...]
+    noises: tuple[tuple[IntegerLaplace | IntegerGaussian, Fraction] | None, ...]
+    event: Event
+    epsilon: float | None = None
+    delta: float = 0.0
+    rho: float | None = None
+    sql: str = ""
+    plan: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """The values of a column."""
+        return [row[self._at(column)] for row in self.rows]
+
+    @property
+    def value(self) -> Any:
+        """The one number of an answer that has one."""
+        if len(self.rows) != 1 or len(self.columns) != 1:
+            raise InvalidInput(
+                f"this answer has {len(self.rows)} rows of {list(self.columns)}: name a column, answer['...']."
+            )
+        return self.rows[0][0]
+
+    def error(self, confidence: float = 0.95) -> dict[str, list[float | None]]:
+        """For every column that has one, how far each value may be off with this confidence, value by value."""
+        _require.open_probability(confidence=confidence)
+        found: dict[str, list[float | None]] = {}
+        for i, name in enumerate(self.columns):
+            widths = self._widths(i, confidence)
+            if any(width is not None for width in widths):
+                found[name] = widths
+        return found
+
+    def interval(self, confidence: float = 0.95) -> dict[str, list[tuple[float, float] | None]]:
+        """For every column that has one, the confidence interval of each value: from public parameters and released values only."""
+        found: dict[str, list[tuple[float, float] | None]] = {}
+        for name, widths in self.error(confidence).items():
+            pairs = zip(self[name], widths, strict=True)
+            found[name] = [None if v is None or w is None else (float(v) - w, float(v) + w) for v, w in pairs]
+        return found
+
+    def _widths(self, i: int, confidence: float) -> list[float | None]:
+        noise = self.noises[i]
+        if noise is not None:
+            width = float(noise[0].error(confidence) * noise[1])
+            return [width] * len(self.rows)
+        z = _normal_quantile((1 + confidence) / 2)
+        return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
+
+    def _at(self, column: str) -> int:
+        if column not in self.columns:
+            raise InvalidInput(f"the answer has no column {column!r}; it has {', '.join(self.columns)}.")
+        return self.columns.index(column)
+
+    def bars(self, value: str | None = None, confidence: float = 0.95) -> dict[str, list[Any]]:
+        """What a bar chart with error bars needs: labels, heights and errors of one column."""
+        with_error = self.error(confidence)
+        name = value if value is not None else next(iter(with_error), None)
+        if name is None or name not in with_error:
+            raise InvalidInput(f"no bars for column {name!r}; columns with errors: {', '.join(with_error)}.")
+        keys = (
+            [i for i, row in enumerate(zip(*self.deviations, strict=True)) if all(d is None for d in row)]
+            if self.rows
+            else []
+        )
+        labels = [", ".join(str(row[i]) for i in keys) for row in self.rows]
+        return {"labels": labels, "heights": self[name], "errors": with_error[name]}
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        return {name: self[name] for name in self.columns}
+
+    def to_arrow(self) -> Any:
+        import pyarrow as pa
+
+        return pa.table({name: pa.array(self[name]) for name in self.columns})
+
+    def to_pandas(self) -> Any:
+        try:
+            import pandas as pd  # type: ignore[import-untyped, unused-ignore]
+        except ImportError:
+            raise MissingExtra("to_pandas needs pandas: pip install pandas.") from None
+        return pd.DataFrame(self.to_dict())
+
+    def to_polars(self) -> Any:
+        try:
+            import polars  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            raise MissingExtra("to_polars needs polars: pip install polars.") from None
+        return polars.DataFrame(self.to_dict())
+
+    def to_json(self) -> str:
+        """A complete description as text; `Answer.from_json` is its exact inverse."""
+        return json.dumps(to_json(self))
+
+    @staticmethod
+    def from_json(text: str) -> Answer:
+        answer = from_json(json.loads(text))
+        if not isinstance(answer, Answer):
+            raise InvalidInput("this is not the description of an answer.")
+        return answer
+
+    def text(self, confidence: float = 0.95, most: int = 40) -> str:
+        """A plain table for the terminal: values rounded to what their error allows, with the error beside them."""
+        errors = self.error(confidence)
+        cells = [list(self.columns)]
+        for r, row in enumerate(self.rows[:most]):
+            cells.append(
+                [_cell(v, errors[n][r] if n in errors else None) for n, v in zip(self.columns, row, strict=True)]
+            )
+        widths = [max(len(line[i]) for line in cells) for i in range(len(self.columns))]
+        lines = [
+            "  ".join(_pad(c, w, row) for c, w, row in zip(line, widths, self._aligned(), strict=True)).rstrip()
+            for line in cells
+        ]
+        lines.insert(1, "  ".join("-" * w for w in widths))
+        if len(self.rows) > most:
+            lines.append(f"... {len(self.rows) - most} more rows")
+        return "\n".join([*lines, f"({confidence:.0%} of errors are within ±; {self.price})"])
+
+    @property
+    def price(self) -> str:
+        """The price in words."""
+        if self.rho is not None:
+            return f"rho {self.rho:.4g}"
+        return f"epsilon {self.epsilon:.4g}" + (f", delta {self.delta:g}" if self.delta else "")
+
+    def _aligned(self) -> list[bool]:
+        first: Sequence[Any] = self.rows[0] if self.rows else [None] * len(self.columns)
+        return [isinstance(v, int | float) and not isinstance(v, bool) for v in first]
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _cell(value: Value, error: float | None) -> str:
+    if value is None:
+        return "-"
+    if error is None or isinstance(value, str):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    digits = 0 if error <= 0 else max(0, 1 - math.floor(math.log10(error)))
+    if isinstance(value, int) or digits == 0:
+        return f"{round(value):,} ± {math.ceil(error):,}"
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
+
+
+def _pad(cell: str, width: int, right: bool) -> str:
+    return cell.rjust(width) if right else cell.ljust(width)
+
+
+def _normal_quantile(p: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(p)

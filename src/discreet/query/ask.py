@@ -1,0 +1,70 @@
+"""Asking by accuracy: the least price that promises an error, found without touching data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .mechanism import Query
+
+MOST_EPSILON = 1000.0
+LEAST_EPSILON = 1e-9
+
+
+def ask(
+    sql: str,
+    public: Public,
+    *,
+    epsilon: Any = None,
+    rho: Any = None,
+    within: float | None = None,
+    confidence: float = 0.95,
+    **options: Any,
+) -> Query:
+    """A query at a price, or at the least epsilon (to one in a thousand) for which every number is within `within` of the truth.
+
+    The promise is about each number by itself, with probability `confidence`, over the noise; the truth is the answer on the
+    bounded data. Averages need a declared size of the table, as their error depends on it.
+    """
+    if within is None:
+        return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, **options)
+    if epsilon is not None or rho is not None:
+        raise InvalidInput("ask by price or by accuracy, not both. Nothing was read or charged.")
+    _require.positive(within=within)
+    _require.open_probability(confidence=confidence)
+
+    def at(price: float) -> Query:
+        return Query(sql=sql, public=public, epsilon=price, **options)
+
+    def good(query: Query) -> bool:
+        return all(error <= within for error in _promised(query, confidence))
+
+    high = 1.0
+    while not good(at(high)):
+        high *= 2
+        if high > MOST_EPSILON:
+            raise InvalidInput(
+                f"no epsilon up to {MOST_EPSILON:g} promises an error within {within:g}. Nothing was read or charged. "
+                f"Ask for fewer numbers, tighter bounds, or less accuracy."
+            )
+    low = high / 2
+    while good(at(low)) and low > LEAST_EPSILON:
+        low, high = low / 2, low
+    while high > low * 1.001:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if good(at(middle)) else (middle, high)
+    return at(high)
+
+
+def _promised(query: Query, confidence: float) -> list[float]:
+    """The errors that are known beforehand; refused if some number has none."""
+    preview = query.preview(confidence)
+    for i, error in enumerate(preview.errors):
+        if error is None and query.is_number(i):
+            raise InvalidInput(
+                f"the error of column {preview.columns[i]!r} depends on the data, so no price promises it. Nothing was read or "
+                f"charged. Ask by epsilon=..., or declare the size of the table and ask for an average of everybody."
+            )
+    return [error for error in preview.errors if error is not None]

@@ -1,0 +1,320 @@
+"""From the analyst's syntax tree to our own expressions, one known construct at a time; what has no rule here is refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import date
+from typing import Any
+
+from sqlglot import exp
+
+from .domain import Kind
+from .errors import Node, Refusal, refuse
+from .nodes import Column, Expr, Literal, make
+
+Lookup = Callable[[exp.Column], Expr]
+
+
+class Scope:
+    """The columns that names can mean, by table alias."""
+
+    def __init__(self, tables: Mapping[str, Mapping[str, Expr]]) -> None:
+        self.tables = {alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()}
+
+    def __call__(self, node: exp.Column) -> Expr:
+        name, alias = node.name, node.table
+        if node.args.get("db") or node.args.get("catalog"):
+            raise refuse(node, f"{node.sql(dialect='duckdb')} has too many parts", "Write table.column.")
+        if alias:
+            if alias.lower() not in self.tables:
+                raise refuse(node, f"there is no table {alias!r} in FROM", f"There is: {', '.join(self.tables)}.")
+            found = [columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns]
+        else:
+            found = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
+        if len(found) > 1:
+            raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
+        if not found:
+            known = sorted({name for columns in self.tables.values() for name in columns})
+            raise refuse(
+                node,
+                f"nothing is declared of a column {name!r}",
+                f"Declared: {', '.join(known)}. Bounds and categories are never read off the data: the steward declares them.",
+            )
+        return found[0]
+
+
+_BINARY: dict[type, str] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%", exp.Pow: "power",
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike", exp.DPipe: "||", exp.Nullif: "nullif",
+}  # fmt: skip
+_UNARY: dict[type, str] = {
+    exp.Not: "not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Abs: "abs", exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp",
+    exp.Upper: "upper", exp.Lower: "lower", exp.Length: "length",
+    exp.Year: "part:year", exp.Month: "part:month", exp.Quarter: "part:quarter", exp.Day: "part:day",
+    exp.Week: "part:week", exp.DayOfWeek: "part:dow", exp.DayOfYear: "part:doy", exp.DayOfMonth: "part:day",
+}  # fmt: skip
+_MANY: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
+_WHOLE = {"INT", "BIGINT", "SMALLINT", "TINYINT", "UBIGINT", "UINT", "INT128"}
+_REAL = {"DOUBLE", "FLOAT", "DECIMAL"}
+_ORDERED = {"<", "<=", ">", ">="}
+_NEVER = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
+
+
+class Binder:
+    """Binds expressions in a scope. `special` sees every node first: after aggregation it recognises keys and aggregates."""
+
+    def __init__(self, lookup: Lookup, special: Callable[[Node], Expr | None] = lambda node: None) -> None:
+        self.lookup, self.special = lookup, special
+
+    def __call__(self, node: Node) -> Expr:
+        try:
+            found = self.special(node)
+            return self._bind(node) if found is None else found
+        except Refusal as refusal:
+            raise refuse(node, str(refusal)) from None
+
+    def condition(self, node: Node) -> Expr:
+        bound = self(node)
+        if bound.domain.kind is not Kind.BOOLEAN:
+            raise refuse(node, "a condition must be true or false")
+        return bound
+
+    def _bind(self, node: Node) -> Expr:
+        kind = type(node)
+        if kind in _BINARY:
+            return self._binary(node, _BINARY[kind])
+        if kind in _UNARY:
+            return make(_UNARY[kind], self(node.this))
+        if kind in _MANY:
+            return make(_MANY[kind], self(node.this), *(self(arg) for arg in node.expressions))
+        rule = _RULES.get(kind)
+        if rule is not None:
+            return rule(self, node)
+        raise refuse(node, *_why_not(node))
+
+    def _binary(self, node: Node, op: str) -> Expr:
+        a, b = self(node.this), self(node.expression)
+        a, b = _as_date(a, b), _as_date(b, a)
+        if op == "-" and a.domain.kind is b.domain.kind is Kind.DATE:
+            op = "days"
+        if op in _ORDERED and Kind.TEXT in (a.domain.kind, b.domain.kind):
+            raise Refusal("texts can be compared with = and <>, not by order")
+        if op in ("=", "<>") and (_is_null(a) or _is_null(b)):
+            raise Refusal("a comparison with NULL is never true: write IS NULL")
+        return make(op, a, b)
+
+    def column(self, node: Node) -> Expr:
+        assert isinstance(node, exp.Column)
+        if isinstance(node.this, exp.Star):
+            raise refuse(node, "* stands for rows, which never leave", "Name the columns.")
+        return self.lookup(node)
+
+    def literal(self, node: Node) -> Expr:
+        if node.is_string:
+            return Literal(node.name)
+        number = _number(node.name)
+        if number is None:
+            raise refuse(node, f"{node.name[:40]!r} is not a usable number")
+        return Literal(number)
+
+    def negative(self, node: Node) -> Expr:
+        inner = self(node.this)
+        if (
+            isinstance(inner, Literal)
+            and isinstance(inner.content, int | float)
+            and not isinstance(inner.content, bool)
+        ):
+            return Literal(-inner.content)
+        return make("-", Literal(0), inner)
+
+    def is_(self, node: Node) -> Expr:
+        if isinstance(node.expression, exp.Null):
+            return make("null?", self(node.this))
+        if isinstance(node.expression, exp.Boolean):
+            value = make("=", self(node.this), Literal(bool(node.expression.this)))
+            return make("coalesce", value, Literal(False))
+        raise refuse(node, "IS is for NULL, TRUE and FALSE")
+
+    def between(self, node: Node) -> Expr:
+        x = self(node.this)
+        low, high = (_as_date(self(node.args[end]), x) for end in ("low", "high"))
+        if x.domain.kind is Kind.TEXT:
+            raise Refusal("texts can be compared with = and <>, not by order")
+        return make("and", make(">=", x, low), make("<=", x, high))
+
+    def in_(self, node: Node) -> Expr:
+        if node.args.get("query") is not None or not node.expressions:
+            raise refuse(node, "IN needs a list of fixed values", "A list from another query: join it.")
+        x = self(node.this)
+        found: Expr | None = None
+        for item in node.expressions:
+            one = make("=", x, _as_date(self(item), x))
+            found = one if found is None else make("or", found, one)
+        assert found is not None
+        return found
+
+    def case(self, node: Node) -> Expr:
+        subject = self(node.this) if node.this is not None else None
+        args: list[Expr] = []
+        for branch in node.args["ifs"]:
+            when = self(branch.this)
+            args += [
+                when if subject is None else make("=", subject, _as_date(when, subject)),
+                self(branch.args["true"]),
+            ]
+        default = node.args.get("default")
+        return make("case", *args, Literal(None) if default is None else self(default))
+
+    def if_(self, node: Node) -> Expr:
+        other = node.args.get("false")
+        return make("case", self(node.this), self(node.args["true"]), Literal(None) if other is None else self(other))
+
+    def cast(self, node: Node) -> Expr:
+        target = node.args["to"].this
+        name = str(getattr(target, "value", target)).upper()
+        inner = self(node.this)
+        if name in _WHOLE:
+            return make("whole", inner)
+        if name in _REAL:
+            return make("number", inner)
+        if name == "DATE":
+            as_date = _as_date(inner, Column("", _SOME_DATE))
+            if as_date.domain.kind is Kind.DATE:
+                return as_date
+        if (name, inner.domain.kind) in (("BOOLEAN", Kind.BOOLEAN), ("TEXT", Kind.TEXT), ("VARCHAR", Kind.TEXT)):
+            return inner
+        raise refuse(
+            node,
+            f"a {inner.domain.kind} cannot be cast to {name}",
+            "Casts to INTEGER, DOUBLE, and of '2020-01-31' to DATE work.",
+        )
+
+    def round_(self, node: Node) -> Expr:
+        digits = node.args.get("decimals")
+        return make("round", self(node.this), *([] if digits is None else [self(digits)]))
+
+    def trim(self, node: Node) -> Expr:
+        if node.expression is not None or node.args.get("position"):
+            raise refuse(node, "TRIM takes blanks off both ends, nothing else")
+        return make("trim", self(node.this))
+
+    def substring(self, node: Node) -> Expr:
+        rest = [node.args[name] for name in ("start", "length") if node.args.get(name) is not None]
+        return make("substring", self(node.this), *(self(arg) for arg in rest))
+
+    def concat(self, node: Node) -> Expr:
+        return make("||", *(self(arg) for arg in node.expressions))
+
+    def extract(self, node: Node) -> Expr:
+        part = str(node.this.name).lower()
+        part = {"dayofweek": "dow", "dayofyear": "doy", "dayofmonth": "day"}.get(part, part)
+        return self._known(f"part:{part}", f"EXTRACT({part.upper()})", node, node.expression)
+
+    def truncate(self, node: Node) -> Expr:
+        unit = str(node.args["unit"].name).lower()
+        return self._known(f"start:{unit}", f"DATE_TRUNC to {unit.upper()}", node, node.this)
+
+    def _known(self, op: str, what: str, node: Node, argument: Node) -> Expr:
+        from .operators import OPERATORS
+
+        if op not in OPERATORS:
+            raise refuse(
+                node, f"{what} is not known", "Known: YEAR, QUARTER, MONTH, WEEK, DAY, and DOW, DOY to extract."
+            )
+        return make(op, self(argument))
+
+    def days(self, node: Node) -> Expr:
+        unit = node.args.get("unit")
+        if unit is not None and str(unit.name).lower() != "day":
+            raise refuse(node, "differences of dates are in days", "Write DATEDIFF('day', a, b).")
+        a, b = self(node.this), self(node.expression)
+        return make("days", _as_date(a, b), _as_date(b, a))
+
+    def bucket(self, node: Node) -> Expr:
+        """WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard has it."""
+        low, high, n = (_fixed(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets"))
+        if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
+            raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
+        x = self(node.this)
+        inside = make("//", make("*", make("-", x, Literal(low)), Literal(n)), Literal(high - low))
+        return make("clamp", make("+", inside, Literal(1)), Literal(0), Literal(n + 1))
+
+    def named(self, node: Node) -> Expr:
+        name, args = str(node.this).lower(), node.expressions
+        if name in ("clamp", "clip") and len(args) == 3:
+            return make("clamp", *(self(arg) for arg in args))
+        if name == "mod" and len(args) == 2:
+            return make("%", self(args[0]), self(args[1]))
+        raise refuse(node, f"the function {str(node.this)[:60]!r} is not known", "See docs/sql.md for the list.")
+
+
+_SOME_DATE = Literal(date(2000, 1, 1)).domain
+_RULES: dict[type, Callable[[Binder, Any], Expr]] = {
+    exp.Column: Binder.column,
+    exp.Literal: Binder.literal,
+    exp.Boolean: lambda self, node: Literal(bool(node.this)),
+    exp.Null: lambda self, node: Literal(None),
+    exp.Paren: lambda self, node: self(node.this),
+    exp.Neg: Binder.negative,
+    exp.Is: Binder.is_,
+    exp.Between: Binder.between,
+    exp.In: Binder.in_,
+    exp.Case: Binder.case,
+    exp.If: Binder.if_,
+    exp.Cast: Binder.cast,
+    exp.TryCast: Binder.cast,
+    exp.Round: Binder.round_,
+    exp.Trim: Binder.trim,
+    exp.Substring: Binder.substring,
+    exp.Concat: Binder.concat,
+    exp.Extract: Binder.extract,
+    exp.TimestampTrunc: Binder.truncate,
+    exp.DateTrunc: Binder.truncate,
+    exp.DateDiff: Binder.days,
+    exp.WidthBucket: Binder.bucket,
+    exp.Anonymous: Binder.named,
+}
+
+
+def _why_not(node: Node) -> tuple[str, str]:
+    """The reason and the way out for constructs that people do write."""
+    if isinstance(node, exp.Window):
+        return "window functions show rows beside rows", "Aggregate with GROUP BY instead."
+    if isinstance(node, exp.AggFunc):
+        return f"{node.sql_name()} cannot stand here: it aggregates over rows", "Use it in SELECT, HAVING or ORDER BY."
+    if isinstance(node, _NEVER):
+        return "what changes from run to run cannot be priced or stored", "Write a fixed date or number."
+    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+        return "a query inside an expression cannot be answered", "Put it into FROM, or join it."
+    if isinstance(node, exp.Star):
+        return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."
+    return f"{node.key.upper()} is not among what can be answered privately", "See docs/sql.md for the list."
+
+
+def _as_date(x: Expr, other: Expr) -> Expr:
+    """A text literal beside a date is a date."""
+    if other.domain.kind is not Kind.DATE or not (isinstance(x, Literal) and isinstance(x.content, str)):
+        return x
+    try:
+        return Literal(date.fromisoformat(x.content.strip()[:10]))
+    except ValueError:
+        raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
+
+
+def _is_null(x: Expr) -> bool:
+    return isinstance(x, Literal) and x.content is None
+
+
+def _fixed(x: Expr) -> float | int | None:
+    ok = isinstance(x, Literal) and isinstance(x.content, int | float) and not isinstance(x.content, bool)
+    return x.content if ok and isinstance(x, Literal) else None
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        value = int(text) if text.isdigit() and len(text) <= 18 else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and abs(value) < 1e150 else None

@@ -1,0 +1,139 @@
+"""What everybody knows about the value of an expression before any row is read: its kind, its range, its possible values.
+
+Ranges follow from the declared facts by interval arithmetic, so that `SUM(visits * price)` needs no further bounds. Dates are
+ranges of day numbers. Rounding in the engine cannot break a range: what is measured is clipped to it once more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import date
+from enum import StrEnum
+from typing import Any
+
+from .._public import Boolean, Bounds, Categories, Dates, Fact
+from .errors import Refusal
+
+HUGE = 1e150  # beyond it a range counts as unbounded: products stay finite in floats
+
+
+class Kind(StrEnum):
+    NUMBER = "number"
+    TEXT = "text"
+    BOOLEAN = "true or false"
+    DATE = "date"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """`values`: all values it can have beside NULL, where these are few and known; `whole`: a number without fraction."""
+
+    kind: Kind
+    low: float = -math.inf
+    high: float = math.inf
+    whole: bool = False
+    values: tuple[Any, ...] | None = None
+    nullable: bool = True
+
+    def __post_init__(self) -> None:
+        if self.low < -HUGE:
+            object.__setattr__(self, "low", -math.inf)
+        if self.high > HUGE:
+            object.__setattr__(self, "high", math.inf)
+
+    @property
+    def bounded(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    def members(self, limit: int) -> tuple[Any, ...] | None:
+        """The possible values in order, or None if they are unknown or more than `limit`."""
+        if self.values is not None:
+            return self.values if len(self.values) <= limit else None
+        if self.kind is Kind.BOOLEAN:
+            return (False, True)
+        if not (self.bounded and (self.whole or self.kind is Kind.DATE)) or self.high - self.low >= limit:
+            return None
+        first, last = math.ceil(self.low), math.floor(self.high)
+        if self.kind is Kind.DATE:
+            return tuple(date.fromordinal(day) for day in range(first, last + 1))
+        return tuple(range(first, last + 1))
+
+    def need(self, kind: Kind, what: str) -> None:
+        if self.kind is not kind:
+            raise Refusal(f"{what} needs a {kind}, and this is a {self.kind}")
+
+
+def number(low: float, high: float, *, whole: bool = False, nullable: bool = True) -> Domain:
+    return Domain(kind=Kind.NUMBER, low=low, high=high, whole=whole, nullable=nullable)
+
+
+def boolean(nullable: bool) -> Domain:
+    return Domain(kind=Kind.BOOLEAN, nullable=nullable)
+
+
+def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> Domain:
+    return Domain(kind=Kind.TEXT, values=values, nullable=nullable)
+
+
+def constant(value: Any) -> Domain:
+    """The domain of a literal."""
+    if value is None:
+        return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, whole=True)
+    if isinstance(value, bool):
+        return boolean(nullable=False)
+    if isinstance(value, str):
+        return text((value,), nullable=False)
+    if isinstance(value, date):
+        day = float(value.toordinal())
+        return Domain(kind=Kind.DATE, low=day, high=day, nullable=False)
+    return number(float(value), float(value), whole=float(value).is_integer(), nullable=False)
+
+
+def declared(fact: Fact) -> Domain:
+    """The domain of a column."""
+    if isinstance(fact, Bounds):
+        return number(float(fact.lower), float(fact.upper), nullable=fact.nullable)
+    if isinstance(fact, Dates):
+        low, high = (float(date.fromisoformat(end).toordinal()) for end in (fact.lower, fact.upper))
+        return Domain(kind=Kind.DATE, low=low, high=high, nullable=fact.nullable)
+    if isinstance(fact, Boolean):
+        return boolean(fact.nullable)
+    if isinstance(fact, Categories):
+        if all(isinstance(value, int) for value in fact.values):
+            numbers = [int(value) for value in fact.values]
+            span = number(float(min(numbers)), float(max(numbers)), whole=True)
+            return replace(span, values=fact.values)
+        return text(tuple(str(value) for value in fact.values))
+    return text()
+
+
+def union(parts: list[Domain], *, nullable: bool) -> Domain:
+    """What covers all of them: the result of CASE, COALESCE, LEAST."""
+    kinds = {part.kind for part in parts}
+    if len(kinds) > 1:
+        raise Refusal(f"all branches must be of one kind, and these are {', '.join(sorted(kinds))}")
+    kind = kinds.pop()
+    values: tuple[Any, ...] | None = ()
+    for part in parts:
+        known = part.values if part.values is not None else _single(part)
+        values = None if known is None or values is None else tuple(dict.fromkeys(values + known))
+    low, high = min(part.low for part in parts), max(part.high for part in parts)
+    whole = all(part.whole for part in parts)
+    return Domain(kind=kind, low=low, high=high, whole=whole, values=values, nullable=nullable)
+
+
+def _single(part: Domain) -> tuple[Any, ...] | None:
+    """A number that can only be one integer has known values too."""
+    return (int(part.low),) if part.kind is Kind.NUMBER and part.whole and part.low == part.high else None
+
+
+def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:
+    """The range of a monotone-by-parts operation over two ranges: attained at corners; 0 times infinity is 0."""
+    points = [_finite(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    return min(points), max(points)
+
+
+def _finite(op: Any, x: float, y: float) -> float:
+    result = float(op(x, y))
+    return 0.0 if math.isnan(result) else result

@@ -1,0 +1,113 @@
+"""The engine's part of a run: exact integers for every group, before any noise. What is in here never leaves as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..tables import Engine
+from .compile import Compiler
+from .measures import Bounding, Choice, Measure, Recipes
+from .plan import Plan
+
+UNITS = Measure(kind="units")
+
+
+@dataclass(slots=True)
+class Exact:
+    """`keys`: one tuple of key values a group. `measures`: one integer array a measure. `scores`: counts by group and candidate."""
+
+    keys: list[tuple[Any, ...]]
+    measures: list[Any]
+    scores: list[Any]
+    units: Any = field(default=None)  # how many units each group has; only where the groups are not public
+
+
+def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
+    """Runs the engine's queries: one for all sums and counts, one for each distinct count, quantile and most common value."""
+    compiler = Compiler(plan, bounding, engine.kinds, key)
+    additive = [m for m in recipes.measures if m.kind != "distinct"]
+    asked = list(additive)
+    if not plan.known_keys and UNITS not in asked:
+        asked.append(UNITS)
+    if plan.known_keys:
+        size = plan.groups or 1
+        table = engine.answer(compiler.additive(asked)) if asked else None
+        columns = [_dense(table, f"m{i}", size) for i in range(len(asked))] if table is not None else []
+        keys, index = public_keys(plan), None
+    else:
+        table = engine.answer(compiler.additive(asked))
+        keys, index = _found_keys(plan, table)
+        size = len(keys)
+        columns = [integers(table.column(f"m{i}")) for i in range(len(asked))]
+    found = dict(zip(asked, columns, strict=True))
+    for m in recipes.measures:
+        if m.kind == "distinct":
+            assert m.expression is not None
+            result = engine.answer(compiler.distinct(m.expression))
+            found[m] = _dense(result, "m0", size, index)
+    scores = [_scores(compiler, choice, engine, size, index) for choice in recipes.choices]
+    return Exact(keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS])
+
+
+def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
+    """All groups, in the order of their index."""
+    keys: list[tuple[Any, ...]] = [()]
+    for k in plan.keys:
+        keys = [(*key, value) for key in keys for value in (k.values or ())]
+    return keys
+
+
+def _found_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
+    """The groups that the engine found, and where each index is in the list."""
+    columns = []
+    for i, k in enumerate(plan.keys):
+        raw = table.column(f"k{i}").to_pylist()
+        columns.append([k.values[v] for v in raw] if k.values is not None else raw)
+    keys = list(zip(*columns, strict=True))
+    return keys, {j: at for at, j in enumerate(table.column("j").to_pylist())}
+
+
+def _scores(compiler: Compiler, choice: Choice, engine: Engine, size: int, index: dict[int, int] | None) -> Any:
+    quantile = choice.kind == "quantile"
+    width = choice.points if quantile else len(choice.values)
+    table = engine.answer(compiler.histogram(choice) if quantile else compiler.frequencies(choice))
+    counts = np.zeros((size, width), np.int64)
+    group = _positions(table, index)
+    counts[group, integers(table.column("x0" if quantile else "vi"))] = integers(table.column("m0"))
+    return counts
+
+
+def _positions(table: pa.Table, index: dict[int, int] | None) -> Any:
+    j = integers(table.column("j"))
+    return j if index is None else np.array([index[int(i)] for i in j], dtype=np.int64)
+
+
+def _dense(table: pa.Table, column: str, size: int, index: dict[int, int] | None = None) -> Any:
+    values = integers(table.column(column))
+    full = np.zeros(size, dtype=values.dtype)
+    full[_positions(table, index)] = values
+    return full
+
+
+def integers(column: pa.ChunkedArray) -> Any:
+    """An Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers where these do not fit."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_decimal(array.type):
+        return np.asarray(array.cast(pa.int64()))
+    if len(array) == 0:
+        return np.zeros(0, np.int64)
+    halves = np.frombuffer(array.buffers()[1], dtype="<i8").reshape(-1, 2)[array.offset : array.offset + len(array)]
+    if (halves[:, 1] == halves[:, 0] >> 63).all():
+        return halves[:, 0].copy()
+    whole = [(int(high) << 64) + (int(low) & (1 << 64) - 1) for low, high in halves]
+    return np.array(whole, dtype=object)
+
+
+def shown(value: Any) -> Any:
+    """A key as it is released: dates as text."""
+    return value.isoformat() if isinstance(value, date) else value

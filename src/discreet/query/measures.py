@@ -1,0 +1,214 @@
+"""What is measured: exact integers, one a group, each with the most that one unit can move them.
+
+An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and `AVG(x)` pay for one
+count. Values go on a grid of whole steps before they are added, and amounts of one unit in one group are limited, so that a sum
+is an exact integer with a known sensitivity whatever the table holds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Neighbors
+from ..mechanisms.protocols import Sensitivity
+from .domain import Domain
+from .nodes import Expr
+from .plan import Aggregate, Plan
+
+STEPS = 1 << 20  # a range is divided into about this many steps
+MOST_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounding:
+    """Of one unit at most `rows` rows count in a group, and it counts in at most `groups` groups."""
+
+    rows: int
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One exact integer for every group.
+
+    `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high] (in steps, less `center`),
+    one unit at most `rows` times that. `scaled`: a unit with more rows counts each of them less (for averages), instead of
+    its total being clipped (for sums).
+    """
+
+    kind: str
+    expression: Expr | None = None
+    step: Fraction = Fraction(1)
+    center: int = 0
+    low: int = 0
+    high: int = 1
+    scaled: bool = False
+
+    @property
+    def worth(self) -> Fraction:
+        """What one whole step of the result is worth."""
+        return self.step**2 if self.kind == "square" else self.step
+
+    def limits(self, bounding: Bounding) -> tuple[int, int]:
+        """The least and the most that one unit can add to one group; 0 is always possible."""
+        rows = 1 if self.kind == "units" else bounding.rows
+        return rows * min(self.low, 0), rows * max(self.high, 0)
+
+    def sensitivity(self, bounding: Bounding, neighbors: Neighbors, groups: int | None) -> Sensitivity:
+        """How far one unit moves the vector of all groups.
+
+        Guarantee: the change between any two neighbors is within the returned norms.
+        Proof:     a unit's own vector v has at most L0 = `bounding.groups` entries that are not 0, each in [lo, hi] with lo <= 0 <= hi,
+                   and no other unit's vector depends on it. add_remove: the sum changes by v. replace, and zero_out (a
+                   blank may land anywhere): by v - w for two such vectors: an entry moves by at most hi - lo, and at most 2 L0 move;
+                   |v - w|_1 <= |v|_1 + |w|_1; |v - w|² <= sum over shared entries (hi - lo)² + over others max(lo², hi²).
+                   Distinct counts are not sums, but adding a unit raises each entry by 0 to hi and removing one lowers it so.
+        """
+        lo, hi = self.limits(bounding)
+        ends, span = max(-lo, hi), hi - lo
+        l0 = bounding.groups if groups is None else min(bounding.groups, groups)
+        if neighbors is ADD_REMOVE:
+            return Sensitivity(linf=ends, l0=l0)
+        both = 2 * l0 if groups is None else min(2 * l0, groups)
+        l2_squared = max(l0 * span**2, 2 * l0 * ends**2)
+        return Sensitivity(linf=span, l0=both, l1=2 * l0 * ends, l2_squared=l2_squared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A value chosen for every group: a quantile from a grid of `points` candidates, or the most common of `values`."""
+
+    kind: str  # quantile, mode or top
+    expression: Expr
+    parameter: Fraction
+    first: Fraction = Fraction(0)
+    step: Fraction = Fraction(1)
+    points: int = 0
+    values: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How an aggregate is made: `function` of measures number `measures`, or choice number `choice`."""
+
+    function: str
+    measures: tuple[int, ...] = ()
+    choice: int | None = None
+
+
+def grid(domain: Domain) -> tuple[Fraction, int, int]:
+    """The step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
+    most = max(abs(domain.low), abs(domain.high))
+    if domain.whole and most <= 1 << 40:
+        step = Fraction(1)
+    else:
+        step = Fraction(2) ** (math.frexp(most / STEPS)[1])
+    return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
+
+
+def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
+    """Candidates for a quantile: first, step, number. Whole numbers up to 4096 of them, else about a thousand to two thousand points."""
+    low, high = Fraction(domain.low), Fraction(domain.high)
+    if domain.whole and high - low <= 4096:
+        return low, Fraction(1), int(high - low) + 1
+    step = Fraction(2) ** (math.frexp(float(high - low) / 1024)[1] - 1)
+    if domain.whole:
+        step = max(step, Fraction(1))
+    first = (low / step).__floor__() * step
+    return first, step, int((high - first) / step) + 1
+
+
+class Recipes:
+    """Collects the measures and choices that a plan's aggregates need, each once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.measures: list[Measure] = []
+        self.choices: list[Choice] = []
+        self.recipes = [self._recipe(asked) for asked in plan.aggregates]
+
+    def _recipe(self, asked: Aggregate) -> Recipe:
+        function, x = asked.function, asked.argument
+        if function == "count":
+            return Recipe(function="count", measures=(self._count(x),))
+        if function in ("units", "distinct"):
+            return Recipe(function="count", measures=(self._add(Measure(kind=function, expression=x)),))
+        assert x is not None
+        if function == "sum":
+            return Recipe(function="sum", measures=(self._add(self._sum(x, centered=False)),))
+        if function in ("quantile", "mode", "top"):
+            return Recipe(function=function, choice=self._choice(asked, x))
+        if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
+            return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
+        moments = [self._count(x), self._add(self._sum(x, centered=True))]
+        if function != "avg":
+            moments.append(self._add(self._square(x)))
+        return Recipe(function=function, measures=tuple(moments))
+
+    def _count(self, x: Expr | None) -> int:
+        if x is None or not x.domain.nullable:
+            return self._add(Measure(kind="rows"))
+        return self._add(Measure(kind="present", expression=x))
+
+    def _sum(self, x: Expr, *, centered: bool) -> Measure:
+        step, low, high = grid(x.domain)
+        center = (low + high) // 2 if centered else 0
+        return Measure(
+            kind="sum",
+            expression=x,
+            step=step,
+            center=center,
+            low=low - center,
+            high=high - center,
+            scaled=centered and self.plan.many,
+        )
+
+    def _square(self, x: Expr) -> Measure:
+        base = self._sum(x, centered=True)
+        most = max(base.low**2, base.high**2)
+        return Measure(
+            kind="square", expression=x, step=base.step, center=base.center, low=0, high=most, scaled=base.scaled
+        )
+
+    def _choice(self, asked: Aggregate, x: Expr) -> int:
+        assert asked.parameter is not None
+        if asked.function == "quantile":
+            first, step, points = candidates(x.domain)
+            made = Choice(
+                kind="quantile", expression=x, parameter=asked.parameter, first=first, step=step, points=points
+            )
+        else:
+            values = x.domain.members(1 << 16) or ()
+            made = Choice(kind=asked.function, expression=x, parameter=asked.parameter, values=values)
+        if made not in self.choices:
+            self.choices.append(made)
+        return self.choices.index(made)
+
+    def _add(self, measure: Measure) -> int:
+        if measure not in self.measures:
+            self.measures.append(measure)
+        return self.measures.index(measure)
+
+
+def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> Bounding:
+    """The limits for one unit in this plan, from what is declared or asked; refused where nothing was said."""
+    if not plan.many:
+        return Bounding(rows=1, groups=1)
+    only_units = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
+    if unit_rows is None and not only_units:
+        raise InvalidInput(
+            "one person may have several rows here, and it is not declared how many of them may count. Nothing was read or charged. "
+            "Ask with rows=... (most rows of one person that count in one group), have the steward declare it, "
+            "or count people with COUNT(DISTINCT ...)."
+        )
+    rows = 1 if unit_rows is None else unit_rows
+    if rows > MOST_ROWS:
+        raise InvalidInput(f"rows must be at most {MOST_ROWS}, got {rows}. Nothing was read or charged.")
+    if not plan.keys:
+        return Bounding(rows=rows, groups=1)
+    known = plan.groups
+    groups = rows if unit_groups is None else unit_groups
+    return Bounding(rows=rows, groups=groups if known is None else min(groups, known))

@@ -1,0 +1,260 @@
+"""The query as a mechanism: a description (SQL and options) that knows its price, its error and its plan before any data is read.
+
+>>> from discreet.tables import rand_hie
+>>> from discreet.sampling import Entropy
+>>> people = rand_hie()
+>>> query = Query(sql="SELECT health, COUNT(DISTINCT person) AS n FROM rand_hie GROUP BY health", public=people.public, epsilon=1, groups=1)
+>>> query.preview().columns
+('health', 'n')
+>>> answer = query(people, entropy=Entropy()).value
+>>> answer["health"]
+['excellent', 'good', 'fair', 'poor']
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described, to_json
+from ..accounting import Event, NonPrivate
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source, engine_of
+from . import partition
+from .answer import Answer
+from .exact import Exact, measure
+from .measures import Bounding, Recipes, bounding_of
+from .nodes import Output, walk
+from .plan import Plan, plan
+from .preview import Preview, predicted, words
+from .price import Allocation, Target, allocate, shape_of
+from .quantiles import best, pick
+from .release import direct, table
+
+Real = int | float | Fraction
+OTHER = "other"
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One SQL query at one price.
+
+    `epsilon` with `delta`, or `rho`: the price of the whole answer. `rows`, `groups`: how many rows of one unit count in a group, and in
+    how many groups a unit counts; by default what the steward declared. `noise`: laplace, gaussian, or auto for the smaller error.
+    `weights`: how the price is shared between output columns, ((name, weight), ...); equal by default, which makes
+    the errors equal relative to what one unit contributes. `other`: groups that are not shown are added up in one row.
+
+    Guarantee: the event is what a run costs, for the neighbors of `public`.
+    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_chooser` and `partition.chances` for choices and
+               groups, and adaptive composition: later parts look only at the data and at earlier, released results.
+    Assumes:   the engine computes the SQL as DuckDB documents it.
+    """
+
+    sql: str
+    public: Public
+    epsilon: Real | None = None
+    delta: float = 0.0
+    rho: Real | None = None
+    rows: int | None = None
+    groups: int | None = None
+    noise: str = "auto"
+    weights: tuple[tuple[str, Real], ...] = ()
+    other: bool = False
+    _plan: Plan = field(init=False, repr=False, compare=False)
+    _recipes: Recipes = field(init=False, repr=False, compare=False)
+    _bounding: Bounding = field(init=False, repr=False, compare=False)
+    _allocation: Allocation = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        keep = object.__setattr__
+        keep(self, "_plan", plan(self.sql, self.public))
+        keep(self, "_recipes", Recipes(self._plan))
+        unit = self.public.unit
+        rows, groups = self.rows or unit.rows, self.groups or unit.groups
+        keep(self, "_bounding", bounding_of(self._plan, rows, groups))
+        if self.other and (self._plan.known_keys or self._recipes.choices or len(self._plan.keys) != 1):
+            raise InvalidInput(
+                "other=True adds up the groups that are not shown: it needs one key that is not declared, and counts or sums. "
+                "Nothing was read or charged."
+            )
+        if self.other and any(m.kind in ("distinct", "units") for m in self._recipes.measures):
+            raise InvalidInput(
+                "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
+            )
+        keep(self, "_allocation", allocate(self._shape(), self._target()))
+
+    def _check(self) -> None:
+        for name in ("epsilon", "rho"):
+            if getattr(self, name) is not None:
+                _require.positive(**{name: getattr(self, name)})
+        _require.probability(delta=self.delta)
+        for name in ("rows", "groups"):
+            if getattr(self, name) is not None:
+                _require.integer(**{name: getattr(self, name)}, at_least=1)
+        for pair in self.weights:
+            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+                raise _require.fail("weights", self.weights, "pairs of a column's name and its weight")
+            _require.positive(weight=pair[1])
+
+    def _target(self) -> Target:
+        epsilon, rho = (None if v is None else _require.exact(v, "price") for v in (self.epsilon, self.rho))
+        return Target(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
+
+    def _shape(self) -> Any:
+        parts = self._weights()
+        return shape_of(self._plan, self._recipes, self._bounding, self.public.neighbors, parts, self.other)
+
+    def _weights(self) -> list[Fraction]:
+        """Weight 1 for every part; a part of named columns has the largest of their weights."""
+        named = {name: _require.exact(weight, "weight") for name, weight in self.weights}
+        if unknown := sorted(set(named) - {name for name, _ in self._plan.outputs}):
+            raise InvalidInput(
+                f"weights name a column {unknown[0]!r} that the query does not have. Nothing was charged."
+            )
+        count, choices = len(self._recipes.measures), len(self._recipes.choices)
+        given: list[list[Fraction]] = [[] for _ in range(count + choices)]
+        for name, weight in named.items():
+            for part in self._parts_of(name):
+                given[part].append(weight)
+        weights = [max(ws) if ws else Fraction(1) for ws in given]
+        return weights if self._plan.known_keys else [*weights, Fraction(1)]
+
+    def _parts_of(self, name: str) -> set[int]:
+        expression = dict(self._plan.outputs)[name]
+        found: set[int] = set()
+        for node in walk(expression):
+            if isinstance(node, Output) and node.kind == "aggregate":
+                recipe = self._recipes.recipes[node.index]
+                found |= set(recipe.measures)
+                if recipe.choice is not None:
+                    found.add(len(self._recipes.measures) + recipe.choice)
+        return found
+
+    @property
+    def event(self) -> Event:
+        return self._allocation.event
+
+    @property
+    def key(self) -> str:
+        """Stable text of what is asked at which price: equal for equal questions, for the store of released answers."""
+        return json.dumps(
+            {
+                "plan": self._plan.key,
+                "public": to_json(self.public),
+                "bounding": [self._bounding.rows, self._bounding.groups],
+                "event": to_json(self.event),
+                "noises": to_json(self._allocation.noises),
+                "other": self.other,
+            },
+            sort_keys=True,
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self._plan.outputs)
+
+    def is_number(self, column: int) -> bool:
+        """Whether an output column is computed from aggregates, and not a key."""
+        return any(isinstance(n, Output) and n.kind == "aggregate" for n in walk(self._plan.outputs[column][1]))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The plan in words."""
+        return words(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
+
+    def preview(self, confidence: float = 0.95) -> Preview:
+        """Price, error and plan, without touching data."""
+        errors = predicted(self.public, self._plan, self._recipes, self._allocation, confidence)
+        return Preview(
+            columns=self.columns,
+            event=self.event,
+            epsilon=None if self.epsilon is None else float(self.epsilon),
+            delta=float(self.delta),
+            rho=None if self.rho is None else float(self.rho),
+            confidence=confidence,
+            errors=errors,
+            groups=self._plan.groups,
+            plan=self.words,
+        )
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        exact = self._measure(source, entropy.integer(63))
+        answer = self._noisy(exact, entropy)
+        return release(answer, event=self.event, entropy=entropy, error=answer.error)
+
+    def _measure(self, source: Source, key: int) -> Exact:
+        return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
+
+    def _noisy(self, exact: Exact, entropy: Entropy) -> Answer:
+        if self._allocation.selection is not None:
+            epsilon, delta = self._allocation.selection
+            shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
+            exact = _shown(exact, shown, self.other)
+        pairs = zip(self._allocation.noises, exact.measures, strict=True)
+        measures = [noise(values, entropy=entropy) for noise, values in pairs]
+        trios = zip(self._recipes.choices, self._allocation.choosers, exact.scores, strict=True)
+        choices = [pick(choice, chooser, counts, entropy) for choice, chooser, counts in trios]
+        return self._answer(exact.keys, measures, choices, entropy.private)
+
+    def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
+        """For tests of semantics only: the exact rows. No description and no public call leads here."""
+        exact = self._measure(source, key)
+        choices = [best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)]
+        if not self._plan.known_keys:
+            order = sorted(range(len(exact.keys)), key=lambda i: tuple(map(str, exact.keys[i])))
+            exact = _taken(exact, np.array(order, dtype=np.int64))
+            choices = [[c[i] for i in order] for c in choices]
+            choices = [
+                np.array(c, dtype=object) if isinstance(c[0] if c else 0.0, str) else np.array(c) for c in choices
+            ]
+        noises = list(self._allocation.noises)
+        return table(self._plan, self._recipes, exact.keys, exact.measures, choices, noises)[0]
+
+    def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
+        noises = list(self._allocation.noises)
+        rows, deviations = table(self._plan, self._recipes, keys, measures, choices, noises)
+        at = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
+        exact_noise = [None if m is None else (noises[m], self._recipes.measures[m].worth) for m in at]
+        return Answer(
+            columns=self.columns,
+            rows=tuple(tuple(row) for row in rows),
+            deviations=tuple(tuple(row) for row in deviations),
+            noises=tuple(exact_noise),
+            event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
+            epsilon=None if self.epsilon is None else float(self.epsilon),
+            delta=float(self.delta),
+            rho=None if self.rho is None else float(self.rho),
+            sql=self.sql,
+            plan=self.words,
+        )
+
+
+def _taken(exact: Exact, rows: Any) -> Exact:
+    return Exact(
+        [exact.keys[i] for i in rows],
+        [m[rows] for m in exact.measures],
+        [s[rows] for s in exact.scores],
+        None if exact.units is None else exact.units[rows],
+    )
+
+
+def _shown(exact: Exact, shown: Any, other: bool) -> Exact:
+    """The groups that are shown, in the order of their keys; with `other`, the rest added up as one more."""
+    rows = sorted(np.flatnonzero(shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
+    kept = _taken(exact, np.array(rows, dtype=np.int64))
+    if other:
+        rest = [m[~shown].sum() if m.dtype == object else int(sum(m[~shown].tolist())) for m in exact.measures]
+        kept.keys.append((OTHER,))
+        kept.measures = [np.array([*m.tolist(), r], dtype=object) for m, r in zip(kept.measures, rest, strict=True)]
+    return kept

@@ -1,0 +1,154 @@
+"""Expressions of a checked plan: columns, literals and calls of known operators. Nothing of the analyst's own syntax tree is in them.
+
+Each node knows its `domain`. `sql` renders one for the engine, `key` as stable text for the cache, `value` computes one on
+released numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import numpy as np
+from sqlglot import exp
+
+from .domain import Domain, Kind, constant
+from .errors import Node, Refusal
+from .operators import OPERATORS, cast, double
+
+HEAVIEST = 20_000
+REPEATS = {"clamp": 4, "sqrt": 2, "ln": 2}  # how often these write their argument
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the relation being read, under the name it has there."""
+
+    name: str
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    content: Any  # None, bool, int, float, str or date
+
+    @property
+    def domain(self) -> Domain:
+        return constant(self.content)
+
+    @property
+    def _identity(self) -> tuple[str, Any]:
+        return type(self.content).__name__, self.content
+
+    def __eq__(self, other: object) -> bool:  # 1, 1.0 and True are different literals
+        return isinstance(other, Literal) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    op: str
+    args: tuple[Expr, ...]
+    domain: Domain
+    weight: int = field(default=1, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """After aggregation: group key number `index` (kind "key"), or released aggregate number `index` (kind "aggregate")."""
+
+    kind: str
+    index: int
+    domain: Domain
+
+
+Expr = Column | Literal | Call | Output
+
+
+def make(op: str, *args: Expr) -> Call:
+    """The call of a known operator; its domain rule checks the arguments (and raises Refusal)."""
+    heavy = 1 + REPEATS.get(op, 1) * sum(weight(arg) for arg in args)
+    if heavy > HEAVIEST:
+        raise Refusal("this expression is too large")
+    return Call(op, args, OPERATORS[op].domain(*(arg.domain for arg in args)), heavy)
+
+
+def weight(node: Expr) -> int:
+    """How much text the expression becomes for the engine."""
+    return node.weight if isinstance(node, Call) else 1
+
+
+def walk(node: Expr) -> Iterator[Expr]:
+    yield node
+    if isinstance(node, Call):
+        for arg in node.args:
+            yield from walk(arg)
+
+
+def sql(node: Expr) -> Node:
+    """The expression for the engine."""
+    if isinstance(node, Column):
+        return exp.column(exp.to_identifier(node.name, quoted=True))
+    if isinstance(node, Literal):
+        return literal(node.content)
+    if isinstance(node, Call):
+        return OPERATORS[node.op].sql(*(sql(arg) for arg in node.args))
+    raise AssertionError("an aggregate's result is not computed by the engine")
+
+
+def literal(value: Any) -> Node:
+    if value is None:
+        return exp.Null()
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
+    if isinstance(value, str):
+        return exp.Literal.string(value)
+    if isinstance(value, date):
+        return cast(exp.Literal.string(value.isoformat()), "DATE")
+    return double(value)
+
+
+def key(node: Expr) -> str:
+    """Stable text: the same for the same expression, whatever it was called."""
+    if isinstance(node, Column):
+        return node.name
+    if isinstance(node, Literal):
+        return f"{type(node.content).__name__}:{node.content!r}"
+    if isinstance(node, Output):
+        return f"{node.kind}[{node.index}]"
+    return f"{node.op}({', '.join(key(arg) for arg in node.args)})"
+
+
+def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
+    """The expression on released values: arrays with one entry a group; NaN (or None in texts) is NULL."""
+    if isinstance(node, Output):
+        return (keys if node.kind == "key" else aggregates)[node.index]
+    if isinstance(node, Literal):
+        return _plain(node.content)
+    assert isinstance(node, Call)
+    function = OPERATORS[node.op].value
+    assert function is not None  # checked by the binder
+    return function(*(value(arg, keys, aggregates) for arg in node.args))
+
+
+def _plain(content: Any) -> Any:
+    if content is None:
+        return np.float64(np.nan)
+    if isinstance(content, bool | int | float):
+        return np.float64(content)
+    return np.array(content, dtype=object)
+
+
+def computable(node: Expr) -> bool:
+    """Whether `value` can compute it after aggregation."""
+    return all(not isinstance(n, Call) or OPERATORS[n.op].value is not None for n in walk(node)) and not any(
+        isinstance(n, Column) for n in walk(node)
+    )
+
+
+def is_text(node: Expr) -> bool:
+    return node.domain.kind is Kind.TEXT

@@ -1,0 +1,85 @@
+"""Which groups exist is private too, where nobody declared them: each is shown with a chance that grows with its number of units.
+
+>>> [float(p) for p in chances(epsilon=Fraction(1), delta=Fraction(1, 100))[:2]]
+[0.0, 0.01]
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import _require, sampling
+from .._errors import InvalidInput
+from ..sampling import Entropy
+
+_BITS = 128  # chances are multiples of 2**-128
+LONGEST = 1 << 20
+
+
+def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
+    """A rational at most exp(x), for x >= 0, and above exp(x) (1 - 2**-100): partial sums of positive terms, rounded down.
+
+    >>> 2.718281828 < float(exp_below(Fraction(1))) <= 2.718281829
+    True
+    """
+    halvings = 0
+    while x > 1:
+        x, halvings = x / 2, halvings + 1
+    term, total, n = Fraction(1), Fraction(1), 1
+    while term > Fraction(1, 1 << (bits + 20)):
+        term = _down(term * x / n, bits + 40)
+        total, n = total + term, n + 1
+    for _ in range(halvings):
+        total = _down(total * total, bits + 40)
+    return total
+
+
+def _down(x: Fraction, bits: int) -> Fraction:
+    return Fraction((x.numerator << bits) // x.denominator, 1 << bits)
+
+
+@lru_cache(maxsize=64)
+def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
+    """The largest chances to show a group of 0, 1, 2, ... units such that showing it or not is (epsilon, delta)-DP; the last is 1.
+
+    Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon, delta)-indistinguishable, and
+               an empty group is never shown. No strategy with this guarantee shows any group more often, up to 2**-100.
+    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: p(n+1) is the least of e^eps p(n) + delta,
+               1 - e^-eps (1 - p(n) - delta), and 1. A rational at most e^eps stands for it, and chances are rounded down, so both
+               inequalities hold exactly as stated.
+    """
+    if not (epsilon > 0 and 0 < delta < 1):
+        raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
+    factor = exp_below(epsilon)
+    found = [Fraction(0)]
+    while found[-1] < 1:
+        p = found[-1]
+        up = min(factor * p + delta, 1 - (1 - p - delta) / factor, Fraction(1))
+        found.append(Fraction(1) if up >= 1 else _down(up, _BITS))
+        if len(found) > LONGEST:
+            raise InvalidInput(
+                f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need more than {LONGEST} units to be "
+                f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups a unit."
+            )
+    return tuple(found)
+
+
+def sure(epsilon: Fraction, delta: Fraction) -> int:
+    """From how many units on a group is always shown."""
+    return len(chances(epsilon=epsilon, delta=delta)) - 1
+
+
+def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) -> Any:
+    """For each group's exact number of units, whether to show it: independent coins of exactly the chances above."""
+    _require.positive(epsilon=epsilon)
+    table = chances(epsilon=epsilon, delta=delta)
+    sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)
+    shown = sizes == len(table) - 1
+    for size in np.unique(sizes[~shown]).tolist():
+        here = np.flatnonzero(sizes == size)
+        shown[here] = sampling.bernoulli(table[size], len(here), entropy)
+    return shown

@@ -1,0 +1,119 @@
+"""What a query will cost and how good its answer will be, said before anything is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .._public import Public
+from ..accounting import Event
+from ..mechanisms.noise import IntegerLaplace
+from .measures import Bounding, Recipes
+from .partition import sure
+from .plan import Plan
+from .price import Allocation
+from .release import direct
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the data, or for keys."""
+
+    columns: tuple[str, ...]
+    event: Event
+    epsilon: float | None
+    delta: float
+    rho: float | None
+    confidence: float
+    errors: tuple[float | None, ...]
+    groups: int | None
+    plan: tuple[str, ...]
+
+    def __str__(self) -> str:
+        price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
+        lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
+        for name, error in zip(self.columns, self.errors, strict=True):
+            if error is not None:
+                lines.append(f"{name}: within {error:,.4g} with {self.confidence:.0%} confidence")
+        return "\n".join([*lines, *self.plan])
+
+
+def predicted(
+    public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
+) -> tuple[float | None, ...]:
+    """The error of each output column that is known beforehand: exact for counts and sums, and for averages of everybody where
+    the size of the table is declared (to first order: the noise of the sum and of the count, over the size)."""
+    return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
+
+
+def _error(
+    public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float, i: int
+) -> float | None:
+    at = direct(plan, recipes, i)
+    if at is not None:
+        return float(allocation.noises[at].error(confidence) * recipes.measures[at].worth)
+    from .nodes import Output
+
+    expression = plan.outputs[i][1]
+    if not (isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys):
+        return None
+    recipe = recipes.recipes[expression.index]
+    if recipe.function != "avg":
+        return None
+    count, total = recipe.measures
+    half = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
+        recipes.measures[total].worth
+    )
+    split = (1 + confidence) / 2  # each of the two within its bound
+    noise = float(allocation.noises[total].error(split) * recipes.measures[total].worth)
+    return (noise + half * float(allocation.noises[count].error(split))) / public.size
+
+
+def words(
+    public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
+) -> tuple[str, ...]:
+    """The plan, one sentence a step."""
+    unit = f"everybody's rows together ({public.unit.column})" if public.unit.column else "one row"
+    lines = [f"Protects {unit}, under {public.neighbors}."]
+    if plan.many:
+        lines.append(
+            f"Of one {public.unit.column or 'row'} at most {bounding.rows} rows count in a group"
+            + _in_groups(plan, bounding)
+            + "."
+        )
+    lines.append(_grouping(plan, allocation, other))
+    for m, noise in zip(recipes.measures, allocation.noises, strict=True):
+        law = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
+        what = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(m.kind)
+        name = (
+            f"a count of {what}"
+            if what
+            else f"a {'sum of squares' if m.kind == 'square' else 'sum'} in steps of {float(m.step):g}"
+        )
+        deviation = noise.standard_deviation * float(m.worth)
+        lines.append(f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}.")
+    for choice, chooser in zip(recipes.choices, allocation.choosers, strict=True):
+        what = f"quantile {float(choice.parameter):g}" if choice.kind == "quantile" else "most common value"
+        size = choice.points if choice.kind == "quantile" else len(choice.values)
+        lines.append(
+            f"Chooses the {what} from {size} candidates by the exponential mechanism, epsilon {float(chooser.epsilon):.4g} a group."
+        )
+    return tuple(lines)
+
+
+def _in_groups(plan: Plan, bounding: Bounding) -> str:
+    if not plan.keys:
+        return ""
+    if plan.groups is not None and bounding.groups >= plan.groups:
+        return ", in any of the groups"
+    return f", and in at most {bounding.groups} groups, chosen at random"
+
+
+def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
+    if not plan.keys:
+        return "One group: everything."
+    if plan.known_keys:
+        return f"{plan.groups} groups, all of them public; empty ones appear with noise."
+    assert allocation.selection is not None
+    epsilon, delta = allocation.selection
+    rest = " The others are added up in one row." if other else ""
+    return f"Groups are private: a group is shown surely from {sure(epsilon, delta)} units on, smaller ones with a chance.{rest}"

@@ -1,0 +1,214 @@
+"""How the price of a query is divided among its parts, and which noise each part gets.
+
+Parts are measures (noise on integers), choices (exponential mechanism, once for every group a unit can be in) and, where the
+groups are not public, their selection. Each gets a share of epsilon by weight. Measures get Laplace noise, or together Gaussian
+noise where that is smaller: the more groups one unit is in, the sooner.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .. import _require, _round
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Neighbors
+from ..accounting import ApproximateDP, Event, compose
+from ..accounting.conversion import zcdp_to_epsilon
+from ..mechanisms.choosers import ExponentialMechanism, TopK
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.protocols import Sensitivity
+from .measures import Bounding, Choice, Recipes
+from .plan import Plan
+
+Noise = IntegerLaplace | IntegerGaussian
+Chooser = ExponentialMechanism | TopK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What may be spent: epsilon with delta, or zCDP's rho."""
+
+    epsilon: Fraction | None = None
+    delta: float = 0.0
+    rho: Fraction | None = None
+    noise: str = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The noise of each measure, the chooser of each choice (for one group), and the selection of groups, with their events."""
+
+    noises: tuple[Noise, ...]
+    choosers: tuple[Chooser, ...]
+    selection: tuple[Fraction, Fraction] | None  # epsilon and delta of the decision about one group
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """All that pricing needs to know of a query: sensitivities, choices, weights, how many groups one unit can move."""
+
+    sensitivities: tuple[Sensitivity, ...]
+    choices: tuple[Choice, ...]
+    weights: tuple[Fraction, ...]  # measures, then choices, then selection
+    moved: int
+    bounding: Bounding
+    known_keys: bool
+    neighbors: Neighbors
+
+
+def shape_of(
+    plan: Plan, recipes: Recipes, bounding: Bounding, neighbors: Neighbors, weights: list[Fraction], other: bool
+) -> Shape:
+    sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
+    if other:  # all groups of a unit may fall into the one bucket
+        sensitivities = [_gathered(s) for s in sensitivities]
+    moved = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
+    if plan.groups is not None:
+        moved = min(moved, plan.groups)
+    return Shape(
+        sensitivities=tuple(sensitivities),
+        choices=tuple(recipes.choices),
+        weights=tuple(weights),
+        moved=moved,
+        bounding=bounding,
+        known_keys=plan.known_keys,
+        neighbors=neighbors,
+    )
+
+
+def _gathered(s: Sensitivity) -> Sensitivity:
+    """What a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one entry."""
+    assert s.l1 is not None
+    return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
+
+
+def allocate(shape: Shape, target: Target) -> Allocation:
+    """The cheapest way, in error, to spend the target on this query."""
+    _require_target(shape, target)
+    if target.rho is not None:
+        return _by_rho(shape, target.rho)
+    options = []
+    if target.noise in ("auto", "laplace") or not shape.sensitivities:
+        options.append(_by_epsilon(shape, target, gaussian=False))
+    if shape.sensitivities and target.noise in ("auto", "gaussian") and target.delta > 0:
+        options.append(_by_epsilon(shape, target, gaussian=True))
+    return min(options, key=lambda option: _badness(shape, option))
+
+
+def _require_target(shape: Shape, target: Target) -> None:
+    if target.noise not in ("auto", "laplace", "gaussian"):
+        raise _require.fail("noise", target.noise, "'auto', 'laplace' or 'gaussian'")
+    if (target.epsilon is None) == (target.rho is None):
+        raise InvalidInput("give either epsilon (with delta) or rho. Nothing was read or charged.")
+    if target.noise == "gaussian" and target.rho is None and target.delta == 0:
+        raise InvalidInput("Gaussian noise needs a delta above zero. Nothing was read or charged.")
+    if not shape.known_keys and (target.delta == 0 or target.rho is not None):
+        raise InvalidInput(
+            "the groups of this query are not public, so showing any needs epsilon and a delta above zero. Nothing was read or "
+            "charged. Give delta=..., or have the key declared as categories."
+        )
+
+
+def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
+    assert target.epsilon is not None
+    total, count = sum(shape.weights), len(shape.sensitivities)
+    shares = [
+        Fraction(_round.down(target.epsilon * w / total)) for w in shape.weights
+    ]  # floats, so that they add up exactly
+    delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
+    if gaussian:
+        noises = _gaussians(shape, sum(shares[:count], Fraction(0)), delta)
+    else:
+        pairs = zip(shares, shape.sensitivities, strict=False)
+        noises = [IntegerLaplace.for_epsilon(e, sensitivity=s, neighbors=shape.neighbors) for e, s in pairs]
+    choosers = [
+        _chooser(shape, c, Fraction(_round.down(e / shape.moved)))
+        for c, e in zip(shape.choices, shares[count:], strict=False)
+    ]
+    selection = None
+    if not shape.known_keys:
+        each = Fraction(_round.down(shares[-1] / shape.moved))
+        selection = (each, Fraction(_round.down(Fraction(delta) / shape.moved)))
+    return _allocation(shape, noises, choosers, selection)
+
+
+def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
+    """One measure: the least variance that is proved for it. Several: shares of the rho that (epsilon, delta) allows."""
+    if len(shape.sensitivities) == 1:
+        (s,) = shape.sensitivities
+        return [IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=s, neighbors=shape.neighbors)]
+    rho = rho_for(float(epsilon), delta)
+    weights = shape.weights[: len(shape.sensitivities)]
+    shares = [rho * w / sum(weights) for w in weights]
+    pairs = zip(shares, shape.sensitivities, strict=True)
+    return [IntegerGaussian.for_rho(r, sensitivity=s, neighbors=shape.neighbors) for r, s in pairs]
+
+
+def rho_for(epsilon: float, delta: float) -> Fraction:
+    """The largest rho (to 1e-6) whose zCDP implies (epsilon, delta)-DP, rounded down.
+
+    Guarantee: zcdp_to_epsilon(rho, delta) <= epsilon for the result.
+    Proof:     the conversion is increasing in rho; the lower end of a bisection is returned.
+    """
+    low, high = 0.0, max(epsilon, epsilon**2)
+    while zcdp_to_epsilon(high, delta) <= epsilon:
+        high *= 2
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if zcdp_to_epsilon(middle, delta) <= epsilon else (low, middle)
+    if low == 0:
+        raise InvalidInput(f"epsilon = {epsilon:g} with delta = {delta:g} is too little for Gaussian noise.")
+    return Fraction(low)
+
+
+def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
+    total, count = sum(shape.weights), len(shape.sensitivities)
+    shares = [rho * w / total for w in shape.weights]
+    pairs = zip(shares, shape.sensitivities, strict=False)
+    noises: list[Noise] = [IntegerGaussian.for_rho(r, sensitivity=s, neighbors=shape.neighbors) for r, s in pairs]
+    choosers = []
+    for choice, share in zip(shape.choices, shares[count:], strict=False):
+        # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k each: epsilon²/8k
+        picks = int(choice.parameter) if choice.kind == "top" else 1
+        epsilon = Fraction(math.sqrt(8 * picks * share / shape.moved) * (1 - 1e-12))
+        choosers.append(_chooser(shape, choice, epsilon))
+    return _allocation(shape, noises, choosers, None)
+
+
+def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
+    """The choice in one group, where one unit adds, takes or swaps at most `rows` rows.
+
+    Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes moves it by at most
+    max(a, b - a); a swap is one of each. Most common value: the count itself moves by at most 1 a row, and under add_remove
+    all counts move the same way.
+    """
+    added = shape.neighbors is ADD_REMOVE
+    rows = shape.bounding.rows
+    if choice.kind == "quantile":
+        a, b = choice.parameter.numerator, choice.parameter.denominator
+        most = rows * max(a, b - a) * (1 if added else 2)
+        return ExponentialMechanism(epsilon=epsilon, sensitivity=most, neighbors=shape.neighbors)
+    if choice.kind == "top":
+        k = int(choice.parameter)
+        return TopK(epsilon=epsilon, sensitivity=rows, monotone=added, k=k, neighbors=shape.neighbors)
+    return ExponentialMechanism(epsilon=epsilon, sensitivity=rows, monotone=added, neighbors=shape.neighbors)
+
+
+def _allocation(
+    shape: Shape, noises: list[Any], choosers: list[Chooser], selection: tuple[Fraction, Fraction] | None
+) -> Allocation:
+    events = [n.event for n in noises] + [c.event.repeated(shape.moved) for c in choosers]
+    if selection is not None:
+        one = ApproximateDP(epsilon=selection[0], delta=float(selection[1]), neighbors=shape.neighbors)
+        events.append(one.repeated(shape.moved))
+    return Allocation(noises=tuple(noises), choosers=tuple(choosers), selection=selection, event=compose(events))
+
+
+def _badness(shape: Shape, option: Allocation) -> float:
+    """The sum of squared errors, each relative to what one unit adds."""
+    pairs = zip(option.noises, shape.sensitivities, strict=True)
+    return sum((noise.standard_deviation / max(s.linf, 1)) ** 2 for noise, s in pairs)

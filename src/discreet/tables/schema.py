@@ -1,0 +1,224 @@
+"""The schema file: what the steward declares public about a table, as TOML that people can read and review.
+
+`draft(file)` starts one from the names and types of the columns, never from a value: every bound is a question to the steward.
+`load` and `dump` are exact inverses of each other.
+
+>>> public = load('''
+... table = "people"
+... [unit]
+... column = "id"
+... rows = 5
+... [columns.age]
+... type = "number"
+... lower = 0
+... upper = 120
+... ''')
+>>> public.unit, public.bounds("age").upper
+(Unit(column='id', rows=5), 120)
+>>> load(dump(public)) == public
+True
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from .._errors import DiscreetError, InvalidInput
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
+
+_TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables"}
+_FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
+    "number": ({"lower", "upper"}, {"nullable"}),
+    "categories": ({"values"}, set()),
+    "boolean": (set(), {"nullable"}),
+    "date": ({"lower", "upper"}, {"nullable"}),
+    "text": (set(), set()),
+}
+
+
+def load(text: str | Path) -> Public:
+    """The public facts that a schema file (a path, or its text) declares."""
+    if isinstance(text, Path):
+        text = text.read_text(encoding="utf-8")
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"the schema is not valid TOML: {error}. Nothing was opened.") from None
+    _known("the schema", data, _TOP)
+    unit = data.get("unit", {})
+    _known("[unit]", unit, {"column", "rows", "groups"})
+    facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
+    tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
+    return Public(schema=_columns(_section(data, "columns")), unit=Unit(**unit), tables=tables, **facts)
+
+
+def dump(public: Public) -> str:
+    """The schema file of these public facts."""
+    lines = [f"table = {_text(public.table)}", f"version = {_text(public.version)}"]
+    lines.append(f"neighbors = {_text(str(public.neighbors))}")
+    if public.size is not None:
+        lines.append(f"size = {public.size}")
+    unit = [f"{n} = {_value(v)}" for n in ("column", "rows", "groups") if (v := getattr(public.unit, n)) is not None]
+    if unit:
+        lines += ["", "[unit]", *unit]
+    lines += _dump_columns("columns", public.schema)
+    for table in public.tables:
+        lines += ["", f"[tables.{_key(table.name)}]", f"private = {_value(table.private)}"]
+        lines += [f"unit = {_text(table.unit)}"] if table.unit is not None else []
+        lines += [f"key = {_value(list(table.key))}"] if table.key else []
+        lines += _dump_columns(f"tables.{_key(table.name)}.columns", table.schema)
+    return "\n".join(lines) + "\n"
+
+
+def _related(name: str, body: Any) -> Related:
+    _known(f"[tables.{name}]", body, {"private", "unit", "key", "columns"})
+    rest = {key: body[key] for key in ("private", "unit", "key") if key in body}
+    return Related(name=name, schema=_columns(_section(body, "columns")), **rest)
+
+
+def _columns(section: dict[str, Any]) -> tuple[tuple[str, Fact], ...]:
+    return tuple((name, _fact(name, body)) for name, body in section.items())
+
+
+def _fact(name: str, body: Any) -> Fact:
+    kind = body.get("type") if isinstance(body, dict) else None
+    if kind not in _FIELDS:
+        raise InvalidInput(
+            f"column {name!r} needs type = one of {', '.join(_FIELDS)}; got {kind!r}. Nothing was opened."
+        )
+    needed, beside = _FIELDS[kind]
+    _known(f"column {name!r}", body, {"type"} | needed | beside)
+    if missing := sorted(needed - body.keys()):
+        raise InvalidInput(
+            f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known without looking at the data."
+        )
+    given = {key: _number(value) if kind == "number" else value for key, value in body.items() if key != "type"}
+    makers: dict[str, Any] = {
+        "number": Bounds,
+        "categories": Categories,
+        "boolean": Boolean,
+        "date": Dates,
+        "text": Text,
+    }
+    try:
+        made: Fact = makers[kind](**given)
+    except DiscreetError as error:
+        raise InvalidInput(f"column {name!r}: {error}") from None
+    return made
+
+
+def _number(value: Any) -> Any:
+    """Exact rationals are written as text, "1/3"."""
+    try:
+        return Fraction(value) if isinstance(value, str) else value
+    except (ValueError, ZeroDivisionError):
+        return value
+
+
+def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    section = data.get(name, {})
+    if not isinstance(section, dict):
+        raise InvalidInput(f"[{name}] must be a table of names, got {type(section).__name__}. Nothing was opened.")
+    return section
+
+
+def _known(where: str, body: Any, allowed: set[str]) -> None:
+    if not isinstance(body, dict):
+        raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
+    if unknown := sorted(set(body) - allowed):
+        raise InvalidInput(f"{where} has no entry {unknown[0]!r}; it may have {', '.join(sorted(allowed))}.")
+
+
+def _dump_columns(prefix: str, schema: tuple[tuple[str, Fact], ...]) -> list[str]:
+    lines = []
+    for name, fact in schema:
+        lines += ["", f"[{prefix}.{_key(name)}]", *_dump_fact(fact)]
+    return lines
+
+
+def _dump_fact(fact: Fact) -> list[str]:
+    if isinstance(fact, Categories):
+        return ['type = "categories"', f"values = {_value(list(fact.values))}"]
+    if isinstance(fact, Text):
+        return ['type = "text"']
+    if isinstance(fact, Boolean):
+        return ['type = "boolean"', f"nullable = {_value(fact.nullable)}"]
+    kind = "number" if isinstance(fact, Bounds) else "date"
+    ends = [f"lower = {_value(fact.lower)}", f"upper = {_value(fact.upper)}"]
+    return [f'type = "{kind}"', *ends, f"nullable = {_value(fact.nullable)}"]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, Fraction):
+        return _text(f"{value.numerator}/{value.denominator}")
+    return repr(value)
+
+
+def _text(value: str) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a JSON string is a TOML basic string
+
+
+def _key(name: str) -> str:
+    return name if name.isascii() and name.replace("_", "").isalnum() else _text(name)
+
+
+_QUESTIONS = {
+    "number": (
+        "What are the smallest and largest values anyone may have, known without looking at the data?",
+        ["lower = ", "upper = ", "nullable = true"],
+    ),
+    "text": (
+        'Which values can it have? List them (type = "categories"), or keep "text": then groups by it need a delta.',
+        ["# values = []"],
+    ),
+    "any": (
+        "What is it? number (lower, upper), categories (values), date (lower, upper), boolean, or text.",
+        ["# lower = ", "# upper = ", "# values = []"],
+    ),
+    "boolean": ("May it be missing?", ["nullable = true"]),
+    "date": (
+        "What are the first and last possible days, known without looking at the data?",
+        ['lower = ""', 'upper = ""', "nullable = true"],
+    ),
+}
+
+
+def drafted(table: str, columns: dict[str, str]) -> str:
+    """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...) only."""
+    lines = [
+        f"# Public facts about {table!r}. Drafted from column names and types; no value was read.",
+        "# Answer each question from what is known about the study, not from the data, and remove the '#' before the answer.",
+        "# Columns that stay commented out cannot be used in queries.",
+        f"table = {_text(table)}",
+        'version = "1"          # change it whenever the table changes',
+        'neighbors = "add_remove"',
+        "",
+        "# Whom is this table about? If one person (or household) can have several rows, name the column that tells them apart,",
+        "# how many rows of one person may count in one group of an answer, and in how many groups one person may count.",
+        "# [unit]",
+        f"# column =             # one of: {', '.join(columns)}",
+        "# rows =",
+        "# groups =",
+    ]
+    for name, kind in columns.items():
+        kept = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
+        question, body = _QUESTIONS[kept]
+        kept = "text" if kept == "any" else kept
+        lines += [
+            "",
+            f"# {question}",
+            f"# [columns.{_key(name)}]",
+            f'# type = "{kept}"',
+            *(f"# {line}" for line in body),
+        ]
+    return "\n".join(lines) + "\n"
