@@ -9,10 +9,13 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from ... import __version__
 from ..._errors import DiscreetError, MissingExtra
+from .accounting import calibrate, epsilon
 from .demo import demo
+from .ledger import budget, ledger
 
 app = typer.Typer(
     help="Answers questions about people without telling on anyone.",
@@ -22,6 +25,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command()(demo)
+app.command()(epsilon)
+app.command()(calibrate)
+app.command()(budget)
+app.add_typer(ledger, name="ledger")
 
 
 @app.callback(invoke_without_command=True)
@@ -38,5 +45,6 @@ def main() -> None:
     try:
         app()
     except DiscreetError as error:
-        Console(stderr=True).print(f"[bold red]discreet:[/] {error}", highlight=False)
+        # as plain text: a message may hold brackets, which are no markup
+        Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(3 if isinstance(error, MissingExtra) else 2)

@@ -1,0 +1,265 @@
+"""`discreet epsilon`: what something costs. `discreet calibrate`: what may be done for a given cost. No data is involved."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ... import _registry
+from ... import accounting as acc
+from ..._errors import InvalidInput, Unsupported
+from . import forms
+from .forms import Asked
+
+KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
+NOISE = Annotated[str | None, typer.Option(help="Noise deviation (Gaussian) or scale (Laplace) over the sensitivity.")]
+SCALE = Annotated[str | None, typer.Option(help="Scale of discrete Laplace noise.")]
+VARIANCE = Annotated[str | None, typer.Option(help="Variance of discrete Gaussian noise.")]
+SENSITIVITY = Annotated[int, typer.Option(help="How far one unit moves the integer that discrete noise is added to.")]
+EACH = Annotated[str | None, typer.Option(help="Epsilon of one release (pure, randomized-response, exponential).")]
+CATEGORIES = Annotated[int, typer.Option(help="Number of possible answers of randomized response.")]
+TIMES = Annotated[int | None, typer.Option(help="How often; for dpsgd the number of steps.")]
+RATE = Annotated[str | None, typer.Option(help="Every unit is in a sample with this chance (Poisson).")]
+N = Annotated[int | None, typer.Option("--n", help="dpsgd: number of units, as declared.")]
+BATCH = Annotated[int | None, typer.Option(help="dpsgd: expected batch size.")]
+EPOCHS = Annotated[str | None, typer.Option(help="dpsgd: passes over the data.")]
+NEIGHBORS = Annotated[str, typer.Option(help="add_remove, replace or zero_out.")]
+EVENT = Annotated[str | None, typer.Option(help="A JSON description of an event: a file, or - for standard input.")]
+ACCOUNTANT = Annotated[str, typer.Option(help="tightest, pld, rdp, zcdp, gdp, optimal, advanced or basic.")]
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")]
+
+
+def epsilon(
+    kind: KIND = None,
+    delta: Annotated[float, typer.Option(help="Probability with which epsilon may fail.")] = ...,  # type: ignore[assignment]
+    noise_multiplier: NOISE = None,
+    scale: SCALE = None,
+    variance: VARIANCE = None,
+    sensitivity: SENSITIVITY = 1,
+    each: EACH = None,
+    categories: CATEGORIES = 2,
+    times: TIMES = None,
+    rate: RATE = None,
+    n: N = None,
+    batch: BATCH = None,
+    epochs: EPOCHS = None,
+    neighbors: NEIGHBORS = "add_remove",
+    event: EVENT = None,
+    accountant: ACCOUNTANT = "tightest",
+    compare: Annotated[bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")] = False,
+    as_json: JSON = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save a picture: cost over steps, orders, trade-off, profile.")
+    ] = None,
+) -> None:
+    """What does this cost? The epsilon of training, of noise, of many releases.
+
+    [dim]discreet epsilon dpsgd --n 60000 --batch 256 --epochs 60 --noise-multiplier 1.1 --delta 1e-5[/]
+    [dim]discreet epsilon laplace --noise-multiplier 10 --times 100 --delta 1e-6 --compare[/]
+    """
+    asked = _asked(locals())
+    priced = _event(kind, event, asked)
+    value = acc.epsilon(priced, delta=delta, accountant=accountant)
+    lower = _lower(priced, delta) if accountant in ("tightest", "pld") else None
+    table = acc.compare(priced, delta=delta) if compare else None
+    if plot is not None:
+        from .. import plots
+
+        plots.overview(priced, delta=delta, path=plot)
+    if as_json:
+        _print_json(event=priced.to_json(), delta=delta, accountant=accountant, epsilon=value, lower=lower,
+                    **({"compare": table.as_dict()} if table else {}), **({"plot": str(plot)} if plot else {}))  # fmt: skip
+        return
+    console = Console(highlight=False)
+    console.print(_meaning(value, delta, accountant, lower), soft_wrap=True)
+    if table is not None:
+        console.print(_table(table))
+    if plot is not None:
+        console.print(f"[dim]picture saved as[/] {plot}", soft_wrap=True)
+
+
+def calibrate(
+    kind: KIND = None,
+    find: Annotated[str, typer.Option(help="What to solve for: noise, times or rate.")] = "noise",
+    epsilon: Annotated[float | None, typer.Option(help="Target: epsilon at --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Target: delta at --epsilon.")] = None,
+    advantage: Annotated[float | None, typer.Option(help="Target: an attacker's largest TPR - FPR.")] = None,
+    tpr: Annotated[
+        float | None, typer.Option(help="Target: an attacker's largest true-positive rate at --fpr.")
+    ] = None,
+    fpr: Annotated[float | None, typer.Option(help="Target: the false-positive rate of --tpr.")] = None,
+    noise_multiplier: NOISE = None,
+    scale: SCALE = None,
+    variance: VARIANCE = None,
+    sensitivity: SENSITIVITY = 1,
+    each: EACH = None,
+    categories: CATEGORIES = 2,
+    times: TIMES = None,
+    rate: RATE = None,
+    n: N = None,
+    batch: BATCH = None,
+    epochs: EPOCHS = None,
+    neighbors: NEIGHBORS = "add_remove",
+    accountant: ACCOUNTANT = "tightest",
+    as_json: JSON = False,
+) -> None:
+    """What may I do for this cost? The least noise, the most steps, the largest sampling rate.
+
+    [dim]discreet calibrate dpsgd --n 60000 --batch 256 --epochs 60 --epsilon 3 --delta 1e-5[/]
+    [dim]discreet calibrate gaussian --noise-multiplier 50 --find times --epsilon 1 --delta 1e-6[/]
+    """
+    if kind is None:
+        raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
+    asked = forms.settle(kind, _asked(locals()))
+    option = _unknown(kind, find)
+    target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
+    found = _solve(kind, asked, option, accountant, target)
+    priced = forms.event(kind, _with(asked, option, found))
+    reached = _reached(priced, target, accountant)
+    if as_json:
+        _print_json(**{option: found, "event": priced.to_json(), "accountant": accountant, **reached})
+        return
+    console = Console(highlight=False)
+    name = "steps" if kind == "dpsgd" and option == "times" else option.replace("_", " ")
+    console.print(
+        f"[bold]{name} = {found if option == 'times' else f'{found:.6g}'}[/] {_batch_of(kind, asked, option, found)}{_why(option, reached)}",
+        soft_wrap=True,
+    )
+
+
+def _asked(given: dict[str, Any]) -> Asked:
+    numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
+    parsed: dict[str, Any] = {name: forms.exact(given[name], f"--{name.replace('_', '-')}") for name in numbers}
+    plain: dict[str, Any] = {
+        name: given[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
+    }
+    return Asked(**parsed, **plain)
+
+
+def _event(kind: str | None, source: str | None, asked: Asked) -> acc.Event:
+    if (kind is None) == (source is None):
+        raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
+    if kind is not None:
+        return forms.event(kind, asked)
+    assert source is not None
+    found = forms.described(source)
+    return found if asked.times is None else found.repeated(asked.times)
+
+
+def _lower(event: acc.Event, delta: float) -> float | None:
+    if not 0 < delta < 1:
+        return None
+    try:
+        return acc.bounds(event, delta=delta)[0]
+    except Unsupported:
+        return None
+
+
+def _meaning(value: float, delta: float, accountant: str, lower: float | None) -> str:
+    by = "" if accountant == "tightest" else f" by the {accountant} accountant"
+    if math.isinf(value):
+        return f"[bold]epsilon is infinite[/] at delta = {delta:g}{by}: no finite bound holds."
+    odds = f"{math.exp(value):.3g}" if value < 20 else f"e^{value:.3g}"
+    failing = f", except with probability {delta:g}" if delta > 0 else ""
+    tight = f" No accountant can prove less than {_six_digits(lower, up=False):.6g}." if lower else ""
+    return (
+        f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: whatever an onlooker thinks the odds are that one unit is in the "
+        f"data, all releases together move these odds by at most a factor of {odds}{failing}.{tight}"
+    )
+
+
+def _table(comparison: acc.Comparison) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("accountant")
+    table.add_column("epsilon", justify="right")
+    table.add_column("how")
+    best = comparison.best
+    for row in sorted((r for r in comparison.rows if r.epsilon is not None), key=lambda r: r.epsilon or 0.0):
+        style = "bold" if row.epsilon == best.epsilon else ""
+        how = f"{row.title}, {row.note}" if row.note else row.title
+        table.add_row(row.accountant, _number(row.epsilon), how, style=style)
+    for row in comparison.rows:
+        if row.epsilon is None:
+            table.add_row(row.accountant, "-", row.note, style="dim")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "infinite" if value is None or math.isinf(value) else f"{_six_digits(value, up=True):.6g}"
+
+
+def _print_json(**fields: Any) -> None:
+    plain = {key: _registry.to_json(value) if not isinstance(value, dict) else value for key, value in fields.items()}
+    typer.echo(json.dumps(plain, default=_registry.to_json))
+
+
+def _unknown(kind: str, find: str) -> str:
+    """The option that is solved for."""
+    names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
+    if find not in names:
+        raise InvalidInput(f"--find must be noise, times or rate, got {find!r}.")
+    return names[find]
+
+
+def _with(asked: Asked, option: str, value: float) -> Asked:
+    changed: dict[str, Any] = {option: int(value) if option == "times" else Fraction(repr(value))}
+    return replace(asked, **changed)
+
+
+def _solve(kind: str, asked: Asked, option: str, accountant: str, target: dict[str, Any]) -> float:
+    """A rate is searched through its odds, which have no upper end that a search could run into."""
+    of_odds = option == "rate"
+    found = acc.calibrate(
+        lambda x: forms.event(kind, _with(asked, option, x / (1 + x) if of_odds else x)),
+        accountant=accountant,
+        integer=option == "times",
+        **target,
+    )
+    if option == "times":
+        return int(found)
+    if of_odds:
+        return _six_digits(found / (1 + found), up=False)
+    return _six_digits(float(found), up=forms.kind(kind).grows)
+
+
+def _six_digits(value: float, *, up: bool) -> float:
+    """Six digits, rounded towards safety: costs and noise up; lower bounds, rates and the epsilon of one release down."""
+    if value <= 0 or math.isinf(value):
+        return value
+    step = 10.0 ** (math.floor(math.log10(value)) - 5)
+    near = float(f"{value:.6g}")
+    if (up and near < value) or (not up and near > value):
+        near = float(f"{near + (step if up else -step):.6g}")
+    return near
+
+
+def _reached(event: acc.Event, target: dict[str, float | None], accountant: str) -> dict[str, float]:
+    if target["delta"] is not None:
+        delta = target["delta"]
+        return {"epsilon": acc.epsilon(event, delta=delta, accountant=accountant), "delta": delta}
+    if target["advantage"] is not None:
+        return {"advantage": acc.delta(event, epsilon=0.0, accountant=accountant)}
+    fpr = target["fpr"]
+    assert fpr is not None
+    return {"tpr": 1 - acc.tradeoff(event, alpha=fpr, accountant=accountant), "fpr": fpr}
+
+
+def _why(option: str, reached: dict[str, float]) -> str:
+    best = {"times": "as often as possible", "rate": "the largest rate", "each": "the largest epsilon of one release"}
+    words = best.get(option, "the least noise")
+    facts = ", ".join(f"{name} = {_six_digits(value, up=True):.6g}" for name, value in reached.items())
+    return f"is {words} within the target; it gives {facts}."
+
+
+def _batch_of(kind: str, asked: Asked, option: str, found: float) -> str:
+    if kind == "dpsgd" and option == "rate" and asked.n is not None:
+        return f"(an expected batch of {math.floor(found * asked.n)} of {asked.n}) "
+    return ""

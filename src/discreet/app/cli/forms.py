@@ -1,0 +1,160 @@
+"""From options on the shell to an accounting event: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and JSON descriptions.
+
+Decimals are taken as written (`--rate 0.01` is exactly 1/100), so that the shell adds no rounding of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any
+
+from ... import accounting as acc
+from ..._errors import InvalidInput
+from ..._public import as_neighbors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the options said; None where they said nothing."""
+
+    noise_multiplier: Fraction | None = None
+    scale: Fraction | None = None
+    variance: Fraction | None = None
+    sensitivity: int = 1
+    each: Fraction | None = None
+    categories: int = 2
+    times: int | None = None
+    rate: Fraction | None = None
+    n: int | None = None
+    batch: int | None = None
+    epochs: Fraction | None = None
+    neighbors: str = "add_remove"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A form: the option that says how much noise there is, whether more of it is more private, one release of it, other options."""
+
+    noise: str
+    grows: bool
+    build: Callable[[Asked, Any], acc.Event]
+    takes: tuple[str, ...] = ()
+
+
+KINDS: dict[str, Kind] = {
+    "dpsgd": Kind(
+        "noise_multiplier",
+        True,
+        lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a)),
+        ("n", "batch", "epochs"),
+    ),
+    "gaussian": Kind("noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a))),
+    "laplace": Kind("noise_multiplier", True, lambda a, x: acc.Laplace(noise_multiplier=float(x), **_for(a))),
+    "discrete-laplace": Kind(
+        "scale",
+        True,
+        lambda a, x: acc.DiscreteLaplace(scale=x, sensitivity=a.sensitivity, **_for(a)),
+        ("sensitivity",),
+    ),
+    "discrete-gaussian": Kind(
+        "variance",
+        True,
+        lambda a, x: acc.DiscreteGaussian(variance=x, sensitivity=a.sensitivity, **_for(a)),
+        ("sensitivity",),
+    ),
+    "randomized-response": Kind(
+        "each",
+        False,
+        lambda a, x: acc.RandomizedResponse(epsilon=x, categories=a.categories, **_for(a)),
+        ("categories",),
+    ),
+    "exponential": Kind("each", False, lambda a, x: acc.ExponentialMechanism(epsilon=x, **_for(a))),
+    "pure": Kind("each", False, lambda a, x: acc.PureDP(epsilon=x, **_for(a))),
+}
+
+
+def _for(asked: Asked) -> dict[str, Any]:
+    return {"neighbors": as_neighbors(asked.neighbors)}
+
+
+def exact(text: str | None, option: str) -> Fraction | None:
+    """The number as written: 0.1, 1e-3 or 1/3."""
+    if text is None:
+        return None
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(f"{option} must be a number such as 0.1, 1e-3 or 1/3, got {text!r}.") from None
+
+
+def kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise InvalidInput(f"there is no form {name!r}. There are: {', '.join(KINDS)}; or give --event FILE.")
+    return KINDS[name]
+
+
+def settle(name: str, asked: Asked) -> Asked:
+    """Options that the form does not take are refused; data, batch and epochs become a rate and a number of steps."""
+    allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
+    for field in fields(Asked):
+        if field.name not in allowed and getattr(asked, field.name) != field.default:
+            raise InvalidInput(f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed.")
+    if name != "dpsgd":
+        return asked
+    if (asked.rate and asked.batch) or (asked.times and asked.epochs):
+        raise InvalidInput("give --batch or --rate, and --epochs or --times, not both. Nothing was computed.")
+    return _training(asked)
+
+
+def _training(asked: Asked) -> Asked:
+    rate, times = asked.rate, asked.times
+    if asked.batch is not None:
+        if asked.n is None:
+            raise missing("dpsgd", "n")
+        if not 0 < asked.batch <= asked.n:
+            raise InvalidInput(f"--batch must be between 1 and n = {asked.n}, got {asked.batch}.")
+        rate = Fraction(asked.batch, asked.n)
+    if asked.epochs is not None:
+        if rate is None:
+            raise missing("dpsgd", "batch (or --rate)")
+        times = math.ceil(asked.epochs / rate)
+    return replace(asked, rate=rate, times=times, batch=None, epochs=None)
+
+
+def event(name: str, asked: Asked) -> acc.Event:
+    """The event that the options describe."""
+    form, asked = kind(name), settle(name, asked)
+    noise = getattr(asked, form.noise)
+    if noise is None:
+        raise missing(name, form.noise)
+    if name == "dpsgd":
+        for given, option in ((asked.rate, "batch (or --rate)"), (asked.times, "epochs (or --times)")):
+            if given is None:
+                raise missing(name, option)
+    one = form.build(asked, noise)
+    once = one if asked.rate is None else one.sampled(asked.rate)
+    return once.repeated(1 if asked.times is None else asked.times)
+
+
+def missing(name: str, option: str) -> InvalidInput:
+    return InvalidInput(f"{name} needs --{option.replace('_', '-')}. Nothing was computed.")
+
+
+def described(source: str) -> acc.Event:
+    """The event of a JSON description in a file, or on standard input for `-`."""
+    try:
+        if source == "-":
+            return acc.from_json(json.load(sys.stdin))
+        with open(source, encoding="utf-8") as file:
+            return acc.from_json(json.load(file))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {source!r}: {error.strerror}.") from None
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError):
+            raise InvalidInput(f"{source!r} is not JSON: {error}.") from None
+        raise

@@ -1,0 +1,349 @@
+"""Pictures of privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
+
+Every function saves one PNG and returns its path. Lines are labelled where they end. Needs matplotlib (`discreet[plots]`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import accounting as acc
+from .._errors import DiscreetError, MissingExtra
+from ..accounting import moments, rdp
+from ..accounting.api import ACCOUNTANTS
+from ..accounting.conversion import rdp_to_epsilon
+from ..accounting.normal import normal
+from .demo.stage import ACCENT, INK, PALE
+
+GRAY = "#52606d"
+COLORS = {
+    "pld": ACCENT,
+    "rdp": "#d1495b",
+    "zcdp": "#e29c27",
+    "gdp": "#7a5195",
+    "optimal": "#3c8d53",
+    "advanced": "#8d6e4f",
+    "basic": "#9aa5b1",
+}
+Axes = Any
+Line = tuple[str, str, Sequence[float], Sequence[float]]  # label, color, x, y
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra(
+            "no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(figure: Any, path: Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    _pyplot().close(figure)
+    return path
+
+
+def _single(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
+    figure, axes = _pyplot().subplots(figsize=size, layout="constrained")
+    draw(axes)
+    return _save(figure, path)
+
+
+def _dress(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, loc="left", fontsize=12, color=INK, fontweight="bold")
+    axes.set_xlabel(x, color=GRAY, fontsize=10)
+    axes.set_ylabel(y, color=GRAY, fontsize=10)
+    axes.grid(visible=True, color="#e4e7eb", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(PALE)
+    axes.tick_params(colors=GRAY, which="both", labelsize=9)
+
+
+def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
+    """Each label beside the end of its line, moved apart where they would overlap."""
+    ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
+    gap = 0.06
+    places = [height for height, _, _ in ends]
+    for k in range(1, len(places)):
+        places[k] = max(places[k], places[k - 1] + gap)
+    ceiling = 1.0 + gap
+    for k in reversed(range(len(places))):
+        places[k] = ceiling = min(places[k], ceiling - gap)
+    for place, (_, label, color) in zip(places, ends, strict=True):
+        axes.annotate(
+            label, (1.015, place), xycoords="axes fraction", color=color, fontsize=9, va="center", annotation_clip=False
+        )
+
+
+def _plain_ticks(axis: Any, low: float, high: float) -> None:
+    """1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say too little."""
+    from matplotlib.ticker import NullLocator
+
+    if high / low > 1e3:
+        return
+    steps = (1, 2, 5) if high / low > 5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**k for k in decades for step in steps if low <= step * 10.0**k <= high]
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_minor_locator(NullLocator())
+
+
+def _height(axes: Axes, value: float) -> float:
+    """Where a value is between the bottom (0) and the top (1) of the axes."""
+    return float(axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[1], value)))[1])
+
+
+# --- epsilon against steps
+
+
+def _priced(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
+    xs, ys = [], []
+    for count in counts:
+        try:
+            value = acc.epsilon(event.repeated(count), delta=delta, accountant=name)
+        except DiscreetError:
+            return None
+        if math.isfinite(value):
+            xs.append(float(count))
+            ys.append(value)
+    return (name, COLORS[name], xs, ys) if xs else None
+
+
+def _counts(most: int, points: int = 24) -> list[int]:
+    return sorted({max(1, round(most ** (k / (points - 1)))) for k in range(points)})
+
+
+def _unit(event: acc.Event) -> tuple[acc.Event, int]:
+    """The step that is repeated, and how often; an event that is not a repetition is repeated up to a hundred times."""
+    return (event.event, event.times) if isinstance(event, acc.Repeated) else (event, 100)
+
+
+def draw_steps(axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)) -> None:
+    one, most = _unit(event)
+    found = [_priced(name, one, _counts(most), delta) for name in accountants]
+    lines = [line for line in found if line is not None]
+    for label, color, x, y in lines:
+        axes.plot(x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.margins(x=0)
+    _dress(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
+    _plain_ticks(axes.yaxis, *axes.get_ylim())
+    _label_ends(axes, lines)
+
+
+def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
+    """Epsilon against the number of steps, by every accountant that has a theorem for the event."""
+    return _single(lambda axes: draw_steps(axes, event, delta), path)
+
+
+# --- the figure of Abadi et al. 2016
+
+
+def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """The strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34 after 100 epochs. A picture, not a bound.
+
+    Each step is taken as (rate e, rate d)-DP with e = sqrt(2 ln(1.25/d)) / noise; half of delta pays for the d, half for the
+    composition theorem. The factor `rate` on e is right only for small e; to charge, use the `advanced` accountant.
+    """
+    one = delta / (2 * steps * rate)
+    each = rate * math.sqrt(2 * math.log(1.25 / one)) / noise_multiplier
+    return math.sqrt(2 * steps * math.log(2 / delta)) * each + steps * each * each
+
+
+def published_moments(rate: float, noise_multiplier: float, counts: Sequence[int], delta: float) -> list[float]:
+    """The moments accountant of 2016 after each of `counts` steps; its integrals are computed once."""
+    logs = [moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)]
+    return [min((n * log - math.log(delta)) / k for k, log in enumerate(logs, start=1)) for n in counts]
+
+
+def draw_abadi(axes: Axes, epochs: int = 400) -> None:
+    rate, noise, delta = 0.01, 4.0, 1e-5
+    one = acc.Gaussian(noise_multiplier=noise).sampled(rate)
+    each = round(1 / rate)
+    at = sorted({1, 2, 5, *range(10, epochs + 1, 10)})
+    counts = [epoch * each for epoch in at]
+    strong = [strong_composition(rate, noise, n, delta) for n in counts]
+    published = published_moments(rate, noise, counts, delta)
+    axes.plot(at, strong, color=COLORS["advanced"], linewidth=1.8)
+    axes.plot(at, published, color=COLORS["rdp"], linewidth=1.8)
+    sparse = [epoch for epoch in at if epoch <= 20 or epoch % 25 == 0 or epoch in (40, 70)]
+    exact = [acc.epsilon(one.repeated(epoch * each), delta=delta) for epoch in sparse]
+    axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
+    axes.set_xlim(0, epochs)
+    axes.set_ylim(0, None)
+    _dress(axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon")
+    lines: list[Line] = [
+        ("strong composition", COLORS["advanced"], at, strong),
+        ("moments accountant (2016)", COLORS["rdp"], at, published),
+        ("privacy loss distribution", ACCENT, sparse, exact),
+    ]
+    for label, _, x, y in lines:
+        middle = y[list(x).index(100)]
+        below = label == lines[-1][0]
+        axes.annotate(
+            f"{middle:.2f}",
+            (100, middle),
+            (6, -10) if below else (-4, 6),
+            textcoords="offset points",
+            ha="left" if below else "right",
+            fontsize=9,
+            color=INK,
+        )
+        axes.plot([100], [middle], "o", color=INK, markersize=4, label=label)
+    _label_ends(axes, lines)
+
+
+def abadi(*, path: Path) -> Path:
+    """Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
+    return _single(draw_abadi, path)
+
+
+# --- Rényi budget curve
+
+
+def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
+    """The Rényi divergence over the order, the epsilon each order would give, and the best of them."""
+    form = normal(event)
+    room = form.room(delta, 0.0)
+    best = rdp.best(event, delta)
+    middle = best.order if math.isfinite(best.order) else 32.0
+    excess = [(middle - 1) * 10 ** (k / 16) for k in range(-20, 21)]
+    orders = [1 + x for x in excess]
+    divergence = rdp.curve(form.event, orders)
+    total = [rdp_to_epsilon(a, r, room) if room > 0 else math.inf for a, r in zip(orders, divergence, strict=True)]
+    finite = [(a, r, t) for a, r, t in zip(orders, divergence, total, strict=True) if math.isfinite(r)]
+    x, lower, upper = (list(column) for column in zip(*finite, strict=True))
+    low, high = max(min(v for v in lower if v > 0) * 0.8, best.value * 1e-2), best.value * 12
+    shown = [a for a, total in zip(x, upper, strict=True) if total <= high]
+    axes.plot(x, lower, color=COLORS["rdp"], linewidth=1.8)
+    axes.fill_between(x, lower, upper, color=PALE, alpha=0.35, linewidth=0)
+    axes.plot(x, upper, color=ACCENT, linewidth=2.2)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(shown[0], shown[-1] * 1.05)
+    axes.set_ylim(low, high)
+    _dress(axes, "Rényi budget curve", "order", "epsilon")
+    _plain_ticks(axes.xaxis, *axes.get_xlim())
+    _plain_ticks(axes.yaxis, low, high)
+    first = x.index(shown[0])
+    quarter = first + len(shown) // 4
+    axes.annotate("Rényi divergence", (x[quarter], lower[quarter]), (10, -8), textcoords="offset points",
+                  fontsize=9, color=COLORS["rdp"])  # fmt: skip
+    axes.annotate(f"with the price of delta = {delta:g}", (x[first + 3], upper[first + 3]), (8, 4),
+                  textcoords="offset points", fontsize=9, color=ACCENT)  # fmt: skip
+    if math.isfinite(best.order):
+        axes.plot([best.order], [best.value], "o", color=INK, markersize=6, zorder=5)
+        text = f"best order {best.order:.3g}: epsilon {best.value:.4g}"
+        axes.text(0.98, 0.94, text, ha="right", fontsize=9, color=INK, transform=axes.transAxes)
+
+
+def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
+    """The Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best order marked."""
+    return _single(lambda axes: draw_orders(axes, event, delta), path)
+
+
+# --- trade-off curve and privacy profile
+
+
+def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[float]:
+    """An upper bound on the true-positive rate of any attacker, at each false-positive rate.
+
+    Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta - FPR)) (Dong, Roth & Su 2022,
+    arXiv:1905.02383, Prop. 2.4); the least over a grid of epsilons is taken, so the profile is computed once for the whole curve.
+    """
+    top = min(acc.epsilon(event, delta=1e-4), 40.0)
+    epsilons = [top * (k / (points - 1)) ** 1.5 for k in range(points)]
+    pairs = [(e, _delta(event, e, exact=e >= top / 10)) for e in epsilons]
+    return [min(1.0, *(min(d + math.exp(e) * a, 1 - math.exp(-e) * (1 - d - a)) for e, d in pairs)) for a in alphas]
+
+
+def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
+    """The least delta found; near zero, where the exact profile takes long, by the quick accountants only."""
+    found = [1.0]
+    for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
+        try:
+            found.append(acc.delta(event, epsilon=epsilon, accountant=name))
+        except DiscreetError:
+            continue
+    return min(found)
+
+
+def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
+    """What an attacker can reach: the largest true-positive rate at each false-positive rate."""
+    alphas = [0.0, *(10 ** (k / 12) for k in range(-60, -8)), *(k / 50 for k in range(9, 50)), 1.0]
+    powers = reach(event, alphas)
+    axes.fill_between(alphas, powers, 1, color=PALE, alpha=0.35, linewidth=0)
+    axes.plot(alphas, powers, color=ACCENT, linewidth=2.2)
+    axes.plot([0, 1], [0, 1], color=COLORS["basic"], linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.text(0.72, 0.69, "guessing", color=GRAY, fontsize=9, va="top")
+    axes.text(0.03, 0.965, "impossible", color=GRAY, fontsize=9, va="top")
+    gains = [power - alpha for alpha, power in zip(alphas, powers, strict=True)]
+    where = max(range(len(gains)), key=gains.__getitem__)
+    axes.plot([alphas[where]] * 2, [alphas[where], powers[where]], color=INK, linewidth=1.2)
+    left = alphas[where] > 0.33
+    axes.annotate(f"largest advantage {gains[where]:.3g}", (alphas[where], powers[where]), (-8, 8) if left else (8, -16),
+                  textcoords="offset points", ha="right" if left else "left", fontsize=9, color=INK)  # fmt: skip
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.005)
+    _dress(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
+
+
+def tradeoff(event: acc.Event, *, path: Path) -> Path:
+    """The trade-off curve of an event, as an attacker's receiver operating characteristic."""
+    return _single(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
+
+
+def draw_profile(
+    axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = ("pld", "rdp", "zcdp", "gdp")
+) -> None:
+    """Delta over epsilon: one curve says everything (epsilon, delta) can say."""
+    least = delta / 1e3
+    deltas = [least * (0.1 / least) ** (k / 24) for k in range(25)]
+    lines: list[Line] = []
+    for name in accountants:
+        try:
+            epsilons = [acc.epsilon(event, delta=d, accountant=name) for d in deltas]
+        except DiscreetError:
+            continue
+        kept = [(e, d) for e, d in zip(epsilons, deltas, strict=True) if 0 < e < math.inf]
+        if kept:
+            lines.append((name, COLORS[name], [e for e, _ in kept], [d for _, d in kept]))
+    top = max((max(x) for _, _, x, _ in lines), default=1.0)
+    for label, color, x, y in lines:
+        axes.plot(x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3)
+    axes.set_yscale("log")
+    axes.set_xlim(0, top)
+    axes.set_ylim(least, 0.2)
+    axes.axhline(delta, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
+    axes.annotate(f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK)
+    _dress(axes, "Privacy profile", "epsilon", "delta")
+    for place, (label, color, _, _) in enumerate(lines):
+        axes.text(0.985, 0.95 - 0.065 * place, label, color=color, fontsize=10, ha="right", transform=axes.transAxes)
+
+
+def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
+    """The privacy profile of an event around a delta."""
+    return _single(lambda axes: draw_profile(axes, event, delta), path)
+
+
+def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
+    """All four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
+    figure, axes = _pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+    draw_steps(axes[0, 0], event, delta)
+    draw_orders(axes[0, 1], event, delta)
+    draw_tradeoff(axes[1, 0], event)
+    draw_profile(axes[1, 1], event, delta)
+    return _save(figure, path)
