@@ -164,6 +164,17 @@ def test_bad_input_is_refused(make: Callable[[], object]) -> None:
         make()
 
 
+def test_a_plan_fixed_in_advance_may_be_charged_at_once() -> None:
+    training = acc.Gaussian(noise_multiplier=1.1).sampled(Fraction(256, 60_000)).repeated(14_063)
+    assert not BUDGET.admits([], training)  # order by order it would take 3.12
+    whole = acc.at_once(training, delta=4e-7)
+    assert isinstance(whole, acc.ApproximateDP)
+    assert whole.epsilon == acc.epsilon(training, delta=4e-7)
+    assert BUDGET.admits([], whole)
+    with pytest.raises(InvalidInput):
+        acc.at_once(acc.NonPrivate(), delta=1e-6)
+
+
 # --- laws
 
 
@@ -347,6 +358,39 @@ class _AtMost:
 
     def _holds(self, spent: Spent) -> bool:
         return spent.events <= self.most and self.budget._holds(spent)
+
+
+class ExactTotal:
+    """The rule that looks natural: admit while the exact delta of everything run, as one plan, is within the budget."""
+
+    def __init__(self, coins: list[Coin], epsilon: float, delta: float) -> None:
+        self.coins, self.epsilon, self.delta = coins, epsilon, delta
+
+    def start(self) -> Spent:
+        return Spent(sums=(Fraction(0),) * len(self.coins))
+
+    def price(self, event: acc.Event) -> Spent:
+        return Spent(sums=tuple(Fraction(coin.event == event) for coin in self.coins), events=1)
+
+    def _holds(self, spent: Spent) -> bool:
+        law = {0.0: 1.0}
+        for coin, times in zip(self.coins, spent.sums, strict=True):
+            for _ in range(int(times)):
+                longer: dict[float, float] = {}
+                for loss, chance in law.items():
+                    for p, q in coin.outcomes:
+                        after = round(loss + math.log(p / q), 9)
+                        longer[after] = longer.get(after, 0.0) + chance * p
+                law = longer
+        total = sum(chance * max(0.0, 1 - math.exp(self.epsilon - loss)) for loss, chance in law.items())
+        return spent.events <= 8 and total <= self.delta
+
+
+def test_stopping_on_the_exact_total_of_a_plan_leaks() -> None:
+    """Why plain (PLD) totals are for plans fixed in advance only: docs/filters.md."""
+    coins, epsilon, delta = [response(0.3), response(0.75)], 1.5, 0.0268
+    assert worst(ExactTotal(coins, epsilon, delta), coins, epsilon) > 1.33 * delta
+    assert worst(Filter(epsilon=epsilon, delta=delta), coins, epsilon) <= delta
 
 
 # --- why delta is split over the orders: two orders that share one delta leak twice of it

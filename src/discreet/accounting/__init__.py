@@ -41,7 +41,7 @@ from .events import (
     from_json,
     leaves,
 )
-from .filters import BudgetFilter, Filter, Preview, Spent
+from .filters import BudgetFilter, Filter, Preview, Spent, at_once
 from .odometers import Odometer, Reading
 from .plain_filters import GaussianFilter, ZCDPFilter, gaussian_filter
 from .sampled_events import (
@@ -107,6 +107,7 @@ __all__ = [
     "VectorDiscreteGaussian",
     "ZCDP",
     "ZCDPFilter",
+    "at_once",
     "basic",
     "bounds",
     "calibrate",

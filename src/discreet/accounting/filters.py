@@ -16,12 +16,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 from .. import _require, _round
-from .._errors import BudgetExceeded, Unsupported
+from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from . import pure
 from .conversion import rdp_to_epsilon
-from .events import Event, Real
+from .events import ApproximateDP, Event, Real
 from .normal import normal
 from .rdp import curve
 
@@ -311,6 +311,22 @@ class Filter(BudgetFilter):
 
     def _delta(self) -> float:
         return float(self.delta)
+
+
+def at_once(plan: Event, *, delta: float) -> Event:
+    """A plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the tightest accountant.
+
+    Guarantee: `plan` is (epsilon, delta)-DP with the epsilon of the event returned. A filter charges it to the pure lane and to own
+               deltas instead of order by order: better for one long training that takes most of a budget.
+    Assumes:   nothing about the plan, its length included, is chosen while it runs.
+    """
+    from .api import epsilon
+
+    _require.open_probability(delta=delta)
+    price = epsilon(plan, delta=delta)
+    if math.isinf(price):
+        raise InvalidInput(f"no finite epsilon holds for this plan at delta = {delta:g}. Nothing was released.")
+    return ApproximateDP(epsilon=price, delta=delta, neighbors=plan.neighbors)
 
 
 @lru_cache(maxsize=256)
