@@ -1,6 +1,6 @@
 """Discreet answers questions about people without telling on anyone: differential privacy, one dataset, one budget.
 
-Rooms load when they are first used, so that `import discreet` is quick: `accounting`, `sampling`, `mechanisms`, `tables`.
+Rooms load when they are first used, so that `import discreet` is quick: `accounting`, `sampling`, `inference`, `mechanisms`, `tables`.
 
 >>> import discreet as dp
 >>> dp.accounting.basic(dp.accounting.PureDP(epsilon=0.1).repeated(3)).value
@@ -25,11 +25,11 @@ from ._errors import (
 from ._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Unit, rows
 
 if TYPE_CHECKING:
-    from . import accounting, mechanisms, sampling, tables
+    from . import accounting, inference, mechanisms, sampling, tables
 
 __version__ = "0.1.0"
 
-_ROOMS = ("accounting", "mechanisms", "sampling", "tables")
+_ROOMS = ("accounting", "inference", "mechanisms", "sampling", "tables")
 
 __all__ = [
     "ADD_REMOVE",
@@ -51,6 +51,7 @@ __all__ = [
     "Unsupported",
     "WrongRelation",
     "accounting",
+    "inference",
     "mechanisms",
     "rows",
     "sampling",

@@ -1,0 +1,85 @@
+"""What every function here asks of its arguments: finite numbers, variances that are variances, shapes that fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from .. import _require
+from .._errors import InvalidInput
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NOTHING = "Nothing was computed or released."
+
+
+def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
+    """The argument as an array of finite floats, a copy; the message names the first bad entry."""
+    array = _array(name, given)
+    if dimensions is not None and array.ndim != dimensions:
+        raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING}")
+    _no_entry(name, array, ~np.isfinite(array), "finite")
+    return array
+
+
+def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
+    """Variances of the given shape; a single number stands for all. Zero: known exactly. Infinite: not measured."""
+    array = _array("variances", given)
+    try:
+        array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
+    except ValueError:
+        raise InvalidInput(
+            f"variances must have shape {shape}, one for each value, got {array.shape}. {NOTHING}"
+        ) from None
+    _no_entry("variances", array, np.isnan(array) | (array < 0), "zero or above")
+    if not zero:
+        _no_entry("variances", array, array == 0, "above zero")
+    if not infinite:
+        _no_entry("variances", array, np.isinf(array), "finite")
+    return array
+
+
+def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | None = None) -> Any:
+    """A dense float matrix, or a sparse one in CSR form, with finite entries and the stated shape."""
+    if sparse.issparse(given):
+        found = sparse.csr_array(given, dtype=np.float64)
+        if not np.isfinite(found.data).all():
+            raise InvalidInput(f"{name} must have finite entries only. {NOTHING}")
+    else:
+        found = np.atleast_2d(numbers(name, given, dimensions=None))
+        if found.ndim != 2:
+            raise InvalidInput(f"{name} must be a matrix, got shape {found.shape}. {NOTHING}")
+    for axis, wanted in ((0, rows), (1, columns)):
+        if wanted is not None and found.shape[axis] != wanted:
+            kind = ("rows", "columns")[axis]
+            raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {found.shape}. {NOTHING}")
+    return found
+
+
+def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
+    """The first few positions, for messages: `cells 0, 3, 4 and 12 more`."""
+    shown = ", ".join(str(p) for p in positions[:limit].tolist())
+    more = f" and {len(positions) - limit} more" if len(positions) > limit else ""
+    return f"{name} {shown}{more}"
+
+
+def _array(name: str, given: Any) -> Floats:
+    if isinstance(given, str | bytes) or (isinstance(given, np.ndarray) and given.dtype == bool):
+        raise _require.fail(name, type(given).__name__, "numbers")
+    try:
+        return np.array(given, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInput(f"{name} must be numbers in a regular array. {NOTHING}") from None
+
+
+def _no_entry(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
+    if not bad.any():
+        return
+    if array.ndim == 0:
+        raise _require.fail(name, float(array), wanted)
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    raise _require.fail(f"{name}[{', '.join(map(str, place))}]", float(array[place]), wanted)

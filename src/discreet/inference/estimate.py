@@ -1,0 +1,129 @@
+"""What a linear estimate knows about itself: values, variances, covariances of anything linear, intervals.
+
+Least squares with known noise variances gives numbers whose variances are known too, before any data was read. That is what
+`Estimate` carries. It ends where projections begin: after clipping at zero or rounding, no such variances exist, and the functions that
+do so return plain arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from scipy import optimize, special
+
+from .. import _require
+from .._errors import InvalidInput
+from . import _check
+from ._check import Floats
+
+Noise = Literal["gaussian", "laplace", "any"]
+
+MOST_VARIANCES = 5_000
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Estimate:
+    """Best linear unbiased estimates and how far off they are.
+
+    Guarantee: unbiased, and no other unbiased linear function of the same answers has a smaller variance, for any linear
+               question about the values.
+    Proof:     Gauss-Markov theorem (Aitken's form, for unequal variances).
+    Assumes:   the noise is independent with mean zero and the variances given, and the constraints hold of the truth.
+    """
+
+    values: Floats
+    _times: Callable[[Floats], Floats] = field(
+        repr=False
+    )  # a question (or columns of questions) -> covariance times it
+    _variances: Floats | None = field(default=None, repr=False)
+
+    @property
+    def variances(self) -> Floats:
+        """The variance of each value, infinite where nothing is known.
+
+        For very large systems solved iteratively each variance costs a solution of its own: ask `variance_of` for those you need.
+        """
+        if self._variances is not None:
+            return self._variances
+        if self.values.size > MOST_VARIANCES:
+            raise InvalidInput(
+                f"the variances of all {self.values.size} values would need as many solutions. Ask variance_of(questions) for the "
+                f"questions you need."
+            )
+        return self.variance_of(np.eye(self.values.size))
+
+    @property
+    def standard_deviations(self) -> Floats:
+        return np.sqrt(self.variances)
+
+    def answer(self, questions: Any) -> Floats:
+        """The estimates of linear questions: one row of coefficients for each."""
+        found: Floats = self._questions(questions) @ self.values.ravel()
+        return found
+
+    def variance_of(self, questions: Any) -> Floats:
+        """The variances of `answer(questions)`."""
+        rows = self._questions(questions)
+        return np.array([max(0.0, _dot(row, self._times(row))) for row in rows])
+
+    def covariance(self) -> Floats:
+        """The covariance matrix of all values: n by n, so for small n."""
+        n = self.values.size
+        if n > MOST_VARIANCES:
+            raise InvalidInput(f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead.")
+        found = np.column_stack([self._times(unit) for unit in np.eye(n)])
+        return (found + found.T) / 2
+
+    def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
+        """For each value an interval that holds the truth with probability `confidence`; see `width`."""
+        half = width(confidence, noise) * self.standard_deviations
+        return self.values - half, self.values + half
+
+    def _questions(self, questions: Any) -> Any:
+        rows = _check.matrix("questions", questions, columns=self.values.size)
+        return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def width(confidence: float, noise: Noise = "gaussian") -> float:
+    """How many standard deviations to either side a combination of independent noises stays within.
+
+    gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms.
+    laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance was given as
+              2 * scale**2.
+    any:      valid for every noise.
+
+    Guarantee: laplace, any: at least the stated confidence, whatever the coefficients.
+    Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b is 1 / (1 - b²t²), that of a
+               discrete one is at most that since (cosh t - 1) / t² increases; and a product of 1 / (1 - u_i) is at most 1 / (1 - sum u_i). So
+               every combination obeys the Chernoff bound of one Laplace noise with the same variance; Chebyshev where it is sharper.
+
+    >>> round(width(0.95), 3), round(width(0.95, "laplace"), 3), round(width(0.95, "any"), 3)
+    (1.96, 4.134, 4.472)
+    """
+    _require.open_probability(confidence=confidence)
+    outside = 1 - confidence
+    if noise == "gaussian":
+        return float(-special.ndtri(outside / 2))
+    chebyshev = 1 / math.sqrt(outside)
+    if noise == "any":
+        return chebyshev
+    if noise != "laplace":
+        raise _require.fail("noise", noise, "one of gaussian, laplace, any")
+    found = optimize.brentq(lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside))
+    return min(chebyshev, float(found) / math.sqrt(2))
+
+
+def _log_chernoff(a: float) -> float:
+    """The logarithm of the least 2 exp(-ua) / (1 - u²) over u, a bound on the two tails beyond a scales."""
+    u = (math.sqrt(1 + a * a) - 1) / a
+    return math.log(2) - u * a - math.log1p(-u * u)
+
+
+def _dot(row: Floats, times: Floats) -> float:
+    """Their product, infinite if a cell that matters is not known at all."""
+    used = row != 0
+    return float(row[used] @ times[used])

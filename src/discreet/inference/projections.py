@@ -1,0 +1,223 @@
+"""Projections: the nearest values that are non-negative, add up to a known total, keep an order.
+
+If the truth lies in a convex set, the nearest point of the set is never further from the truth than the point one started with, measured in the
+same norm: so these steps reduce the whole error, with certainty, not just on average. They are not linear, though: a count that cannot be negative is
+too large on average. Values leave here as plain arrays, without variances.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import optimize, sparse
+
+from .. import _require
+from .._errors import InvalidInput
+from . import _check
+from ._check import NOTHING, Floats, Ints
+from .least_squares import AGREE, least_squares
+
+
+def isotonic(
+    values: Any,
+    variances: Any = 1.0,
+    *,
+    increasing: bool = True,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> Floats:
+    """The nearest non-decreasing (or non-increasing) values, between `lower` and `upper`; in units of their noise.
+
+    For cumulative counts, and for counts released in sorted order (Hay, Rastogi, Miklau & Suciu 2010, arXiv:0904.0942).
+
+    Guarantee: the projection on the ordered values within the bounds, for the norm weighted by 1 / variances.
+    Proof:     pool adjacent violators (scipy); clipping an isotonic fit to constant bounds gives the bounded fit (Robertson, Wright &
+               Dykstra 1988).
+
+    >>> isotonic([1.0, 4.0, 2.0, 8.0], lower=2.5).tolist()
+    [2.5, 3.0, 3.0, 8.0]
+    """
+    y = _check.numbers("values", values)
+    v = _check.variances(variances, y.shape, zero=False)
+    for name, bound in (("lower", lower), ("upper", upper)):
+        if bound is not None:
+            _require.finite(**{name: bound})
+    if lower is not None and upper is not None and lower > upper:
+        raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}. {NOTHING}")
+    if not len(y):
+        return y
+    fit = optimize.isotonic_regression(y, weights=v.min() / v, increasing=increasing).x
+    return (
+        np.clip(np.asarray(fit, dtype=np.float64), lower, upper)
+        if lower is not None or upper is not None
+        else np.array(fit)
+    )
+
+
+def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, totals: Any = 0.0) -> Floats:
+    """The nearest values that are zero or above, with `constraints @ values == totals` if any are given.
+
+    Nearest in units of the noise. A variance of zero marks a value that is known and must not move. For one fixed total use `with_total`, which is fast;
+    for many nested ones `top_down`. In general this is a quadratic program, solved to rounding for up to some hundred constraints.
+
+    Biased: small counts are too large on average. Constraints are met to rounding.
+
+    >>> non_negative([-3.0, 5.0]).tolist()
+    [0.0, 5.0]
+    """
+    y = _check.numbers("values", values, dimensions=None if constraints is None else 1)
+    v = _check.variances(variances, y.shape)
+    if (y[v == 0] < 0).any():
+        raise InvalidInput(f"a value known exactly is negative. {NOTHING}")
+    if constraints is None:
+        return np.maximum(y, 0.0)
+    C = _check.matrix("constraints", constraints, columns=len(y))
+    C = C if isinstance(C, np.ndarray) else C.toarray()
+    d = np.broadcast_to(_check.numbers("totals", totals, dimensions=None), (len(C),)).astype(np.float64)
+    start = least_squares(y, v, C, d, method="direct").values  # also refuses contradictions
+    if (start >= 0).all():
+        return start
+    return _dual_newton(y, v, C, d)
+
+
+def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
+    """The nearest values that are zero or above and add up to `total`: O(n log n).
+
+    Guarantee: the projection on the simplex of that size, for the norm weighted by 1 / variances; a variance of zero marks a
+               known value, which does not move.
+    Proof:     Lagrange: x = max(0, y - λ variance). The active set is a prefix in the order of y / variance (Held, Wolfe & Crowder 1974).
+
+    >>> with_total([6.0, 3.0, -2.0], 10.0).tolist()
+    [6.5, 3.5, 0.0]
+    """
+    y = _check.numbers("values", values)
+    v = _check.variances(variances, y.shape)
+    _require.non_negative(total=total)
+    if not len(y):
+        raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}. {NOTHING}")
+    return _onto_totals(y, v, np.zeros(1, np.int64), np.array([float(total)]))
+
+
+def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
+    """`with_total` of many families at once: family f has the entries from first[f] to the next one's first."""
+    n = len(y)
+    size = np.diff(first, append=n)
+    family = np.repeat(np.arange(len(first)), size)
+    fixed = v == 0
+    if (y[fixed] < 0).any():
+        raise InvalidInput(f"a value known exactly is negative. {NOTHING}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(fixed, np.inf, y / v)
+    order = np.lexsort((-ratio, family))
+    sum_y, sum_v = _running(y[order], first, size), _running(v[order], first, size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = (sum_y - totals[family]) / sum_v
+    active = fixed[order] | (ratio[order] > level)
+    active[first] = True  # at a total of zero nothing is above its own level; the first entry then ends up at zero
+    chosen_y, chosen_v = np.where(active, y[order], 0.0), np.where(active, v[order], 0.0)
+    excess, room = np.add.reduceat(chosen_y, first) - totals, np.add.reduceat(chosen_v, first)
+    _room_left(excess, room, totals)
+    level = np.divide(excess, room, out=np.full_like(excess, np.inf), where=room > 0)
+    taken = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
+    return np.asarray(np.where(fixed, y, np.maximum(0.0, y - taken)))
+
+
+def _room_left(excess: Floats, room: Floats, totals: Floats) -> None:
+    if (np.abs(excess[room == 0]) > AGREE * (1 + totals[room == 0])).any():
+        raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING}")
+
+
+def _running(values: Floats, first: Ints, size: Ints) -> Floats:
+    """Running sums that start again in each family."""
+    total = np.cumsum(values)
+    before = np.concatenate([[0.0], total])[first]
+    return np.asarray(total - np.repeat(before, size))
+
+
+def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
+    """min sum (x - y)² / v with C x = d, x >= 0, through its dual: x = max(0, y + v C'λ) with λ such that C x = d.
+
+    The dual is smooth, convex and piecewise quadratic: Newton steps with a line search end at the exact λ after finitely many pieces
+    (Li & Swetits 1997). All of Karush-Kuhn-Tucker holds by construction except C x = d, which is what is iterated on.
+    """
+    free = v > 0
+    root = np.sqrt(v[free])
+    B, right = C[:, free] * root, d - C[:, ~free] @ y[~free]
+    length = np.linalg.norm(B, axis=1)
+    length = np.where(length > 0, length, 1.0)
+    B, right, start = B / length[:, None], right / length, y[free] / root
+    scale = 1 + np.abs(right) + np.abs(B) @ np.abs(start)
+    multiplier = np.zeros(len(right))
+    u = np.maximum(start, 0.0)
+    gap = B @ u - right
+    for _ in range(_ROUNDS):
+        if (np.abs(gap) <= 1e-13 * scale).all():
+            break
+        active = B[:, u > 0]
+        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right)), gap)
+        moved, multiplier = multiplier, _line_search(multiplier, step, start, B, right)
+        u = np.maximum(start + B.T @ multiplier, 0.0)
+        gap = B @ u - right
+        if (moved == multiplier).all():
+            break
+    if (np.abs(gap) > 1e-9 * scale).any():
+        raise _infeasible(C, d, y, v)
+    x = y.copy()
+    x[free] = root * u
+    return x
+
+
+_ROUNDS = 500
+
+
+def _line_search(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> Floats:
+    """A point along the step where the dual's slope has fallen below a tenth, or the same point if rounding allows no more.
+
+    The slope along a line is increasing and piecewise linear: bisection finds where it vanishes.
+    """
+    t, s, r = start + B.T @ at, B.T @ step, float(right @ step)
+
+    def slope(length: float) -> float:
+        return float(np.maximum(t + length * s, 0.0) @ s) - r
+
+    first = slope(0.0)
+    if first >= 0:
+        return at
+    low, high = 0.0, 1.0
+    while slope(high) < 0 and high < 2.0**60:
+        low, high = high, 2 * high
+    for _ in range(80):
+        if abs(slope(high)) <= 0.1 * abs(first):
+            break
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return at + high * step
+
+
+def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
+    """Why the iteration did not end: ask a linear program whether any point exists."""
+    bounds = np.column_stack([np.where(v > 0, 0.0, y), np.where(v > 0, np.inf, y)])
+    if optimize.linprog(np.zeros(len(y)), A_eq=C, b_eq=d, bounds=bounds, method="highs").status == 2:
+        return InvalidInput(f"no non-negative values meet the constraints. {NOTHING}")
+    return InvalidInput(
+        f"the constraints are met to less than nine digits only: they are too badly scaled. {NOTHING} Bring variances and "
+        f"coefficients nearer to each other."
+    )
+
+
+def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
+    """The non-negative cells x nearest to the noisy answers y = A x + noise, in units of their noise.
+
+    Dense and sparse `A`; non-negative least squares, for up to a few thousand cells. Biased as `non_negative` is.
+
+    >>> non_negative_measured([[1, 0], [0, 1], [1, 1]], [-2.0, 5.0, 4.0], 1.0).round(9).tolist()
+    [0.0, 4.5]
+    """
+    z = _check.numbers("y", y)
+    B = _check.matrix("A", A, rows=len(z))
+    v = _check.variances(variances, z.shape, zero=False)
+    weight = np.sqrt(v.min(initial=np.inf) / v)
+    dense = (B if isinstance(B, np.ndarray) else sparse.csr_array(B).toarray()) * weight[:, None]
+    found, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
+    return np.asarray(found, dtype=np.float64)

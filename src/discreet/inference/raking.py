@@ -1,0 +1,103 @@
+"""Raking: a table scaled, axis by axis, until it has public margins. Also called iterative proportional fitting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from . import _check
+from ._check import NOTHING, Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Raked:
+    """The fitted table, how many rounds it took, and the largest gap to a margin that is left, relative to the total."""
+
+    values: Floats
+    rounds: int
+    gap: float
+
+
+def rake(
+    table: Any, margins: Sequence[tuple[int | Sequence[int], Any]], *, tolerance: float = 1e-10, rounds: int = 1_000
+) -> Raked:
+    """The non-negative table with the given sums that is nearest to `table` in relative entropy.
+
+    `margins`: pairs of axes to keep and the sums wanted there, `[(0, rows), (1, columns)]` or `[((0, 1), face), (2, depth)]`. Zeros stay
+    zero and all odds ratios stay as they are. The margins must be public facts or released values, and agree with each other.
+
+    Guarantee: converges to the minimum of relative entropy among the tables with these margins, if there is one with the same zeros.
+    Proof:     Csiszár 1975, Theorem 3.2.
+
+    >>> rake([[40.0, 30.0], [35.0, 50.0]], [(0, [80.0, 70.0]), (1, [70.0, 80.0])]).values.round(2).tolist()
+    [[43.26, 36.74], [26.74, 43.26]]
+    """
+    x = _check.numbers("table", table, dimensions=None)
+    if (x < 0).any():
+        raise InvalidInput(f"table must not be negative: raking keeps signs. {NOTHING} Apply non_negative first.")
+    _require.positive(tolerance=tolerance)
+    _require.integer(rounds=rounds, at_least=1)
+    targets = [_target(x, axes, sums) for axes, sums in margins]
+    if not targets:
+        raise InvalidInput(f"margins must not be empty. {NOTHING}")
+    _require_agreement(targets)
+    total = max(float(targets[0][1].sum()), np.finfo(float).tiny)
+    for count in range(1, rounds + 1):
+        for others, sums in targets:
+            x = _scaled(x, others, sums)
+        gap = max(float(np.abs(x.sum(axis=others, keepdims=True) - sums).max()) for others, sums in targets) / total
+        if gap <= tolerance:
+            return Raked(values=x, rounds=count, gap=gap)
+    raise InvalidInput(
+        f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of the table may not allow them. {NOTHING} "
+        f"Put small positive numbers there, allow more rounds, or a larger tolerance."
+    )
+
+
+Target = tuple[tuple[int, ...], Floats]
+
+
+def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
+    """The axes to sum over, and the sums with those axes kept at length one."""
+    kept = (axes,) if isinstance(axes, int) else tuple(axes)
+    if len(set(kept)) < len(kept) or any(isinstance(a, bool) or not 0 <= a < x.ndim for a in kept):
+        raise InvalidInput(f"axes must be different ones between 0 and {x.ndim - 1}, got {kept!r}. {NOTHING}")
+    wanted = _check.numbers("margins", sums, dimensions=None)
+    if wanted.shape != tuple(x.shape[a] for a in kept):
+        raise InvalidInput(
+            f"the margin of axes {kept!r} must have shape {tuple(x.shape[a] for a in kept)}, got {wanted.shape}. {NOTHING}"
+        )
+    if (wanted < 0).any():
+        raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING}")
+    turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
+    others = tuple(a for a in range(x.ndim) if a not in kept)
+    full = np.expand_dims(turned, others) if others else turned
+    if ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any():
+        raise InvalidInput(
+            f"the margin of axes {kept!r} is positive where the whole table is zero. {NOTHING} Put positive numbers there."
+        )
+    return others, full
+
+
+def _require_agreement(targets: list[Target]) -> None:
+    """Any two margins must have the same sums over what they share."""
+    for i, (first, a) in enumerate(targets):
+        for j, (second, b) in enumerate(targets[:i]):
+            over = tuple(sorted(set(first) | set(second)))
+            left, right = a.sum(axis=over, keepdims=True), b.sum(axis=over, keepdims=True)
+            if (np.abs(left - right) > 1e-9 * (1 + np.abs(left))).any():
+                raise InvalidInput(
+                    f"margins {j} and {i} (counted from zero) do not agree on what they share. {NOTHING}"
+                )
+
+
+def _scaled(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
+    now = x.sum(axis=others, keepdims=True)
+    factor = np.divide(sums, now, out=np.zeros_like(now), where=now > 0)
+    found: Floats = x * factor
+    return found

@@ -1,0 +1,101 @@
+"""Whole numbers that keep sums: nearest, within one, ties by a public rule."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet import InvalidInput
+from discreet.inference import Tree, hierarchy, round_table, round_to_total, round_tree
+
+LAW = settings(max_examples=80, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@LAW
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
+def test_each_is_within_one_and_the_sum_is_kept(values):
+    x = round_to_total(values)
+    assert x.dtype == np.int64
+    assert (np.abs(x - values) < 1 + 1e-6).all()
+    assert abs(x.sum() - sum(values)) <= 0.5 + 1e-6
+
+
+@LAW
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=7))
+def test_no_other_integers_with_that_sum_are_nearer(quarters):
+    values = np.array(quarters) / 4
+    x = round_to_total(values)
+    best = min(
+        sum((b + u - v) ** 2 for b, u, v in zip(np.floor(values), up, values, strict=True))
+        for up in product((0, 1), repeat=len(values))
+        if (np.floor(values) + up).sum() == x.sum()
+    )
+    assert np.sum((x - values) ** 2) == pytest.approx(best)
+
+
+def test_ties_go_to_the_first_and_noise_of_rounding_is_not_a_remainder():
+    assert round_to_total([0.5, 0.5, 0.5, 0.5]).tolist() == [1, 1, 0, 0]
+    assert round_to_total([2.9999999999, 0.5, 0.5]).tolist() == [3, 1, 0]
+    assert round_to_total([0.2, 0.2, 0.2], total=2).tolist() == [1, 1, 0]
+    assert round_to_total([-0.5, -0.5]).tolist() == [0, -1]
+    assert round_to_total([]).tolist() == []
+
+
+def sums(x):
+    return np.concatenate([x.ravel(), x.sum(axis=0), x.sum(axis=1), [x.sum()]])
+
+
+@LAW
+@given(seeds, st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 2, 4, 10, 1000]))
+def test_tables_are_rounded_with_all_their_margins(seed, rows, columns, parts):
+    x = np.random.default_rng(seed).integers(-30, 30, (rows, columns)) / parts
+    got, exact = sums(round_table(x)), sums(x)
+    assert (np.abs(got - exact) < 1 - 1e-9).all()
+    whole = np.abs(exact - np.rint(exact)) < 1e-9
+    assert (got[whole] == np.rint(exact[whole])).all()
+
+
+def test_rounding_cell_by_cell_does_not_keep_margins():
+    """Mutant: what round_table is for."""
+    x = np.full((3, 3), 1 / 3)
+    assert np.abs(sums(np.rint(x)) - sums(x)).max() >= 1
+    assert sums(round_table(x)).tolist()[9:] == [1, 1, 1, 1, 1, 1, 3]
+
+
+def test_a_table_of_a_thousand_cells_is_rounded():
+    x = np.random.default_rng(1).uniform(0, 9, (40, 25))
+    assert np.abs(sums(round_table(x)) - sums(x)).max() < 1
+
+
+@LAW
+@given(seeds, st.integers(1, 40))
+def test_nested_levels_agree_after_rounding(seed, n):
+    rng = np.random.default_rng(seed)
+    tree = Tree([-1, *(rng.integers(0, i) for i in range(1, n))])
+    values = hierarchy(tree, rng.normal(5, 10, n), rng.uniform(0.1, 5, n)).values
+    x = round_tree(tree, values)
+    assert (np.abs(x - values) < 1).all()
+    assert (tree.sums(x) == x).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: round_to_total([1.5, 1.5], total=9), "too far from the sum"),
+        (lambda: round_to_total([1.5, 1.5], total=1), "too far from the sum"),
+        (lambda: round_to_total([1.5], total=1.5), "total must be an integer"),
+        (lambda: round_to_total([], total=1), "cannot add up to 1"),
+        (lambda: round_to_total([1e300]), "below 2\\^52"),
+        (lambda: round_table([1.0]), "table must have 2 dimension"),
+        (lambda: round_tree(Tree([-1, 0]), [1.0, 3.0]), "children of nodes 0 do not add up"),
+        (lambda: round_tree(Tree([-1, 0]), [1.0]), "one entry for each of the 2 nodes"),
+    ],
+)
+def test_bad_input_is_named(call, says):
+    with pytest.raises(InvalidInput, match=says):
+        call()
