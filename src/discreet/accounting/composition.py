@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import _require, _round
+from .._errors import Unsupported
 from . import choice_events as ce
 from . import events as ev
 from . import pure, rdp
@@ -80,6 +81,27 @@ def _rdp_point(e: Event, delta: float) -> float:
     return rdp.epsilon(e, delta)
 
 
+def _allocation_point(e: se.RandomAllocation, delta: float) -> float:
+    """The exact curve where a grid can hold it, else the Rényi bound."""
+    from .allocation import Curve
+
+    fallback = rdp.epsilon(e, delta)
+    noise = float(getattr(e.event, "noise_multiplier", 0.0))
+    if noise == 0:
+        return fallback
+    try:
+        curve = Curve(e.steps, noise, min(1e-3 * delta, 1e-9))
+    except Unsupported:
+        return fallback
+    low, high = 0.0, fallback
+    if curve.delta(high) > delta:
+        return fallback
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if curve.delta(middle) <= delta else (middle, high)
+    return high
+
+
 def _shuffled_point(e: se.Shuffled, delta: float) -> float:
     from . import shuffling
 
@@ -96,7 +118,7 @@ _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
     se.SampledWithoutReplacement: _sampled_point,
     ev.Group: _group_point,
     se.Shuffled: _shuffled_point,  # Feldman, McMillan & Talwar 2021, arXiv:2012.12803
-    se.RandomAllocation: _rdp_point,
+    se.RandomAllocation: _allocation_point,  # Feldman & Shenfeld 2025, arXiv:2502.08202
     ce.RDPPoint: _rdp_point,
     ce.RepeatAndSelect: _rdp_point,
 }
