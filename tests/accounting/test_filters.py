@@ -164,6 +164,13 @@ def test_bad_input_is_refused(make: Callable[[], object]) -> None:
         make()
 
 
+def test_interactive_events_enter_through_their_dominating_pair() -> None:
+    sparse = acc.SparseVector(threshold_epsilon=Fraction(1, 5), query_epsilon=Fraction(3, 10), cutoff=3)
+    assert BUDGET.price(sparse) == BUDGET.price(acc.PureDP(epsilon=Fraction(1, 2)))
+    matrix = acc.CorrelatedGaussian(noise_multiplier=4.0, steps=100)
+    assert BUDGET.price(matrix) == BUDGET.price(acc.Gaussian(noise_multiplier=4.0))
+
+
 def test_a_plan_fixed_in_advance_may_be_charged_at_once() -> None:
     training = acc.Gaussian(noise_multiplier=1.1).sampled(Fraction(256, 60_000)).repeated(14_063)
     assert not BUDGET.admits([], training)  # order by order it would take 3.12

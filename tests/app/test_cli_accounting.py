@@ -165,6 +165,7 @@ def test_calibrating_what_one_release_may_cost_rounds_down() -> None:
         ["epsilon", "--event", "nowhere.json", "--delta", "1e-5"],
         ["epsilon", "gaussian", "--noise-multiplier", "1", "--rate", "0.1", "--neighbors", "replace", "--delta", "1e-5"],
         ["calibrate", "--epsilon", "1", "--delta", "1e-5"],
+        ["epsilon", "gaussian", "--noise-multiplier", "0", "--delta", "1e-5", "--plot", "never.png"],
         ["calibrate", "gaussian"],
         ["calibrate", "gaussian", "--epsilon", "1"],
         ["calibrate", "gaussian", "--epsilon", "1", "--delta", "1e-5", "--find", "happiness"],

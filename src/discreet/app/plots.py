@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import accounting as acc
-from .._errors import DiscreetError, MissingExtra
+from .._errors import DiscreetError, InvalidInput, MissingExtra
 from ..accounting import moments, rdp
 from ..accounting.api import ACCOUNTANTS
 from ..accounting.conversion import rdp_to_epsilon
@@ -139,6 +139,7 @@ def draw_steps(axes: Axes, event: acc.Event, delta: float, accountants: Sequence
     axes.set_yscale("log")
     axes.margins(x=0)
     _dress(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
+    _plain_ticks(axes.xaxis, *axes.get_xlim())
     _plain_ticks(axes.yaxis, *axes.get_ylim())
     _label_ends(axes, lines)
 
@@ -239,14 +240,15 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     _plain_ticks(axes.yaxis, low, high)
     first = x.index(shown[0])
     quarter = first + len(shown) // 4
-    axes.annotate("Rényi divergence", (x[quarter], lower[quarter]), (10, -8), textcoords="offset points",
+    axes.annotate("Rényi divergence", (x[quarter], lower[quarter]), (10, -14), textcoords="offset points",
                   fontsize=9, color=COLORS["rdp"])  # fmt: skip
     axes.annotate(f"with the price of delta = {delta:g}", (x[first + 3], upper[first + 3]), (8, 4),
                   textcoords="offset points", fontsize=9, color=ACCENT)  # fmt: skip
     if math.isfinite(best.order):
         axes.plot([best.order], [best.value], "o", color=INK, markersize=6, zorder=5)
-        text = f"best order {best.order:.3g}: epsilon {best.value:.4g}"
-        axes.text(0.98, 0.94, text, ha="right", fontsize=9, color=INK, transform=axes.transAxes)
+    where = f"order {best.order:.3g}" if math.isfinite(best.order) else "pure"
+    text = f"best {where}: epsilon {best.value:.4g}"
+    axes.text(0.98, 0.94, text, ha="right", fontsize=9, color=INK, transform=axes.transAxes)
 
 
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
@@ -340,6 +342,8 @@ def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
     """All four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
+    if not 0 < acc.epsilon(event, delta=delta) < math.inf:
+        raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
     figure, axes = _pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     draw_steps(axes[0, 0], event, delta)
