@@ -18,6 +18,8 @@ from . import _check
 from ._check import NOTHING, Floats, Ints
 from .least_squares import AGREE, least_squares
 
+_ROUNDS = 500  # of Newton's method; ten are usual
+
 
 def isotonic(
     values: Any,
@@ -147,20 +149,19 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
     length = np.linalg.norm(B, axis=1)
     length = np.where(length > 0, length, 1.0)
     B, right, start = B / length[:, None], right / length, y[free] / root
-    scale = 1 + np.abs(right) + np.abs(B) @ np.abs(start)
-    multiplier = np.zeros(len(right))
-    u = np.maximum(start, 0.0)
-    gap = B @ u - right
+    scale = np.abs(right) + np.abs(B) @ np.abs(start)
+    scale = np.where(scale > 0, scale, 1.0)
+    multiplier, best = np.zeros(len(right)), np.inf
     for _ in range(_ROUNDS):
-        if (np.abs(gap) <= 1e-13 * scale).all():
-            break
-        active = B[:, u > 0]
-        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right)), gap)
-        moved, multiplier = multiplier, _line_search(multiplier, step, start, B, right)
         u = np.maximum(start + B.T @ multiplier, 0.0)
         gap = B @ u - right
-        if (moved == multiplier).all():
+        worst = float((np.abs(gap) / scale).max(initial=0.0))
+        if worst <= 1e-14 or best <= worst <= 1e-11:  # exact, or as exact as rounding allows
             break
+        best = worst
+        active = B[:, u > 0]
+        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right)), gap)
+        multiplier = multiplier + _length(multiplier, step, start, B, right) * step
     if (np.abs(gap) > 1e-9 * scale).any():
         raise _infeasible(C, d, y, v)
     x = y.copy()
@@ -168,22 +169,20 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
     return x
 
 
-_ROUNDS = 500
+def _length(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> float:
+    """How far to follow a step: all of it if that more than halves the gap, else to where the dual's slope has nearly vanished.
 
-
-def _line_search(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> Floats:
-    """A point along the step where the dual's slope has fallen below a tenth, or the same point if rounding allows no more.
-
-    The slope along a line is increasing and piecewise linear: bisection finds where it vanishes.
+    The slope along a line is increasing and piecewise linear, so bisection finds where it vanishes.
     """
     t, s, r = start + B.T @ at, B.T @ step, float(right @ step)
+    before, after = (B @ np.maximum(t + length * s, 0.0) - right for length in (0.0, 1.0))
+    if np.linalg.norm(after) <= 0.5 * np.linalg.norm(before):
+        return 1.0
 
     def slope(length: float) -> float:
         return float(np.maximum(t + length * s, 0.0) @ s) - r
 
     first = slope(0.0)
-    if first >= 0:
-        return at
     low, high = 0.0, 1.0
     while slope(high) < 0 and high < 2.0**60:
         low, high = high, 2 * high
@@ -192,7 +191,7 @@ def _line_search(at: Floats, step: Floats, start: Floats, B: Floats, right: Floa
             break
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return at + high * step
+    return high
 
 
 def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:

@@ -1,0 +1,109 @@
+"""Several releases as one: precision weights, intervals that meet, tables raked to public margins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from discreet import InvalidInput
+from discreet.inference import combine, intersect, measured, rake
+
+from .oracles import assert_variance
+
+LAW = settings(max_examples=60, deadline=None)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@LAW
+@given(seeds, st.integers(1, 6), st.integers(1, 4))
+def test_combining_equals_least_squares(seed, k, n):
+    rng = np.random.default_rng(seed)
+    y, v = rng.normal(0, 10, (k, n)), 10.0 ** rng.uniform(-2, 2, (k, n))
+    fit = combine(y, v)
+    for cell in range(n):
+        oracle = measured(np.ones((k, 1)), y[:, cell], v[:, cell])
+        assert fit.values[cell] == pytest.approx(oracle.values[0], abs=1e-9)
+        assert fit.variances[cell] == pytest.approx(oracle.variances[0])
+
+
+def test_the_combined_variance_is_that_of_simulated_errors():
+    rng = np.random.default_rng(2)
+    v = np.array([1.0, 4.0, 0.25])
+    draws = rng.normal(0, np.sqrt(v)[:, None], (3, 5000))
+    assert_variance(combine(draws, v).values, combine([0.0, 0.0, 0.0], v).variances)
+    with pytest.raises(AssertionError, match="variance off"):  # mutant: plain average
+        assert_variance(draws.mean(axis=0), combine([0.0, 0.0, 0.0], v).variances)
+
+
+def test_known_and_unmeasured_values():
+    fit = combine([[1.0, 5.0], [3.0, 7.0]], [[0.0, 1.0], [1.0, np.inf]])
+    assert fit.values.tolist() == [1, 5]
+    assert fit.variances.tolist() == [0, 1]
+    assert fit.variance_of([[1, 1]]).tolist() == [1]
+    assert combine([[1.0, 2.0, 3.0]], 2.0).variances.tolist() == [2, 2, 2]
+
+
+def test_intersections_hold_the_truth_as_promised():
+    rng = np.random.default_rng(3)
+    y = rng.normal(0, 1, (3, 4000))
+    met = 0
+    for column in y.T:
+        try:
+            both = intersect(column - 2.5, column + 2.5, 2 * stats.norm.cdf(2.5) - 1)
+        except InvalidInput:
+            continue
+        met += bool(both.lower <= 0 <= both.upper)
+    assert met >= stats.binom.ppf(1e-9, 4000, both.confidence)
+    assert both.confidence == pytest.approx(1 - 3 * 2 * stats.norm.sf(2.5))
+
+
+@LAW
+@given(seeds, st.integers(2, 5), st.integers(2, 5))
+def test_raking_reaches_the_margins_and_keeps_the_odds(seed, rows, columns):
+    rng = np.random.default_rng(seed)
+    table, target = rng.uniform(1, 9, (rows, columns)), rng.uniform(1, 9, (rows, columns))
+    fit = rake(table, [(0, target.sum(axis=1)), (1, target.sum(axis=0))])
+    assert np.allclose(fit.values.sum(axis=0), target.sum(axis=0))
+    assert np.allclose(fit.values.sum(axis=1), target.sum(axis=1))
+    logs = np.log(fit.values / table)
+    assert np.allclose(logs - logs[:1] - logs[:, :1] + logs[0, 0], 0, atol=1e-8)
+    assert fit.gap <= 1e-10
+
+
+def test_raking_three_dimensions_to_faces():
+    rng = np.random.default_rng(1)
+    truth, start = rng.uniform(1, 5, (3, 4, 2)), np.ones((3, 4, 2))
+    fit = rake(start, [((2, 0), truth.sum(axis=1).T), ((0, 1), truth.sum(axis=2)), ((), truth.sum())])
+    assert np.allclose(fit.values.sum(axis=1), truth.sum(axis=1))
+    assert np.allclose(fit.values.sum(axis=2), truth.sum(axis=2))
+    assert fit.rounds >= 1
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: combine([], []), "one or more measurements"),
+        (lambda: combine([1.0, 2.0], [1.0, -1.0]), r"variances\[1\] must be zero or above"),
+        (lambda: combine([1.0, 2.0], 0.0), "contradict"),
+        (lambda: combine([[1.0, 2.0]], [[1.0, np.inf]]), "quantities 1 were not measured"),
+        (lambda: intersect([1.0, 5.0], [2.0, 6.0], 0.99), "do not meet"),
+        (lambda: intersect([1.0], [2.0, 3.0], 0.99), "same shape"),
+        (lambda: intersect([3.0], [2.0], 0.99), "must not be above"),
+        (lambda: intersect([1.0], [2.0], 1.0), "confidence must be strictly between"),
+        (lambda: intersect([1.0, 1.0], [2.0, 2.0], 0.5), "promise nothing"),
+        (lambda: rake([[-1.0]], [(0, [1.0])]), "must not be negative"),
+        (lambda: rake([[1.0]], []), "margins must not be empty"),
+        (lambda: rake([[1.0]], [(2, [1.0])]), "axes must be different ones between 0 and 1"),
+        (lambda: rake([[1.0]], [(0, [1.0, 2.0])]), r"must have shape \(1,\), got \(2,\)"),
+        (lambda: rake([[1.0]], [(0, [-1.0])]), "must not be negative"),
+        (lambda: rake([[0.0, 0.0], [1.0, 1.0]], [(0, [1.0, 1.0])]), "positive where the whole table is zero"),
+        (lambda: rake([[1.0, 1.0]], [(0, [2.0]), (1, [2.0, 1.0])]), "margins 0 and 1 .* do not agree"),
+        (lambda: rake([[1.0, 0.0], [1.0, 1.0]], [(0, [2.0, 1.0]), (1, [1.0, 2.0])], rounds=20), "after 20 rounds"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(call, says):
+    with pytest.raises(InvalidInput, match=says):
+        call()
