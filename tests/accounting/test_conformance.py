@@ -161,6 +161,29 @@ def test_rdp_is_never_above_zcdp(events: list[acc.Event]) -> None:
         assert quick <= slow * (1 + 1e-4)
 
 
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.lists(_PIECES, min_size=1, max_size=3), st.integers(1, 300), st.floats(-12, -2))
+def test_random_compositions_never_beat_the_proved_lower_bound(
+    events: list[acc.Event], times: int, log_delta: float
+) -> None:
+    event, delta = acc.compose(events).repeated(times), 10**log_delta
+    low, high = acc.bounds(event, delta=delta)
+    assert low <= high
+    for accountant in NAMES[1:]:
+        value = price(event, accountant, delta)
+        assert value is None or value >= low * (1 - 1e-12), accountant
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.5])
+@pytest.mark.parametrize("noise", [0.3, 2.0, 1000.0])
+@pytest.mark.parametrize("steps", [1, 1000, 10**7])
+def test_renyi_at_the_corners_of_the_grid(rate: float, noise: float, steps: int) -> None:
+    event = acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps)
+    values = [price(event, "rdp", delta) for delta in (1e-2, 1e-6, 1e-15)]
+    assert all(value is not None and math.isfinite(value) for value in values)
+    assert values == sorted(values, key=lambda v: v or 0.0)
+
+
 @pytest.mark.parametrize("accountant", NAMES)
 def test_extreme_deltas(accountant: str) -> None:
     event = acc.PureDP(epsilon=0.5).repeated(2)

@@ -229,3 +229,26 @@ def test_group_of_sampled_gaussians_follows_the_halving_rule() -> None:
     inner = acc.Gaussian(noise_multiplier=2.0).sampled(0.05)
     grouped = rdp.curve(acc.Group(event=inner, size=2), [4])[0]
     assert grouped == pytest.approx(3 * rdp.curve(inner, [8])[0])
+
+
+def test_several_gaussians_on_one_sample_are_one() -> None:
+    several = acc.compose([acc.Gaussian(noise_multiplier=4.0).repeated(3), acc.Gaussian(noise_multiplier=2.0)])
+    joint = 1 / math.sqrt(3 / 16 + 1 / 4)
+    claimed = rdp.curve(several.sampled(0.1), [2, 9])
+    assert claimed == pytest.approx(rdp.curve(acc.Gaussian(noise_multiplier=joint).sampled(0.1), [2, 9]), rel=1e-9)
+
+
+def test_a_mixed_composition_on_one_sample_is_the_expansion_of_the_worse_direction() -> None:
+    inner = acc.compose([acc.Laplace(noise_multiplier=2.0), acc.RandomizedResponse(epsilon=0.3)])
+    claimed = moment(inner.sampled(0.2), 3)
+    q = mp.mpf(0.2)
+    moments = {i: mp.exp(moment(inner, i)) for i in (2, 3)}
+    truth = mp.log(1 + 3 * q**2 * (1 - q) * (moments[2] - 1) + q**3 * (moments[3] - 1))
+    assert_just_above(claimed, truth * (1 - mp.mpf(10) ** -11), 1e-9)
+
+
+def test_the_oracle_has_teeth() -> None:
+    with pytest.raises(AssertionError, match="optimistic"):
+        assert_just_above(0.999, mp.mpf(1))
+    with pytest.raises(AssertionError, match="loose"):
+        assert_just_above(1.001, mp.mpf(1))

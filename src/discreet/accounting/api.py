@@ -107,16 +107,8 @@ def _named_in_refusals(event: Event, price: Callable[[], float]) -> float:
 
 
 # Events whose loss distribution is that of the mechanism itself: where there are no others, no accountant can do better.
-_EXACT = (
-    ev.NoOp,
-    ev.NonPrivate,
-    ev.Gaussian,
-    ev.Laplace,
-    ev.DiscreteLaplace,
-    ev.DiscreteGaussian,
-    ev.RandomizedResponse,
-    ev.PureDP,
-)
+# Others may fall between the cells of its grid when there are only a few of them.
+_EXACT = (ev.NoOp, ev.NonPrivate, ev.Gaussian)
 
 
 def exact_by_pld(event: Event) -> bool:
@@ -190,31 +182,38 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     form = normal(event)
     if form.delta == 0 == form.distance and all(isinstance(part, ev.Gaussian) for part in form.parts):
         return gdp.tradeoff(gdp.mu(event), alpha) if math.isfinite(gdp.mu(event)) else 0.0
-    if alpha in (0, 1):
-        return max(0.0, 1.0 - alpha - delta(event, epsilon=700.0, accountant=accountant)) if alpha == 0 else 0.0
-    return _best_line(lambda x: delta(event, epsilon=x, accountant=accountant), float(alpha))
+    if alpha == 1:
+        return 0.0
+    if alpha == 0:
+        always = pure.epsilon_of(form.event) is not None and form.distance == 0
+        return max(0.0, 1.0 - form.delta) if always else 0.0
+    return _best_line(lambda d: epsilon(event, delta=d, accountant=accountant), float(alpha))
+
+
+_LOOKS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75)
 
 
 def _best_line(profile: Callable[[float], float], alpha: float) -> float:
-    """The highest of the lines at alpha: as functions of e^eps, and of e^-eps, both families have one peak."""
+    """The highest line at alpha over all (epsilon, delta) of the curve, given as epsilon(delta).
+
+    The lines rise to one peak as delta grows, and fall: look until they fall, then narrow. Every delta gives a valid line.
+    """
     from .conversion import minimum
 
-    seen: dict[float, float] = {}
+    def height(log_delta: float) -> float:
+        d = math.exp(log_delta)
+        x = profile(d)
+        return max(1 - d - math.exp(min(x, 700.0)) * alpha, math.exp(-x) * (1 - d - alpha))
 
-    def at(x: float) -> float:
-        if x not in seen:
-            seen[x] = profile(x)
-        return seen[x]
-
-    def one(x: float) -> float:
-        return -(1 - at(x) - math.exp(x) * alpha)
-
-    def two(x: float) -> float:
-        return -math.exp(-x) * (1 - at(x) - alpha)
-
-    top = -math.log(alpha)
-    best = max(-minimum(one, 0.0, top, 22)[1], -minimum(two, 0.0, max(top, 4.0), 22)[1], -one(0.0), -two(0.0))
-    return max(0.0, best - 1e-15)
+    seen: list[float] = []
+    for look in _LOOKS:
+        seen.append(height(math.log(look)))
+        if len(seen) > 2 and seen[-1] < max(seen[:-1]) and seen[-2] <= max(seen[:-1]):
+            break
+    best = max(range(len(seen)), key=lambda k: seen[k])
+    near = [math.log(_LOOKS[k]) for k in (max(best - 1, 0), min(best + 1, len(_LOOKS) - 1))]
+    found = -minimum(lambda t: -height(t), near[0], near[1], 11)[1]
+    return max(0.0, max(found, seen[best]) - 1e-15)
 
 
 def table() -> str:

@@ -127,10 +127,23 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
     # What fails with chance d inside fails with chance rate * d on a sample: D_h(Q || (1-q)Q + qP) and its mirror image are
     # a positive part with weight at most q (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8, order by order).
     inner = normal(e.event)
-    if inner.distance > 0 or inner.event == e.event:
+    bare = _one_gaussian(inner) or inner.event
+    if inner.distance > 0 or bare == e.event:
         return _same(e)
     lost = _require.exact(e.rate, "rate") * Fraction(inner.delta)
-    return ev.PoissonSampled(event=inner.event, rate=e.rate), lost, _NONE
+    return ev.PoissonSampled(event=bare, rate=e.rate), lost, _NONE
+
+
+def _one_gaussian(form: Normal) -> Event | None:
+    """Several Gaussians on one sample are one: their squared shifts add up, and the noise multiplier is rounded down."""
+    if len(form.parts) + max(form.parts.values(), default=0) <= 2:
+        return None
+    total = Fraction(0)
+    for part, times in form.parts.items():
+        if not isinstance(part, ev.Gaussian) or part.noise_multiplier == 0:
+            return None
+        total += times / _require.exact(part.noise_multiplier, "noise") ** 2
+    return ev.Gaussian(noise_multiplier=float(1 / total) ** 0.5 * (1 - 4e-16), neighbors=form.neighbors)
 
 
 def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:

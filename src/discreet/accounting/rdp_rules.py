@@ -216,11 +216,12 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     inner = e.event
     if isinstance(inner, ev.Gaussian):
         return sampled.gaussian(rate, float(inner.noise_multiplier))
-    mirrored = type(inner) in _MIRRORED
+    mirrored = all(type(part) in _MIRRORED for part in ev.leaves(inner))
     return sampled.poisson(rate, moments(inner), mirrored=mirrored)
 
 
-_MIRRORED = {ev.Laplace, ev.DiscreteLaplace, ev.RandomizedResponse, ev.PureDP, ev.DiscreteGaussian}
+# Some relabeling of outputs swaps the two laws; so does relabeling every output of a composition of such.
+_MIRRORED = {ev.Gaussian, ev.Laplace, ev.DiscreteLaplace, ev.RandomizedResponse, ev.PureDP, ev.DiscreteGaussian}
 
 
 def _sampled_without_replacement(e: Any) -> Moment:
