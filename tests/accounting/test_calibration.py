@@ -40,6 +40,19 @@ def test_calibrated_values_meet_the_target_and_their_neighbors_do_not(
     assert acc.epsilon(make(beyond), delta=1e-6, accountant=accountant) > 0.5
 
 
+@pytest.mark.parametrize(("epsilon", "exact"), [(1, 2.02492120), (3, 0.96842742)])
+def test_noise_for_training_is_within_one_in_ten_thousand_of_the_exact(epsilon: float, exact: float) -> None:
+    found = acc.calibrate(lambda s: sgd(s, 256 / 60_000, 14_063), epsilon=epsilon, delta=1e-5)
+    assert exact * (1 - 5e-9) <= found <= exact * (1 + 2e-4)  # computed to 1e-9 by contour integration (issue 3)
+
+
+def test_steps_and_rate_for_training() -> None:
+    steps = acc.calibrate(lambda t: sgd(4.0, 0.01, t), epsilon=0.9469, delta=1e-5, integer=True)
+    assert 9_990 <= steps <= 10_001  # 10,000 steps cost 0.94686680
+    rate = acc.calibrate(lambda q: sgd(4.0, q, 10_000), epsilon=0.9469, delta=1e-5)
+    assert 0.01 * (1 - 3e-4) <= rate <= 0.01 * (1 + 1e-4)
+
+
 def test_exact_gaussian() -> None:
     noise = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), epsilon=1, delta=1e-5, accountant="gdp")
     assert conversion.gaussian_epsilon(1 / noise, 1e-5) <= 1

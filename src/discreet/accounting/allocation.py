@@ -102,7 +102,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The first cell and the number of cells on which the sum is kept, and what may lie above (as E[sum]) or below it."""
+    """The first cell and the number of cells on which the sum is kept; what lies above, as E[sum], and below, as a probability."""
 
     first: int
     size: int
@@ -122,7 +122,7 @@ def _window(grid: _Grid, steps: int, tail: float) -> _Window | None:
             return None
         above = _above(grid, steps, grid.mesh * (first + size - 1))
         if above <= tail * steps:
-            return _Window(first, size, above, _below(grid, steps, grid.mesh * first) * grid.mesh * first)
+            return _Window(first, size, above, _below(grid, steps, grid.mesh * first))
     return None
 
 
@@ -155,17 +155,18 @@ class _Side:
 
     def excess(self, c: float) -> float:
         """(S - c)+ is linear on the side that counts: first moment minus c times mass, both counted from the window's first cell."""
+        lost = self._lost if self._sign > 0 else c * self._lost
         c -= self._base
         cells = len(self._mass)
         index = max(math.ceil(c / self._mesh), 0) if self._sign > 0 else min(math.floor(c / self._mesh), cells - 1)
         if not 0 <= index < cells:
-            return self._lost
+            return lost
         if self._exponent[index] >= _STEEP:  # the steepest cell that counts: this tilt is of no use here
             return math.inf
         moment, mass = float(self._moment[index]), float(self._mass[index])
         norm = abs(c) * float(self._norm[index]) + (float(self._norms[index]) if self._sign > 0 else 0.0)
         value = self._sign * (moment - c * mass)
-        return max(0.0, value) + 64 * _U * (moment + abs(c) * mass) + self._error * norm + self._lost
+        return max(0.0, value) + 64 * _U * (moment + abs(c) * mass) + self._error * norm + lost
 
 
 def _above(grid: _Grid, steps: int, high: float) -> float:
