@@ -1,6 +1,6 @@
 """Discreet answers questions about people without telling on anyone: differential privacy, one dataset, one budget.
 
-Rooms load when they are first used, so that `import discreet` is quick: `accounting`, `sampling`, `inference`, `mechanisms`, `tables`.
+`open` a dataset with a budget, and ask. Rooms load when they are first used, so that `import discreet` is quick.
 
 >>> import discreet as dp
 >>> dp.accounting.basic(dp.accounting.PureDP(epsilon=0.1).repeated(3)).value
@@ -11,48 +11,81 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._errors import (
+    BudgetExceeded,
     DescriptionError,
     DiscreetError,
     Halted,
     InvalidInput,
+    LedgerError,
     MissingExtra,
     NotPrivate,
     PrivateFact,
     PublicMismatch,
+    ReleaseFailed,
     Unsupported,
     WrongRelation,
 )
-from ._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Unit, rows
+from ._public import (
+    ADD_REMOVE,
+    REPLACE,
+    ZERO_OUT,
+    Boolean,
+    Bounds,
+    Categories,
+    Dates,
+    Neighbors,
+    Public,
+    Related,
+    Text,
+    Unit,
+    rows,
+)
 
 if TYPE_CHECKING:
-    from . import accounting, inference, mechanisms, sampling, tables
+    from . import accounting, curator, inference, learning, mechanisms, query, sampling, tables
+    from .curator import Budget
+    from .session import Session, open
 
 __version__ = "0.1.0"
 
-_ROOMS = ("accounting", "inference", "mechanisms", "sampling", "tables")
+_ROOMS = ("accounting", "curator", "inference", "learning", "mechanisms", "query", "sampling", "tables")
+_LATER = {"Budget": "curator", "Session": "session", "open": "session"}
 
 __all__ = [
     "ADD_REMOVE",
     "REPLACE",
     "ZERO_OUT",
+    "Boolean",
     "Bounds",
+    "Budget",
+    "BudgetExceeded",
     "Categories",
+    "Dates",
     "DescriptionError",
     "DiscreetError",
     "Halted",
     "InvalidInput",
+    "LedgerError",
     "MissingExtra",
     "Neighbors",
     "NotPrivate",
     "PrivateFact",
     "Public",
     "PublicMismatch",
+    "Related",
+    "ReleaseFailed",
+    "Session",
+    "Text",
     "Unit",
     "Unsupported",
     "WrongRelation",
     "accounting",
+    "curator",
     "inference",
+    "learning",
     "mechanisms",
+    "open",
+    "query",
     "rows",
     "sampling",
     "tables",
@@ -62,6 +95,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
+    if name in _LATER:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module 'discreet' has no attribute {name!r}")
 
 

@@ -42,9 +42,9 @@ def test_the_answers_are_noisy_and_near_the_truth(shown):
 
 def test_the_picture_is_a_real_one(shown):
     _, out = shown
-    picture = Image.open(out / "first-answers.png")
-    assert picture.size[0] >= 1000
-    assert len(picture.convert("RGB").getcolors(1 << 24)) > 50
+    with Image.open(out / "first-answers.png") as picture:
+        assert picture.size[0] >= 1000
+        assert len(picture.convert("RGB").getcolors(1 << 24)) > 50
 
 
 def test_every_chapter_is_listed_and_wrong_names_are_refused(capsys):

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import _registry
 from .._errors import DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
+from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.filters import BudgetFilter, Preview, Spent
 from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
@@ -31,7 +32,7 @@ class Curator:
     def __init__(self, source: Source, ledger: Ledger) -> None:
         self.source, self.ledger = source, ledger
         table = books.public_of(ledger)
-        if (table.table, table.unit, table.neighbors) != _identity(source):
+        if _identity(table) != _identity(source.public):
             raise LedgerError(
                 f"{ledger.path} belongs to table {table.table!r} with another unit or relation. Nothing was read. "
                 f"All versions of a table share one ledger, but the protected unit and the relation stay what they are."
@@ -103,7 +104,8 @@ class Curator:
         """
         check_source(self.source.public, self.source)
         _check(mechanism, self.source)
-        key = None if (described := _described(mechanism)) is None else question_key(described)
+        described = _described(mechanism)
+        key = None if described is None else question_key(getattr(mechanism, "key", described))
         with self.ledger.writing() as writer:
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
@@ -195,12 +197,13 @@ def key_path(path: Path) -> Path:
 
 
 def question_key(described: Any) -> str:
-    """What makes two questions the same: the complete description of the mechanism, public facts and all."""
+    """What makes two questions the same: the mechanism's own normal form of what it asks, or else its complete description."""
     return hashlib.sha256(canonical(described).encode()).hexdigest()
 
 
-def _identity(source: Source) -> tuple[Any, ...]:
-    return source.public.table, source.public.unit, source.public.neighbors
+def _identity(public: Public) -> tuple[Any, ...]:
+    """What stays the same over all versions of a table: whom it protects, and from what."""
+    return public.table, public.unit.column, public.neighbors
 
 
 def _check(mechanism: Any, source: Source) -> None:

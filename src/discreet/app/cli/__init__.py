@@ -16,6 +16,7 @@ from ..._errors import DiscreetError, MissingExtra
 from .accounting import calibrate, epsilon
 from .demo import demo
 from .ledger import budget, ledger
+from .query import init, preview, query
 
 app = typer.Typer(
     help="Answers questions about people without telling on anyone.",
@@ -25,6 +26,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command()(demo)
+app.command()(init)
+app.command()(query)
+app.command()(preview)
 app.command()(epsilon)
 app.command()(calibrate)
 app.command()(budget)

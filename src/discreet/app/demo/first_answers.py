@@ -52,7 +52,9 @@ def run(stage: Stage) -> None:
         caption=f"RAND Health Insurance Experiment, year 1. Discrete Laplace noise, epsilon {HISTOGRAM_EPSILON:g}, "
         "one row is one person.",
     )
-    stage.say("[dim]The truth is shown only because this old table is public. For your own tables, nobody gets to see it.[/]")
+    stage.say(
+        "[dim]The truth is shown only because this old table is public. For your own tables, nobody gets to see it.[/]"
+    )
 
 
 def _price(stage: Stage, *releases: Release) -> None:

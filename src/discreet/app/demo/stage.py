@@ -17,12 +17,12 @@ INK, ACCENT, PALE = "#1f2933", "#0b6e99", "#b8c4ce"
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a chart: a private value with its error, and the truth beside it."""
+    """One row of a chart: a private value with its error, and the truth beside it where everybody may know it."""
 
     label: str
     value: float
     error: float
-    truth: float
+    truth: float | None
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Stage:
         """The chart in the terminal: a bar to the private value, a whisker over its error, a mark at the truth."""
         labels = max(len(bar.label) for bar in bars)
         width = max(20, min(64, self.console.width - labels - 12))
-        top = max(max(bar.value + bar.error, bar.truth) for bar in bars) or 1.0
+        top = max(max(bar.value + bar.error, bar.truth or 0) for bar in bars) or 1.0
         for bar in bars:
             line = Text(f"{bar.label:>{labels}} ")
             line.append_text(_line(bar, width, top))
@@ -70,7 +70,7 @@ class Stage:
     def picture(self, name: str, bars: Sequence[Bar], *, title: str, caption: str) -> Path | None:
         """The same chart as a PNG. Without matplotlib, say how to get it, and go on."""
         try:
-            path = _draw(self.out / f"{name}.png", bars, title, caption)
+            path = draw(self.out / f"{name}.png", bars, title, caption)
         except MissingExtra as missing:
             self.say(f"[dim]{missing}[/]")
             return None
@@ -87,14 +87,16 @@ def _line(bar: Bar, width: int, top: float) -> Text:
     for i in range(low, high + 1):
         glyph = "├" if i == low else "┤" if i == high else "─"
         cells[i] = (glyph, "bold")
-    cells[column(bar.truth)] = ("◆", "bold red")
+    if bar.truth is not None:
+        cells[column(bar.truth)] = ("◆", "bold red")
     line = Text()
     for glyph, style in cells:
         line.append(glyph, style=style)
     return line
 
 
-def _draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
+def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
+    """Bars with error bars as a PNG."""
     try:
         import matplotlib
     except ImportError:
@@ -113,7 +115,9 @@ def _draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
         places, [bar.value for bar in bars], yerr=[bar.error for bar in bars],
         fmt="none", ecolor=INK, elinewidth=1.6, capsize=7, capthick=1.6, label="95% interval", zorder=3,
     )  # fmt: skip
-    axes.scatter(places, [bar.truth for bar in bars], marker="D", s=34, color=ACCENT, label="truth", zorder=4)
+    known = [(place, bar.truth) for place, bar in zip(places, bars, strict=True) if bar.truth is not None]
+    if known:
+        axes.scatter(*zip(*known, strict=True), marker="D", s=34, color=ACCENT, label="truth", zorder=4)
     axes.set_xticks(list(places), [bar.label for bar in bars])
     axes.set_title(title, loc="left", fontsize=13, color=INK, fontweight="bold")
     axes.set_xlabel(caption, loc="left", fontsize=9, color="#52606d", labelpad=10)

@@ -1,0 +1,179 @@
+"""`discreet init`, `query` and `preview`: a table, a budget and SQL on the shell."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ... import session as sessions
+from ... import tables
+from ..._errors import InvalidInput
+from ...curator import STEWARD, Budget
+from ...query import Answer
+from ..demo.stage import Bar, draw
+
+DATA = typer.Argument(..., help="A .parquet or .csv file, or database.duckdb::table.", show_default=False)
+SQL = typer.Argument(..., help="One SELECT; - reads it from standard input.", show_default=False)
+SCHEMA = typer.Option(None, "--schema", help="The schema file. By default DATA with .schema.toml added.")
+LEDGER = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added.")
+EPSILON = typer.Option(None, "--epsilon", "-e", help="Ask by price.")
+WITHIN = typer.Option(None, "--within", help="Ask by accuracy: the least price that promises this error.")
+CONFIDENCE = typer.Option(0.95, "--confidence", help="Of errors and of --within.")
+DELTA = typer.Option(None, "--delta", help="By default a hundredth of the budget's.")
+ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a group.")
+GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
+ANALYST = typer.Option(STEWARD, "--as", help="Who asks.")
+JSON = typer.Option(False, "--json", help="Machine-readable output.")
+
+
+def init(
+    data: str = DATA,
+    schema: Path = SCHEMA,
+    epsilon: float = typer.Option(
+        None, "--epsilon", help="With a budget, the ledger is made too (the schema must be complete)."
+    ),
+    delta: float = typer.Option(0.0, "--delta", help="Of the budget."),
+    analyst: list[str] = typer.Option([], "--analyst", help="NAME, or NAME=EPSILON for a budget of their own."),
+    ledger: Path = LEDGER,
+) -> None:
+    """Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."""
+    path = schema or _beside(data, ".schema.toml")
+    if not path.exists():
+        source = _data(data)
+        text = (
+            tables.draft(source.path, table=source.table)
+            if isinstance(source, tables.Database)
+            else tables.draft(source)
+        )
+        path.write_text(text, encoding="utf-8")
+        _say(f"drafted {path}: answer its questions, then open the ledger with: discreet init {data} --epsilon 1")
+        return
+    if epsilon is None:
+        raise InvalidInput(
+            f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
+        )
+    opened = sessions.open(
+        _data(data), schema=path, ledger=ledger or _beside(data, ".ledger"), budget=Budget(epsilon=epsilon, delta=delta),
+        analysts=dict(map(_analyst, analyst)),
+    )  # fmt: skip
+    _say(f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts.")
+
+
+def query(
+    data: str = DATA,
+    sql: str = SQL,
+    epsilon: float = EPSILON,
+    within: float = WITHIN,
+    confidence: float = CONFIDENCE,
+    delta: float = DELTA,
+    rows: int = ROWS,
+    groups: int = GROUPS,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    analyst: str = ANALYST,
+    fresh: bool = typer.Option(False, "--fresh", help="Pay for new noise even if the answer is in the ledger."),
+    plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
+    as_json: bool = JSON,
+) -> None:
+    """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
+    opened = _open(data, schema, ledger, analyst)
+    how = _how(epsilon=epsilon, within=within, confidence=confidence, delta=delta, rows=rows, groups=groups)
+    answer = opened.sql(_text(sql), fresh=fresh, **how)
+    if as_json:
+        print(json.dumps(_shown(answer, confidence, opened)))
+        return
+    print(answer.text(confidence))
+    _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
+    if plot is not None:
+        _say(f"picture saved as {_picture(plot, answer, confidence)}")
+
+
+def preview(
+    data: str = DATA,
+    sql: str = SQL,
+    epsilon: float = EPSILON,
+    within: float = WITHIN,
+    confidence: float = CONFIDENCE,
+    delta: float = DELTA,
+    rows: int = ROWS,
+    groups: int = GROUPS,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    analyst: str = ANALYST,
+    as_json: bool = JSON,
+) -> None:
+    """What a question would cost, how good its answer would be, and how many of these the budget buys. Free."""
+    opened = _open(data, schema, ledger, analyst)
+    how = _how(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    asked = opened.preview(_text(sql), confidence=confidence, **how)
+    if as_json:
+        body = dataclasses.asdict(dataclasses.replace(asked.query, event=None))  # type: ignore[arg-type]
+        body |= {"event": asked.query.event.to_json(), "admitted": asked.admitted, "fits": asked.fits}
+        print(json.dumps(body))
+        return
+    print(asked)
+
+
+def _open(data: str, schema: Path | None, ledger: Path | None, analyst: str) -> sessions.Session:
+    path, books = schema or _beside(data, ".schema.toml"), ledger or _beside(data, ".ledger")
+    for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
+        if not needed.exists():
+            raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
+    opened = sessions.open(_data(data), schema=path, ledger=books)
+    return opened if analyst == STEWARD else opened.as_analyst(analyst)
+
+
+def _data(data: str) -> Any:
+    path, _, table = data.partition("::")
+    return tables.Database(path, table) if table else Path(path)
+
+
+def _beside(data: str, suffix: str) -> Path:
+    path, _, table = data.partition("::")
+    return Path(f"{path}.{table}{suffix}" if table else path + suffix)
+
+
+def _text(sql: str) -> str:
+    return typer.get_text_stream("stdin").read() if sql == "-" else sql
+
+
+def _how(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _analyst(text: str) -> tuple[str, Budget | None]:
+    name, mark, epsilon = text.partition("=")
+    try:
+        return name, Budget(epsilon=float(epsilon)) if mark else None
+    except ValueError:
+        raise InvalidInput(f"an analyst is given as NAME or NAME=EPSILON, got {text!r}.") from None
+
+
+def _shown(answer: Answer, confidence: float, opened: sessions.Session) -> dict[str, Any]:
+    return {
+        "columns": list(answer.columns),
+        "rows": [list(row) for row in answer.rows],
+        "errors": answer.error(confidence),
+        "confidence": confidence,
+        "event": answer.event.to_json(),
+        "plan": list(answer.plan),
+        "used": opened.spent,
+        "remaining": opened.remaining,
+    }
+
+
+def _picture(path: Path, answer: Answer, confidence: float) -> Path:
+    found = answer.bars(confidence=confidence)
+    trios = zip(found["labels"], found["heights"], found["errors"], strict=True)
+    bars = [Bar(label, float(height), float(error or 0), None) for label, height, error in trios]
+    return draw(path, bars, "", f"{answer.sql}\n{answer.price}; bars: {confidence:.0%} intervals")
+
+
+def _say(text: str) -> None:
+    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True)

@@ -1,0 +1,150 @@
+"""Numbers that add up: four noisy tables of the same people disagree; least squares makes them agree, and better, for nothing."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ... import inference, mechanisms, sampling
+from ..._public import Categories, Fact, Public, rows
+from ...tables import Memory, rand_hie
+from ...tables.bundled import HEALTH
+from .stage import Bar, Stage
+
+TITLE = "Numbers that add up"
+
+SITES = (1, 2, 3, 4, 5, 6)
+EPSILON = Fraction(1, 8)
+SIZES: dict[Any, int] = {"site": len(SITES), "health": len(HEALTH.values)}
+NAMES: dict[tuple[Any, ...], str] = {
+    ("site", "health"): "site by health",
+    ("site",): "site",
+    ("health",): "health",
+    (): "everybody",
+}
+
+
+def run(stage: Stage) -> None:
+    """Ask four overlapping tables, show that they disagree, make them agree, and compare both with the truth."""
+    people = _crossed()
+    noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON)
+    raw = [_ask(people, attributes, noise) for attributes in NAMES]
+    truth = [_exact(people, attributes) for attributes in NAMES]
+    fitted = inference.consistent_marginals(raw)
+    whole = _whole(raw)
+
+    stage.say(
+        f"Six cities, four states of health: an office publishes the cross table, both margins and the total, each with fresh noise at "
+        f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers add up, and find four different answers:\n"
+    )
+    stage.table(["how many people?", "as released", "consistent", "whole numbers"], _totals(raw, fitted, whole))
+    stage.say(
+        "\nWhat must hold of the truth (margins are sums of cells) is known, and so is the noise. [bold]Least squares[/] moves every "
+        "number as little as its noise allows until all agree. It looks at nothing but released numbers, so it costs nothing, and the "
+        "errors to expect shrink, by amounts known beforehand:\n"
+    )
+    stage.table(
+        ["table", "noise", "after", "error seen", "after", "whole numbers"],
+        [
+            [
+                NAMES[r.attributes],
+                f"± {math.sqrt(r.variance):.1f}",
+                f"± {math.sqrt(f.variance):.1f}",
+                *_seen(r, f, w, t),
+            ]
+            for r, f, w, t in zip(raw, fitted, whole, truth, strict=True)
+        ],
+    )
+    before, after = (_squares(tables, truth) for tables in (raw, fitted))
+    stage.say(
+        f"\nAll squared errors together: {before:,.0f} as released, {after:,.0f} consistent. One number may lose now and then; together they "
+        f"never do, whatever the noise: a projection on what is true cannot lead away from the truth."
+    )
+    _poor(stage, raw[0], fitted[0], whole[0], truth[0])
+
+
+def _crossed() -> Memory:
+    """The first study year with one more column, site and health together: a public function of two declared columns."""
+    batches = list(rand_hie(year=1).batches(["site", "health"]))
+    columns = {name: [v for b in batches for v in b.column(i).to_pylist()] for i, name in enumerate(("site", "health"))}
+    cells = [f"{site} {health}" for site, health in zip(columns["site"], columns["health"], strict=True)]
+    schema: dict[str, Fact] = {
+        "site": Categories(SITES),
+        "health": HEALTH,
+        "site by health": Categories([f"{site} {health}" for site in SITES for health in HEALTH.values]),
+    }
+    return Memory(
+        {**columns, "site by health": cells},
+        Public(schema=tuple(schema.items()), unit=rows(), table="rand_hie crossed"),
+    )
+
+
+def _statistic(attributes: tuple[str, ...]) -> mechanisms.Statistic:
+    return mechanisms.Histogram(column=NAMES[attributes]) if attributes else mechanisms.Count()
+
+
+def _exact(people: Memory, attributes: tuple[str, ...]) -> Any:
+    return np.asarray(_statistic(attributes)(people)).reshape([SIZES[a] for a in attributes])
+
+
+def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerLaplace) -> inference.Marginal:
+    """One released table, and the variance of its noise, which is public."""
+    asked = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
+    values = np.asarray(asked(people, entropy=sampling.Entropy()).value, dtype=float)
+    variance = 2 * float(noise.scale) ** 2
+    return inference.Marginal(
+        attributes=attributes, values=values.reshape([SIZES[a] for a in attributes]), variance=variance
+    )
+
+
+def _whole(raw: list[inference.Marginal]) -> list[Any]:
+    """Non-negative whole cells that fit all four tables best, and their sums."""
+    matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
+    answers = np.concatenate([m.values.ravel() for m in raw])
+    cells = inference.non_negative_measured(matrix, answers, raw[0].variance)
+    table = inference.round_table(cells.reshape(len(SITES), -1))
+    return [table, table.sum(axis=1), table.sum(axis=0), table.sum()]
+
+
+def _totals(raw: Any, fitted: Any, whole: Any) -> list[list[str]]:
+    return [
+        [f"adding up: {NAMES[r.attributes]}", *(f"{float(np.sum(x)):,.0f}" for x in (r.values, f.values, w))]
+        for r, f, w in zip(raw, fitted, whole, strict=True)
+    ]
+
+
+def _squares(tables: Any, truth: list[Any]) -> float:
+    return float(sum(((table.values - true) ** 2).sum() for table, true in zip(tables, truth, strict=True)))
+
+
+def _seen(raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> list[str]:
+    """Root mean square errors: possible only because this old table is public."""
+    return [f"{math.sqrt(np.mean((x - truth) ** 2)):.1f}" for x in (raw.values, fitted.values, whole)]
+
+
+def _poor(stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> None:
+    """The smallest group, where a count may come out negative."""
+    place = HEALTH.values.index("poor")
+    width = inference.width(0.95) * math.sqrt(fitted.variance)
+    columns = [x[:, place] for x in (raw.values, fitted.values, whole, truth)]
+    stage.say(f"\n[bold]In poor health, by site:[/] consistent, within ± {width:.0f} in about 95 of 100 cases\n")
+    bars = [Bar(f"site {s}", float(c), width, float(t)) for s, c, t in zip(SITES, columns[1], columns[3], strict=True)]
+    stage.bars(bars)
+    stage.say("")
+    stage.table(
+        ["in poor health", "as released", "consistent", "whole numbers", "truth"],
+        [[f"site {s}", *(f"{v:,.0f}" for v in row)] for s, *row in zip(SITES, *columns, strict=True)],
+    )
+    stage.say(
+        "\nConsistent numbers are right on average and may be negative. Whole numbers look like counts and add up, but small ones are "
+        "now too large on average: publish them for reading, keep the others for computing.\n"
+    )
+    stage.picture(
+        "consistency",
+        bars,
+        title="In poor health, by site: consistent with all other tables",
+        caption=f"RAND Health Insurance Experiment, year 1. Four tables at epsilon {float(EPSILON):g} each, least squares.",
+    )

@@ -1,0 +1,228 @@
+"""The front door: `dp.open(...)` joins a table, its public facts, its budget and its ledger into one session.
+
+Thin: a question becomes a mechanism and goes to the curator, which charges it and keeps the books. Everything a session can do
+can be done with the rooms below it; nothing gets out but through the curator.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from ._errors import InvalidInput, LedgerError
+from ._public import ADD_REMOVE, Neighbors, Public, Unit, rows
+from .accounting.filters import Preview as Cost
+from .curator import STEWARD, Budget, Curator, Ledger, Live, Policy
+from .mechanisms.protocols import Interactive, Mechanism, Release
+from .query import Answer, Preview, Query, ask
+from .tables import Database, Memory, Source, connect, dummy, load, version_of
+
+Real = int | float | Fraction
+TRIAL = ":memory:"  # a ledger that is forgotten with the session
+_SHARE = 100  # of the budget's delta, what one query may fail with unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a question would cost and how good its answer would be. `fits`: how many more of these the budget buys."""
+
+    query: Preview
+    budget: Cost
+
+    @property
+    def fits(self) -> int | None:
+        return self.budget.fits
+
+    @property
+    def admitted(self) -> bool:
+        return self.budget.admitted
+
+    def __str__(self) -> str:
+        left = "any number of these" if self.fits is None else f"{self.fits:,} of these"
+        state = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}; the budget buys {left}."
+        return f"{self.query}\n{state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One dataset, one budget, as one person sees it. `analyst` is who asks; the steward by default."""
+
+    curator: Curator
+    analyst: str = STEWARD
+
+    @property
+    def public(self) -> Public:
+        """What everybody may know about the table."""
+        return self.curator.source.public
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.curator.ledger
+
+    @property
+    def budget(self) -> Budget:
+        return self.curator.policy.budget
+
+    @property
+    def spent(self) -> float:
+        """How much of the dataset's budget is gone, in its own unit (epsilon, or rho)."""
+        return self.curator.used
+
+    @property
+    def remaining(self) -> float:
+        return self.curator.remaining
+
+    def sql(self, text: str, *, fresh: bool = False, **how: Any) -> Answer:
+        """A private answer, charged before it is computed; the same question again is answered from the ledger, free.
+
+        `epsilon=` or `rho=` asks by price, `within=` with `confidence=` by accuracy. Also: `delta`, `noise` ("laplace",
+        "gaussian"), `rows` and `groups` (what one unit may contribute), `weights`, `other`; see `query.Query`.
+        """
+        released = self.curator.ask(self._query(text, how), analyst=self.analyst, text=text, fresh=fresh)
+        answer: Answer = released.value
+        return answer
+
+    def preview(self, text: str, *, confidence: float = 0.95, **how: Any) -> Asked:
+        """Price, error and plan of a question, and how many more of these the budget buys. Free: no data is touched."""
+        query = self._query(text, {**how, "confidence": confidence})
+        return Asked(query.preview(confidence), self.curator.preview(query.event, analyst=self.analyst))
+
+    def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
+        """Any mechanism of discreet, or the steward's own."""
+        return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
+
+    def start(self, interactive: Interactive) -> Live:
+        """A live answerer: its whole price is paid now."""
+        return self.curator.start(interactive, analyst=self.analyst)
+
+    def as_analyst(self, name: str) -> Session:
+        """The same dataset as an analyst sees it, under their own budget if they have one."""
+        self.curator.policy.of(name)
+        return replace(self, analyst=name)
+
+    def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
+        """A made-up table with the same schema, to write queries against. It says nothing about the data."""
+        return dummy(self.public, rows, seed)
+
+    def _query(self, text: str, how: dict[str, Any]) -> Query:
+        by_price = how.get("epsilon") is not None or how.get("rho") is not None
+        if not by_price and how.get("within") is None:
+            raise InvalidInput(
+                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). Nothing was charged."
+            )
+        if by_price and how.get("within") is None:
+            how = {key: value for key, value in how.items() if key != "confidence"}
+        if self.budget.delta and how.get("rho") is None:
+            how = {"delta": self.budget.delta / _SHARE, **how}
+        return ask(text, self.public, **how)
+
+
+def open(
+    data: Any,
+    *,
+    schema: Any = None,
+    unit: Unit | str | None = None,
+    budget: Budget | None = None,
+    ledger: str | Path | None = None,
+    analysts: Mapping[str, Budget | None] | None = None,
+    neighbors: Neighbors | str = ADD_REMOVE,
+    size: int | None = None,
+    table: str | None = None,
+    version: str | None = None,
+    related: Mapping[str, Any] | None = None,
+) -> Session:
+    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or a mapping of columns.
+
+    `schema`: public facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()`, or the column that tells people
+    apart. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
+    things out, and forgets. For a file of data it is that file's name with `.ledger` added.
+    """
+    public = _public(data, schema, unit, neighbors, size, table, version)
+    source = data if isinstance(data, Source) and not related else connect(data, public, related=related)
+    if isinstance(data, Source) and source.public != public:
+        raise InvalidInput("this source has public facts of its own; give none beside them.")
+    path = _ledger(data, ledger)
+    if path.exists():
+        return Session(_existing(path, source, budget, analysts))
+    if budget is None:
+        raise LedgerError(
+            f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
+        )
+    curator = Curator.create(path, source, Policy(budget=budget, analysts=tuple((analysts or {}).items())))
+    if ledger == TRIAL:
+        weakref.finalize(curator, shutil.rmtree, path.parent, ignore_errors=True)
+    return Session(curator)
+
+
+def _existing(
+    path: Path, source: Source, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
+) -> Curator:
+    curator = Curator.open(path, source)
+    policy = curator.policy
+    if (budget is not None and budget != policy.budget) or (
+        analysts is not None and tuple(analysts.items()) != policy.analysts
+    ):
+        raise LedgerError(
+            f"{path} was made with {policy.budget} and analysts {[name for name, _ in policy.analysts]}. Nothing was changed. Open it "
+            f"without a budget, or change the budgets with session.curator.change_policy(...)."
+        )
+    return curator
+
+
+def _public(
+    data: Any,
+    schema: Any,
+    unit: Unit | str | None,
+    neighbors: Any,
+    size: int | None,
+    table: str | None,
+    version: str | None,
+) -> Public:
+    if isinstance(data, Source) and schema is None:
+        return data.public
+    path = _path(data)
+    if path is not None and not path.exists():
+        raise InvalidInput(f"there is no file {str(path)!r}.")
+    if isinstance(schema, Public):
+        return schema
+    if isinstance(schema, str | Path):
+        return load(Path(schema))
+    if schema is None:
+        raise InvalidInput(
+            "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema file as `discreet init` drafts it. "
+            "Nothing is ever read off the data for that."
+        )
+    return Public(
+        schema=schema,
+        unit=Unit(unit) if isinstance(unit, str) else unit or rows(),
+        neighbors=Neighbors(neighbors),
+        size=size,
+        table=table
+        or (data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]),
+        version=version or ("1" if path is None else version_of(path)),
+    )
+
+
+def _path(data: Any) -> Path | None:
+    if isinstance(data, Database):
+        return Path(data.path)
+    return Path(data) if isinstance(data, str | Path) else None
+
+
+def _ledger(data: Any, ledger: str | Path | None) -> Path:
+    if ledger == TRIAL:
+        return Path(tempfile.mkdtemp(prefix="discreet-")) / "trial.ledger"
+    if ledger is not None:
+        return Path(ledger)
+    path = _path(data)
+    if path is None:
+        raise InvalidInput(
+            "say where the books are kept: ledger='people.ledger', or ledger=':memory:' to try things out."
+        )
+    return path.with_name(path.name + ".ledger")

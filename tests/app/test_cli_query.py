@@ -1,0 +1,110 @@
+"""`discreet init | preview | query` on a file, as a steward and an analyst use them."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from discreet.app.cli import app
+
+runner = CliRunner()
+SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
+SCHEMA = """
+table = "people"
+[columns.age]
+type = "number"
+lower = 0
+upper = 100
+[columns.ward]
+type = "categories"
+values = ["a", "b"]
+"""
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(
+        pa.table({"age": [30, 40] * 500, "ward": ["a", "b"] * 500, "secret": ["x"] * 1000}), "people.parquet"
+    )
+    return "people.parquet"
+
+
+@pytest.fixture
+def ready(data, tmp_path):
+    (tmp_path / "people.parquet.schema.toml").write_text(SCHEMA)
+    run("init", data, "--epsilon", "1", "--delta", "1e-6", "--analyst", "ann=0.5", "--analyst", "bob")
+    return data
+
+
+def run(*arguments, code=0, stdin=None):
+    result = runner.invoke(app, list(arguments), input=stdin, env={"COLUMNS": "120"})
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout
+
+
+def refused(*arguments):
+    result = runner.invoke(app, list(arguments))
+    assert result.exit_code == 1
+    return str(result.exception)
+
+
+def test_init_drafts_questions_and_reads_no_value(data, tmp_path):
+    run("init", data)
+    text = (tmp_path / "people.parquet.schema.toml").read_text()
+    assert "columns.age" in text
+    assert "columns.ward" in text
+    assert '"a"' not in text
+    assert "40" not in text
+    assert "exists already" in refused("init", data)
+
+
+def test_a_query_on_the_shell(ready):
+    text = run("query", ready, SQL, "-e", "0.25")
+    assert "ward" in text
+    assert "±" in text
+    found = json.loads(run("query", ready, SQL, "-e", "0.25", "--json"))
+    assert found["columns"] == ["ward", "n"]
+    assert found["used"] == 0.25  # the second time was free
+    assert found["errors"]["n"][0] == found["errors"]["n"][1]
+    assert json.loads(run("query", ready, "-", "-e", "0.25", "--json", stdin=SQL))["rows"] == found["rows"]
+
+
+def test_a_preview_costs_nothing(ready):
+    found = json.loads(run("preview", ready, SQL, "-e", "0.25", "--json"))
+    assert found["fits"] == 4
+    assert found["admitted"]
+    assert "the budget buys 4 of these" in run("preview", ready, SQL, "-e", "0.25")
+
+
+def test_an_analyst_on_the_shell_has_their_own_budget(ready):
+    run("query", ready, SQL, "-e", "0.5", "--as", "ann")
+    assert "above the limit 0.5" in refused("query", ready, SQL, "-e", "0.25", "--as", "ann", "--fresh")
+    assert "'eve' is not an analyst" in refused("query", ready, SQL, "-e", "0.1", "--as", "eve")
+
+
+def test_a_picture_of_the_answer(ready, tmp_path):
+    run("query", ready, SQL, "-e", "0.5", "--plot", "n.png")
+    with Image.open(tmp_path / "n.png") as picture:
+        assert picture.size[0] >= 1000
+
+
+def test_what_is_missing_is_named_with_the_way_out(data):
+    assert "discreet init people.parquet" in refused("query", data, SQL, "-e", "1")
+    assert "NAME=EPSILON" in refused_init(data)
+
+
+def refused_init(data):
+    from pathlib import Path
+
+    Path(data + ".schema.toml").write_text(SCHEMA)
+    return refused("init", data, "--epsilon", "1", "--analyst", "ann=lots")
+
+
+def test_an_undeclared_column_cannot_be_asked_for(ready):
+    message = refused("query", ready, "SELECT COUNT(*) FROM people WHERE secret = 'x'", "-e", "0.1")
+    assert "'secret'" in message
+    assert "Nothing was read or charged" in message
