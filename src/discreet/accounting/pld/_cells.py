@@ -1,0 +1,103 @@
+"""From a pair of output laws to point masses: the two discretisations, each with its error pushed the safe way.
+
+A pair (P, Q) is what a mechanism may show on two neighboring tables; its privacy loss is log P/Q, drawn under P. Pairs answer
+one question (`measure`): how much P-mass lies between two losses, and how much of it exceeds e^ref times the Q-mass there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ._normal import Array, U
+
+
+class Cells(NamedTuple):
+    """For each interval of losses: P-mass, and excess = P-mass - e^ref * Q-mass, with bounds on their errors."""
+
+    mass: Array
+    mass_error: Array
+    excess: Array
+    excess_error: Array
+
+
+class Nodes(NamedTuple):
+    """A quick quadrature of the loss under P, for planning only: nothing certified rests on it."""
+
+    loss: Array
+    weight: Array
+
+
+class Pair(Protocol):
+    """One direction of one mechanism."""
+
+    @property
+    def lattice(self) -> tuple[float, float] | None:
+        """(step, offset) if every finite loss is offset + an integer times step."""
+
+    def nodes(self, tail: float) -> Nodes:
+        """Ascending losses that leave out at most about `tail` on either side."""
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the nodes are all losses that occur."""
+
+    def measure(self, edges: Array, refs: Array) -> Cells:
+        """Cells between ascending `edges` (infinite ends allowed); `refs` has one entry a cell."""
+
+
+class Upper(NamedTuple):
+    """Masses at the knots, and the mass at infinite loss, of a law that dominates the pair."""
+
+    mass: Array
+    infinite: float
+
+
+class Lower(NamedTuple):
+    """P- and Q-masses of the same outcomes after merging: what post-processing leaves of the pair."""
+
+    p: Array
+    q: Array
+
+
+def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
+    """Connect the dots: the law on `knots` whose hockey-stick curve meets the pair's at every knot.
+
+    Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only grows.
+    Proof:     inside a cell, P-mass A and Q-mass B are kept by putting (A - e^l B) / (1 - e^(l-r)) on the right end r and the
+               rest on the left end l: a mean-preserving spread of Q/P under P, and every hockey stick is convex in Q/P
+               (Doroshenko et al. 2022, arXiv:2207.04380, section 4). Below the first knot losses are raised to it, above
+               the last they become infinite. Errors of floating point are added to the mass and move it to the right.
+
+    With `offset` the losses are offset + knots: as if Q were multiplied by e^offset, which every step above allows.
+    """
+    edges = np.concatenate(([-np.inf], knots, [np.inf]))
+    refs = np.concatenate(([0.0], knots[:-1], [0.0]))
+    cells = pair.measure(edges + offset, refs + offset)
+    total = (cells.mass + cells.mass_error) * (1 + 4 * U)
+    inner = slice(1, -1)
+    right = (cells.excess[inner] + cells.excess_error[inner]) / -np.expm1(knots[:-1] - knots[1:]) * (1 + 8 * U)
+    right = np.clip(right, 0.0, total[inner])
+    mass = np.zeros(len(knots))
+    mass[:-1] += (total[inner] - right) * (1 + 2 * U)
+    mass[1:] += right
+    mass[0] += total[0]
+    return Upper(mass * (1 + 4 * U), float(total[-1]))
+
+
+def lower(pair: Pair, knots: Array, offset: float = 0.0) -> Lower:
+    """Merge: all outcomes whose loss is nearest to a knot become one outcome.
+
+    Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only shrinks.
+    Proof:     merging is post-processing. An outcome's two masses may be scaled down together, its Q-mass raised and its
+               P-mass lowered: each shrinks the integral of (P - e^epsilon Q)+ for every product with other outcomes. The
+               errors of floating point are spent that way.
+    """
+    edges = np.concatenate(([-np.inf], (knots[:-1] + knots[1:]) / 2, [np.inf]))
+    cells = pair.measure(edges + offset, knots + offset)
+    kept = np.maximum(cells.mass - cells.mass_error, 0.0)
+    shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
+    spare = cells.excess_error + np.abs(cells.excess) * (shrunk + 4 * U)
+    ratio = np.exp(-knots) * (1 + 4 * U)
+    return Lower(kept, np.where(kept > 0, np.maximum(kept - cells.excess + spare, 0.0) * ratio, 0.0))

@@ -1,0 +1,65 @@
+"""Unsampled Gaussians in closed form: they compose to one Gaussian, whose curve Balle & Wang gave.
+
+delta(epsilon) = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m), with m² the sum of 1/s² over all releases
+(Balle & Wang 2018, arXiv:1805.06530, Theorem 8; composition: Dong, Roth & Su 2022, Corollary 3.3).
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import erfcx, ndtr
+
+from ._normal import U
+
+_SQRT2 = math.sqrt(2)
+
+
+def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on delta of a Gaussian with shift m = sensitivity over noise.
+
+    Both terms are the normal density at the same point times Mills ratios: their difference is taken there, so that a tiny
+    delta keeps its relative accuracy. The width of the bracket is what the special functions may be off by.
+    """
+    if shift == 0:
+        return 0.0, 0.0
+    a, b = epsilon / shift - shift / 2, epsilon / shift + shift / 2
+    if a < -1:
+        near, far = float(ndtr(-a)), math.exp(_log_tail(b) + epsilon)
+        error = U * (
+            64 * (near + far) + 32 * (near * a * a + far * (b * b + epsilon)) * (1 if abs(a) < 30 else 0) + 1e-300
+        )
+        return max(0.0, near - far - error), min(1.0, near - far + error)
+    density = math.exp(-0.5 * a * a) / 2
+    near, far = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
+    error = 64 * U * (near * (1 + a * a) + far * (1 + b * b))
+    low, high = density * (near - far - error), density * (near - far + error)
+    return max(0.0, low * (1 - 1e-12)), min(1.0, high * (1 + 1e-12) + 1e-320)
+
+
+def _log_tail(z: float) -> float:
+    """log Phi(-z) for z >= 0."""
+    return -0.5 * z * z + math.log(float(erfcx(z / _SQRT2)) / 2)
+
+
+def gaussian_epsilon(shift: float, delta: float) -> tuple[float, float]:
+    """Lower and upper bound on epsilon, by bisection on the bracket of delta."""
+    return _root(shift, delta, 0), _root(shift, delta, 1)
+
+
+def _root(shift: float, delta: float, side: int) -> float:
+    """Largest epsilon whose lower bound still exceeds delta (side 0), or smallest whose upper bound does not (side 1)."""
+    if gaussian_delta(shift, 0.0)[side] <= delta:
+        return 0.0
+    low, high = 0.0, shift
+    while gaussian_delta(shift, high)[side] > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        if gaussian_delta(shift, middle)[side] > delta:
+            low = middle
+        else:
+            high = middle
+    return low if side == 0 else high

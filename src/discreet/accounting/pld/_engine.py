@@ -1,0 +1,243 @@
+"""Bounds on delta and epsilon for one direction of one composition: plan, discretise, compose, read off.
+
+`Curve` holds a certified upper bound of delta at every lattice epsilon of its window; `Tests` the probabilities of threshold
+tests, which bound delta from below. docs/pld.md has the whole argument on one page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import fft
+
+from . import _cells, _fourier, _plan
+from ._cells import Nodes, Pair
+from ._fourier import Part, Sum
+from ._normal import Array, Index, U
+from ._plan import Cumulants, Plan
+
+
+class Counted(NamedTuple):
+    """A pair `times` times; its losses are kept relative to `offset`."""
+
+    pair: Pair
+    times: int
+    offset: float = 0.0
+
+
+_TINY = 1e-305  # nothing that is rounded up may underflow to zero
+
+
+class Curve(NamedTuple):
+    """Upper bounds exp(log_scale) * value on delta at epsilon = mesh * (start + i), plus `infinite`."""
+
+    start: int
+    mesh: float
+    value: Array
+    log_scale: float
+    infinite: float
+
+
+class Tests(NamedTuple):
+    """For thresholds start + i of the merged loss index: log P from below and log Q from above."""
+
+    log_p: Array
+    log_q: Array
+
+
+def cumulants(parts: Sequence[Counted], tail: float) -> Cumulants:
+    return Cumulants([(part.pair.nodes(tail / part.times), part.times) for part in parts])
+
+
+def _knots(part: Counted, plan: Plan, tail: float) -> Index:
+    loss, weight = part.pair.nodes(tail / part.times)
+    nodes = Nodes(loss - part.offset, weight)
+    return _plan.beside(nodes.loss, plan.mesh) if part.pair.discrete else _plan.graded(nodes, plan.mesh, plan.theta)
+
+
+def _losses(place: Index, plan: Plan) -> Array:
+    return place.astype(np.float64) * plan.mesh
+
+
+class Window(NamedTuple):
+    """`size` lattice points from `start` on, of which those from `first` on are read."""
+
+    start: int
+    first: int
+    size: int
+
+
+def _window(plan: Plan) -> Window:
+    start = math.floor(plan.low / plan.mesh) - 1
+    first = max(start, math.floor(plan.first / plan.mesh) - 1)
+    points = max(math.ceil(plan.high / plan.mesh) + 2 - start, 32)
+    return Window(start, first, int(fft.next_fast_len(points, real=True)))
+
+
+class Wrapped(NamedTuple):
+    """Bounds on what the cyclic window misplaces.
+
+    `above` is tilted mass beyond its end. What comes round from below the part that is read adds to every tail at most
+    `tilted` times its weight, in units of the tilted law, plus `absolute` in plain probability.
+    """
+
+    above: float
+    tilted: float
+    absolute: float
+
+
+def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) -> Wrapped:
+    """Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width) times all of the mass.
+
+    A loss S below the window appears at S + j * width, j >= 1, where its weight e^(-theta loss) is e^(-theta j width)
+    times its own: untilted, all such mass together is at most e^(-theta width) / (1 - e^(-theta width)).
+    """
+    h = plan.mesh
+
+    def log_moment(t: float, sign: int) -> float:
+        tilted = [(part.times, _fourier.tilt(part, t * h)) for part in parts]
+        return math.fsum(n * (one.log_total + sign * one.log_error) for n, one in tilted)
+
+    base = log_moment(theta, -1)
+    above = log_moment(theta + plan.up, 1) - base - plan.up * h * (window.start + window.size)
+    above = math.exp(min(above, 0.0)) * (1 + 1e-9)
+    if plan.down is None:
+        around = math.exp(-theta * h * window.size)
+        total = math.exp(min(log_moment(0.0, 1), 1.0))
+        return Wrapped(above, above, around / (1 - around) * total * (1 + 1e-9) if around < 1 else math.inf)
+    below = log_moment(theta - plan.down, 1) - base + plan.down * h * (window.start - 1)
+    return Wrapped(above, above + math.exp(min(below, 0.0)) * (1 + 1e-9), 0.0)
+
+
+def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
+    """An upper bound on delta for every lattice epsilon from a little below the plan's estimate to the end of the window."""
+    built, infinite = [], 0.0
+    for part in parts:
+        pair, n, offset = part
+        knots = _knots(part, plan, tail)
+        dominating = _cells.upper(pair, _losses(knots, plan), offset)
+        built.append(Part(knots, dominating.mass, n))
+        infinite += n * dominating.infinite
+    window = _window(plan)
+    total = _fourier.compose(built, plan.theta, plan.mesh, window.size, window.start)
+    return _read_upper(total, plan, window, _wrapped(built, plan.theta, plan, window).above, infinite)
+
+
+def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: float) -> Curve:
+    """delta(K) = (1 - e^-h) sum over j > K of e^(-h (j-1-K)) P(loss index >= j): positive terms only."""
+    h, first = plan.mesh, window.first
+    law = total.law[first - total.start :] + total.error
+    length = min(len(law), math.ceil(600 / h))
+    offset = h * np.arange(len(law))
+    weight = np.maximum(law, 0.0) * np.exp(-plan.theta * offset) + _TINY
+    beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(weight[length:].sum())  # counted as infinite
+    weight, offset = weight[:length], offset[:length]
+    tail = np.cumsum(weight[::-1])[::-1] + beyond
+    shifted = np.append(tail[1:], beyond) * np.exp(-offset)
+    value = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset) + beyond
+    log_scale = total.log_scale - plan.theta * h * first + total.log_error
+    log_scale += 8 * U * (len(law) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
+    return Curve(first, h, value, log_scale, infinite * (1 + 1e-12))
+
+
+def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
+    """P from below and Q from above of {sum of merged loss indices >= K}, for K from near the estimate on."""
+    ps, qs = [], []
+    for part in parts:
+        pair, n, offset = part
+        knots = _knots(part, plan, tail)
+        merged = _cells.lower(pair, _losses(knots, plan), offset)
+        ps.append(Part(knots, merged.p, n))
+        qs.append(Part(knots, merged.q, n))
+    plan = _centered(ps, plan)
+    window = _window(plan)
+    return Tests(_tails(ps, plan, plan.theta, window, -1), _tails(qs, plan, plan.theta + 1, window, +1))
+
+
+def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
+    """The window stretched to where the merged indices are: a crowd of losses much smaller than the mesh all count as zero."""
+    merged = Cumulants([(Nodes(_losses(part.place, plan), part.mass), part.times) for part in parts])
+    moved = merged(plan.theta)[1] - plan.center
+    down, up = min(moved, 0.0), max(moved, 0.0)
+    return plan._replace(first=plan.first + down, low=plan.low + down, high=plan.high + up)
+
+
+def _tails(parts: Sequence[Part], plan: Plan, theta: float, window: Window, sign: int) -> Array:
+    """log of the probability of reaching each index, rounded down (sign -1) or up (+1)."""
+    h, first = plan.mesh, window.first
+    total = _fourier.compose(parts, theta, h, window.size, window.start)
+    wrapped = _wrapped(parts, theta, plan, window)
+    law = total.law[first - window.start :] + sign * total.error
+    offset = h * np.arange(len(law))
+    weight = np.exp(-theta * offset)
+    tail = np.cumsum((law * weight)[::-1])[::-1]
+    scale = total.log_scale - theta * h * first
+    slack = total.log_error + 8 * U * (
+        len(law) + abs(total.log_scale) + theta * h * abs(first) + theta * offset[-1] + 8
+    )
+    if sign > 0:
+        tail = tail + _TINY * len(law)
+    if sign < 0:
+        tail = tail - wrapped.tilted * weight - wrapped.absolute * math.exp(min(slack - scale, 700.0))
+    else:
+        tail = tail + wrapped.above * math.exp(-theta * (offset[-1] + h))
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.maximum(tail, 0.0)) + scale + sign * slack)
+
+
+class Found(NamedTuple):
+    """A certified epsilon, and how fast log delta falls with epsilon there (not certified)."""
+
+    epsilon: float
+    slope: float
+
+
+def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
+    """The smallest epsilon at which the curve certifies delta; infinity if none does. `offset` is added to every loss."""
+    left = delta * (1 - 1e-12) - c.infinite
+    if left <= 0:
+        return Found(math.inf, 0.0)
+    goal = math.exp(min(math.log(left) - c.log_scale, 700.0))
+    good = np.flatnonzero(c.value <= goal)
+    if good.size == 0:
+        return Found(math.inf, 0.0)
+    i = int(good[0])
+    epsilon, slope = c.mesh * (c.start + i), 1.0 / c.mesh
+    if i > 0:
+        before, after = float(c.value[i - 1]), float(c.value[i])
+        share = (before - goal) / (before - after)
+        slope = math.log(before / after) / c.mesh if after > 0 else slope
+        epsilon += math.log1p((share - 1) * -math.expm1(-c.mesh))
+    size = abs(epsilon) + abs(offset)
+    return Found(max(0.0, epsilon + offset + 1e-13 * size), slope)
+
+
+def delta_above(c: Curve, epsilon: float) -> float:
+    """The curve at the last lattice point not above epsilon and the next, joined by a line in e^epsilon."""
+    i = math.floor((epsilon - 1e-13 * abs(epsilon)) / c.mesh) - c.start
+    if i < 0 or i + 1 >= len(c.value):
+        return 1.0
+    share = min(1.0, math.expm1(epsilon - c.mesh * (c.start + i)) / math.expm1(c.mesh) * (1 - 1e-12))
+    value = float(c.value[i]) * (1 - share) + float(c.value[i + 1]) * share
+    return min(1.0, math.exp(min(c.log_scale + math.log(max(value, 1e-300)), 0.0)) * (1 + 1e-10) + c.infinite)
+
+
+def epsilon_below(t: Tests, delta: float, offset: float) -> float:
+    """The largest epsilon that some threshold test refutes: P - e^epsilon Q >= delta."""
+    usable = t.log_p > math.log(delta) + 1e-12
+    if not usable.any():
+        return 0.0
+    log_p, log_q = t.log_p[usable], t.log_q[usable]
+    value = log_p + np.log1p(-np.exp(math.log(delta) - log_p)) - log_q
+    best = float(np.max(value))
+    return max(0.0, best + offset - 1e-13 * (abs(best) + abs(offset)) - 8 * U * float(np.max(np.abs(log_p))))
+
+
+def delta_below(t: Tests, epsilon: float) -> float:
+    usable = np.isfinite(t.log_p)
+    log_p, log_q = t.log_p[usable], t.log_q[usable]
+    value = np.exp(log_p) * -np.expm1(np.minimum(epsilon + log_q - log_p, 0.0))
+    return float(np.max(value, initial=0.0)) * (1 - 1e-10)

@@ -1,0 +1,217 @@
+"""The other pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a shifted pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._cells import Cells, Nodes, Pair
+from ._normal import Array, U
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
+
+    `mass_error` is relative, `loss_error` absolute: how far each given number may be from the true one.
+    """
+
+    loss: Array
+    mass: Array
+    lattice: tuple[float, float] | None = None
+    mass_error: float = 8 * U
+    loss_error: float = 0.0
+
+    def nodes(self, tail: float) -> Nodes:
+        return Nodes(self.loss, self.mass)
+
+    @property
+    def discrete(self) -> bool:
+        return True
+
+    def measure(self, edges: Array, refs: Array) -> Cells:
+        cell = np.searchsorted(edges, self.loss, side="right") - 1
+        cell = np.clip(cell, 0, len(refs) - 1)
+        ref = refs[cell]
+        ratio = np.exp(np.minimum(ref - self.loss, 700.0))
+        excess = self.mass * -np.expm1(np.minimum(ref - self.loss, 700.0))
+        moved = self.loss_error + 4 * U * (np.abs(self.loss) + np.abs(ref))
+        wrong = np.abs(excess) * (self.mass_error + 4 * U) + self.mass * (1 + ratio) * moved
+        columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (self.mass, excess, wrong)]
+        mass = columns[0]
+        spread = 2 * U * len(self.mass)
+        return Cells(mass, mass * (self.mass_error + spread), columns[1], columns[2] + spread * np.abs(columns[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Wedge:
+    """P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon); atoms `top` at epsilon and top e^-epsilon at -epsilon.
+
+    Laplace: weight = e^(-epsilon/2) / 2 and top = 1/2. Bounded range: weight = 1 / (2 sinh(epsilon/2)) and no atoms.
+    """
+
+    epsilon: float
+    weight: float
+    top: float
+
+    @property
+    def lattice(self) -> tuple[float, float] | None:
+        return None
+
+    def nodes(self, tail: float) -> Nodes:
+        edges = np.linspace(-self.epsilon, self.epsilon, 200)
+        middle = (edges[1:] + edges[:-1]) / 2
+        inner = self.weight * np.exp(edges[:-1] / 2) * np.expm1(np.diff(edges) / 2)
+        ends = [self.top * math.exp(-self.epsilon), self.top]
+        loss = np.concatenate(([-self.epsilon], middle, [self.epsilon]))
+        return Nodes(loss, np.concatenate((ends[:1], inner, ends[1:])))
+
+    @property
+    def discrete(self) -> bool:
+        return False
+
+    def measure(self, edges: Array, refs: Array) -> Cells:
+        inside = np.clip(edges, -self.epsilon, self.epsilon)
+        a, b = inside[:-1], inside[1:]
+        gap = b - a
+        mass = self.weight * np.exp(a / 2) * np.expm1(gap / 2)
+        # P - e^c Q of the smooth part is 2 w e^(c/2) (cosh((b-c)/2) - cosh((a-c)/2)), as a product of hyperbolic sines
+        excess = 4 * self.weight * np.exp(refs / 2) * np.sinh((a + b - 2 * refs) / 4) * np.sinh(gap / 4)
+        excess = np.where(gap > 0, excess, 0.0)
+        size = np.maximum(np.abs(a), np.abs(b)) + np.abs(refs) + 1
+        error = 16 * U * (np.abs(excess) + mass * size * (1 + np.exp(np.minimum(refs - a, 700.0))))
+        for place, atom in ((self.epsilon, self.top), (-self.epsilon, self.top * math.exp(-self.epsilon))):
+            i = min(max(int(np.searchsorted(edges, place, side="right")) - 1, 0), len(refs) - 1)
+            above = -math.expm1(min(refs[i] - place, 700.0))
+            mass[i] += atom
+            excess[i] += atom * above
+            error[i] += 8 * U * atom * (abs(above) + (2 - above) * (abs(place) + abs(float(refs[i]))))
+        return Cells(mass, 16 * U * mass * (1 + self.epsilon), excess, error)
+
+
+def laplace(epsilon: float) -> Wedge:
+    """Laplace noise of scale 1/epsilon, shifted by 1 (Dwork et al. 2006); vectors of l1 norm 1 are dominated by it."""
+    return Wedge(epsilon, math.exp(-epsilon / 2) / 2, 0.5)
+
+
+def bounded_range(epsilon: float) -> Wedge:
+    """The largest hockey-stick curve of all mechanisms of bounded range epsilon.
+
+    Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a spread in Q/P),
+    whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t = (epsilon + x) / 2 (Dong, Durfee &
+    Rogers 2020, arXiv:1909.13830, section 3). The supremum over t of convex curves is convex, hence the curve of a pair
+    (Zhu, Dong & Wang 2022, Proposition 8): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+    """
+    return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Any pair seen through Poisson sampling (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+
+    Removing: (1-q) Q + q P against Q. Adding: P against (1-q) P + q Q.
+    """
+
+    pair: Pair
+    rate: float
+    removing: bool
+
+    @property
+    def lattice(self) -> tuple[float, float] | None:
+        return None
+
+    def _outer(self, loss: Array) -> Array:
+        sign = 1.0 if self.removing else -1.0
+        inner = sign * loss
+        big = inner > 500
+        with np.errstate(over="ignore"):
+            small = np.log1p(self.rate * np.expm1(np.where(big, 0.0, inner)))
+        return sign * np.where(big, inner + math.log(self.rate), small)
+
+    def _inner(self, loss: Array) -> Array:
+        sign = 1.0 if self.removing else -1.0
+        outer = sign * loss
+        big = outer > 500
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            small = np.log1p(np.maximum(np.expm1(np.where(big, 0.0, outer)) / self.rate, -1.0))
+        return sign * np.where(big, outer - math.log(self.rate), small)
+
+    def nodes(self, tail: float) -> Nodes:
+        loss, weight = self.pair.nodes(tail)
+        if self.removing:
+            weight = weight * (self.rate + (1 - self.rate) * np.exp(-loss))
+        return Nodes(self._outer(loss), weight)
+
+    @property
+    def discrete(self) -> bool:
+        return self.pair.discrete
+
+    def measure(self, edges: Array, refs: Array) -> Cells:
+        inner = self.pair.measure(self._inner(edges), np.zeros(len(refs)))
+        q = self.rate
+        gap, gap_error = q * inner.excess, q * inner.excess_error
+        other, other_error = inner.mass - inner.excess, inner.mass_error + inner.excess_error
+        scale = np.expm1(refs)
+        if self.removing:
+            mass, mass_error = other + gap, (1 - q) * other_error + q * inner.mass_error
+            first, first_error, second, second_error = gap, gap_error, scale * other, np.abs(scale) * other_error
+        else:
+            mass, mass_error = inner.mass, inner.mass_error
+            factor = np.exp(refs)
+            first, first_error = factor * gap, factor * gap_error
+            second, second_error = scale * mass, np.abs(scale) * mass_error
+        moved = 16 * U * (q + np.abs(refs)) * (mass + np.abs(other))
+        error = first_error + second_error + 16 * U * (np.abs(first) + np.abs(second)) + moved
+        return Cells(np.maximum(mass, 0.0), mass_error + 8 * U * np.abs(mass), first - second, error)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutReplacement:
+    """A symmetric pair seen through a sample of fixed size, for replacing one unit.
+
+    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, the rest is at 0: the pair of the
+    curve q delta(log(1 + (e^x - 1) / q)) for x >= 0 and its mirror image (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9;
+    Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    """
+
+    pair: Pair
+    rate: float
+
+    @property
+    def lattice(self) -> tuple[float, float] | None:
+        return None
+
+    @property
+    def discrete(self) -> bool:
+        return self.pair.discrete
+
+    def _sides(self) -> tuple[Mixed, Mixed]:
+        return Mixed(self.pair, self.rate, True), Mixed(self.pair, self.rate, False)
+
+    def nodes(self, tail: float) -> Nodes:
+        above, below = (side.nodes(tail) for side in self._sides())
+        high, low = above.loss > 0, below.loss < 0
+        loss = np.concatenate((below.loss[low], [0.0], above.loss[high]))
+        weight = np.concatenate((below.weight[low], [0.0], above.weight[high]))
+        weight[int(low.sum())] = max(0.0, 1.0 - weight.sum())
+        return Nodes(loss, weight)
+
+    def measure(self, edges: Array, refs: Array) -> Cells:
+        above, below = self._sides()
+        up = above.measure(np.maximum(edges, 0.0), refs)
+        down = below.measure(np.minimum(edges, 0.0), refs)
+        ends = np.array([-np.inf, 0.0]), np.array([0.0, np.inf])
+        rest = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
+        mass, excess, error = up.mass + down.mass, up.excess + down.excess, up.excess_error + down.excess_error
+        middle = max(0.0, 1.0 - float(rest[0].mass[0] + rest[1].mass[0]))
+        wrong = float(rest[0].mass_error[0] + rest[1].mass_error[0]) + 4 * U
+        i = min(max(int(np.searchsorted(edges, 0.0, side="right")) - 1, 0), len(refs) - 1)
+        above_ref = -math.expm1(min(float(refs[i]), 700.0))
+        mass_error = up.mass_error + down.mass_error
+        mass[i] += middle
+        mass_error[i] += wrong
+        excess[i] += middle * above_ref
+        error[i] += abs(above_ref) * (wrong + 8 * U * middle)
+        return Cells(mass, mass_error, excess, error)

@@ -1,0 +1,255 @@
+"""Where to look and how finely: a saddle-point estimate of the answer, then a mesh and a window made for it.
+
+Nothing here is certified, and nothing certified depends on it: a poor plan makes the bounds wider, never wrong.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erfcx
+
+from ._cells import Nodes
+from ._normal import Array, Index
+
+INFLATION = 6e-5  # relative error of epsilon that the mesh may cause
+_MOST = 2**22
+_COARSE = 0.01
+_STEEPEST = 40.0
+
+
+class Plan(NamedTuple):
+    """Tilt, estimate of epsilon, mean under the tilt, mesh, and the window of the composed loss: read from `first` on, computed from `low` to `high`.
+
+    `up` and `down` are the exponents of the Chernoff bounds beyond the window; without `down` nothing was kept below `first`,
+    and what wraps around from there is bounded by exp(-theta * width) instead.
+    """
+
+    theta: float
+    epsilon: float
+    center: float
+    mesh: float
+    first: float
+    low: float
+    high: float
+    up: float
+    down: float | None
+
+    @property
+    def points(self) -> float:
+        return (self.high - self.low) / self.mesh
+
+
+class Cumulants:
+    """log E exp(t L) of the composed loss and its first two derivatives, from quick quadratures."""
+
+    def __init__(self, parts: Sequence[tuple[Nodes, int]]) -> None:
+        self._loss = np.concatenate([nodes.loss for nodes, _ in parts])
+        with np.errstate(divide="ignore"):
+            self._log = np.log(np.concatenate([nodes.weight for nodes, _ in parts]))
+        sizes = [len(nodes.loss) for nodes, _ in parts]
+        self._starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+        self._segment = np.repeat(np.arange(len(parts)), sizes)
+        self._times = np.array([float(n) for _, n in parts])
+        self.steps = float(self._times.sum())
+        self.offset = 0.0
+
+    def center(self, t: float) -> list[float]:
+        """A typical loss of each part under the tilt: the largest weight's."""
+        exponent = self._log + t * self._loss
+        ends = [*self._starts[1:], len(exponent)]
+        best = [int(a + np.argmax(exponent[a:b])) for a, b in zip(self._starts, ends, strict=True)]
+        return [float(self._loss[i]) for i in best]
+
+    def shifted(self, offsets: Sequence[float]) -> Cumulants:
+        """The same with each part's losses lowered by its offset."""
+        other = copy.copy(self)
+        other._loss = self._loss - np.asarray(offsets)[self._segment]
+        other.offset = float(self._times @ np.asarray(offsets))
+        return other
+
+    def spreading(self, t: float, mesh: float) -> float:
+        """n E[(L-l)(r-L)] for the lattice cell [l, r] around L, under the tilt."""
+        exponent = self._log + t * self._loss
+        weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
+        inside = np.mod(self._loss, mesh)
+        total = np.add.reduceat(weight, self._starts)
+        return float(self._times @ (np.add.reduceat(weight * inside * (mesh - inside), self._starts) / total))
+
+    def __call__(self, t: float) -> tuple[float, float, float]:
+        exponent = self._log + t * self._loss
+        peak = np.maximum.reduceat(exponent, self._starts)
+        weight = np.exp(exponent - peak[self._segment])
+        total = np.add.reduceat(weight, self._starts)
+        mean = np.add.reduceat(weight * self._loss, self._starts) / total
+        spread = np.add.reduceat(weight * (self._loss - mean[self._segment]) ** 2, self._starts) / total
+        n = self._times
+        return float(n @ (peak + np.log(total))), float(n @ mean), float(n @ spread)
+
+    def log_delta(self, t: float) -> float:
+        """log delta at the epsilon that is the mean of the law tilted by t: normal approximation under the tilt."""
+        k, k1, k2 = self(t)
+        sd = math.sqrt(max(k2, 1e-300))
+        a = t * sd
+        tail = 0.5 * float(erfcx(a / math.sqrt(2)))
+        if sd < 1e-3:
+            gap = sd * max(1 / math.sqrt(2 * math.pi) - a * tail, 1e-2 / (1 + a * a))
+        else:
+            gap = tail - 0.5 * float(erfcx((a + sd) / math.sqrt(2)))
+        return k - t * k1 + math.log(max(gap, 1e-300))
+
+
+def _root(f: Callable[[float], float], start: float, limit: float, tolerance: float) -> float:
+    """A zero of decreasing f on (0, limit], or the end nearest to it; Illinois after doubling, in log t."""
+    lo, hi = math.log(start), math.log(start)
+    flo = fhi = f(start)
+    while flo < 0 and lo > math.log(start) - 30:
+        lo, hi, fhi = lo - 1.0, lo, flo
+        flo = f(math.exp(lo))
+    if flo < 0:
+        return math.exp(lo)
+    while fhi > 0:
+        if hi >= math.log(limit):
+            return limit
+        hi, lo, flo = min(hi + 1.0, math.log(limit)), hi, fhi
+        fhi = f(math.exp(hi))
+    side = 0
+    for _ in range(60):
+        straight = math.isfinite(flo) and math.isfinite(fhi) and flo > fhi
+        middle = (lo * fhi - hi * flo) / (fhi - flo) if straight else 0.5 * (lo + hi)
+        value = f(math.exp(middle))
+        if abs(value) < tolerance:
+            return math.exp(middle)
+        if value > 0:
+            lo, flo = middle, value
+            fhi, side = (fhi / 2, 1) if side == 1 else (fhi, 1)
+        else:
+            hi, fhi = middle, value
+            flo, side = (flo / 2, -1) if side == -1 else (flo, -1)
+    return math.exp(0.5 * (lo + hi))
+
+
+def tilt_for_delta(k: Cumulants, delta: float) -> float:
+    spread = math.sqrt(max(k(0.0)[2], 1e-300))
+    goal = math.log(delta)
+    return _root(lambda t: k.log_delta(t) - goal, 2.0 / spread, 200.0 / spread * math.sqrt(-goal + 1), 0.02)
+
+
+def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
+    _, mean, spread = k(0.0)
+    if mean >= epsilon:
+        return 0.0
+    sd = math.sqrt(max(spread, 1e-300))
+    return _root(lambda t: (epsilon - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
+
+
+def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:
+    """An exponent s and the loss beyond which Chernoff's bound with it, on the tilted law, is exp(-alias)."""
+    base = k(theta)[0]
+
+    def slack(s: float) -> float:
+        value, mean, _ = k(theta + sign * s)
+        return value - base - sign * s * mean + alias
+
+    s = _root(slack, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
+    return s, sign * (k(theta + sign * s)[0] - base + alias) / s
+
+
+def plan(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0) -> Plan:
+    """Window and mesh for the epsilon that is the mean of the law tilted by theta, computed under a tilt of factor * theta.
+
+    `alias` is -log of the mass, relative to delta, that may be misplaced.
+    """
+    _, epsilon, spread = k(theta)
+    sd = math.sqrt(max(spread, 1e-300))
+    t = factor * theta
+    lost = k.log_delta(theta) - (k(t)[0] - t * epsilon)  # log of delta in units of the tilted law
+    alias = alias + max(0.0, -lost - 3.0)
+    up, high = _edge(k, t, 1, sd, alias)
+    first = epsilon - 3.0 / max(theta, 1e-3 / sd)
+    high = max(high, epsilon + 1e-6 * sd)
+    width = (alias - k.log_delta(theta)) / max(t, 1e-12 / sd)
+    down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
+    high = max(high, first + width) if down is None else high
+    made = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
+    if t * made > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
+        return plan(k, theta, made, alias, 0.99 * _STEEPEST / (theta * made))
+    return Plan(t, epsilon, k(t)[1], made, first, min(first, low), high, up, down)
+
+
+def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> Plan:
+    """Where rare steps with huge loss would dominate the tilted law, a weaker tilt needs a much smaller window."""
+    best = plan(k, theta, mesh, alias)
+    if best.points < 2**15:
+        return best
+    for factor in (0.85, 0.7, 0.55, 0.4):
+        other = plan(k, theta, best.mesh if mesh is None else mesh, alias, factor)
+        lost = k(other.theta)[0] - other.theta * best.epsilon - k(theta)[0] + theta * best.epsilon
+        if lost > max(1.0, math.log(2e9 / k.steps)) or other.points > 0.8 * best.points:
+            break
+        best = other
+    return best
+
+
+def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
+    """The widest mesh that adds at most INFLATION * scale to epsilon.
+
+    Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] a step: (theta+1) h²/12 where losses are spread
+    out, much less where they cluster at a lattice point.
+    """
+    goal = INFLATION * scale / (0.5 * (theta + 1))
+    mesh = math.sqrt(6 * goal / k.steps)
+    while mesh < 0.01 * width and k.spreading(theta, 2 * mesh) < goal:
+        mesh *= 2
+    return short(max(mesh, width / _MOST))
+
+
+def short(mesh: float) -> float:
+    """Rounded down to 20 bits, so that every multiple that occurs is an exact float."""
+    mantissa, exponent = math.frexp(mesh)
+    return math.ldexp(math.floor(mantissa * 2**20), exponent - 20)
+
+
+def wide(k: Cumulants, theta: float, factor: float) -> Plan:
+    """A first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may be much too high."""
+    sd = math.sqrt(max(k(theta)[2], 1e-300))
+    made = plan(k, theta, factor=0.8)
+    first = max(min(-k.offset, made.first), made.epsilon - 30 * sd)
+    return scaled(made._replace(first=first, low=min(first, made.low)), factor)
+
+
+def scaled(plan: Plan, factor: float) -> Plan:
+    """The same window with a wider or finer mesh: still a bound."""
+    return plan._replace(mesh=short(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
+
+
+def graded(nodes: Nodes, mesh: float, theta: float) -> Index:
+    """Lattice indices dense where the tilted loss is likely, sparse in its tails: width ~ (tail mass)^(-1/3).
+
+    With _COARSE the tail mass at which widening starts, that adds about 6 * _COARSE to the variance the mesh adds anyway.
+    """
+    with np.errstate(divide="ignore"):
+        log = np.log(nodes.weight) + theta * nodes.loss
+    weight = np.exp(log - log.max())
+    left = np.cumsum(weight)
+    tail = np.minimum(left, left[-1] - left + weight) / left[-1]
+    width = np.maximum(0.8, np.cbrt(_COARSE / np.maximum(tail, 1e-300)))
+    steep = np.where(np.arange(len(weight)) > np.argmax(weight), max(0.8 * mesh, 0.03 / (theta + 1)), np.inf)
+    width = np.minimum(width * mesh, steep)
+    steps = np.diff(nodes.loss) * 0.5 * (1 / width[1:] + 1 / width[:-1])
+    place = np.concatenate(([0.0], np.cumsum(steps)))
+    place *= min(1.0, _MOST / 2 / place[-1])
+    loss = np.interp(np.arange(math.floor(place[-1]) + 1.0), place, nodes.loss)
+    first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
+    index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(np.int64)
+    return np.unique(np.clip(index, first - 1, last + 1))
+
+
+def beside(loss: Array, mesh: float) -> Index:
+    """Lattice indices next to each of finitely many losses."""
+    floor = np.floor(loss / mesh).astype(np.int64)
+    return np.unique(np.concatenate((floor - 1, floor, floor + 1, floor + 2)))

@@ -1,0 +1,96 @@
+"""A dominating pair from a bound on the hockey-stick curve alone, and the curve of zero-concentrated privacy.
+
+Any valid bound on delta(epsilon) can be lowered to its greatest convex minorant in e^epsilon, because the true curve is convex;
+a convex decreasing curve from 1 is the curve of a pair of laws (Zhu, Dong & Wang 2022, arXiv:2106.08567, Proposition 8), and
+dominating pairs compose (Theorem 10 there). That is how a mechanism of which only a Rényi bound is known enters a composition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ._laws import Atoms
+from ._normal import Array, U
+
+_KNOTS = 801
+
+
+def zcdp_curve(rho: float, epsilon: Array) -> Array:
+    """The best bound on delta at epsilon >= 0 over many orders (Canonne, Kamath & Steinke 2020, arXiv:2004.00010, Corollary 13).
+
+    Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. At 0 also Pinsker's sqrt(rho/2).
+    """
+    likely = np.maximum((epsilon - rho) / (2 * rho), 1e-3 / math.sqrt(rho) + 1e-3)
+    excess = np.multiply.outer(likely, np.geomspace(0.05, 20.0, 121))  # a - 1
+    order = 1 + excess
+    log = excess * (order * rho - epsilon[:, None]) + order * np.log1p(-1 / order) - np.log(excess)
+    bound = np.exp(np.minimum(log.min(axis=1), 0.0)) * (1 + 1e-11)
+    return np.asarray(np.minimum(np.minimum(bound, 1.0), math.sqrt(rho / 2) * (1 + 1e-12)))
+
+
+def zcdp_atoms(rho: float, tail: float) -> tuple[Atoms, float]:
+    """Atoms that dominate every rho-zCDP mechanism, and the mass at infinite loss (about `tail`)."""
+    far = rho + 2 * math.sqrt(rho * math.log(1 / tail))
+    half = np.linspace(0.0, min(far, 600.0), _KNOTS)
+    right = zcdp_curve(rho, half)
+    return _mirrored(half, right)
+
+
+def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
+    """The pair whose curve joins the convex minorant of the given points by lines in e^loss, and is constant beyond the last."""
+    x = np.concatenate(([0.0], np.exp(loss)))
+    y = np.concatenate(([1.0], np.minimum(delta, 1.0)))
+    kept = _minorant(x, y)
+    x, y = x[kept], y[kept]
+    slope = np.append(np.diff(y) / np.diff(x), 0.0)
+    slope = np.minimum(slope, 0.0)
+    mass = x[1:] * np.diff(slope)
+    error = x[1:] * 8 * U * (np.abs(slope[:-1]) + np.abs(slope[1:]))
+    # the first line falls from (0, 1) with slope at least -1; a flatter one means that much Q-mass at infinitely negative loss
+    mass = np.maximum(mass, 0.0) + error
+    return Atoms(np.log(x[1:]), mass, mass_error=16 * U, loss_error=4 * U), float(y[-1]) * (1 + 4 * U)
+
+
+def _minorant(x: Array, y: Array) -> list[int]:
+    """Indices of the lower convex hull of points with ascending x."""
+    hull: list[int] = []
+    for i in range(len(x)):
+        while len(hull) >= 2:
+            a, b = hull[-2], hull[-1]
+            if (y[b] - y[a]) * (x[i] - x[a]) >= (y[i] - y[a]) * (x[b] - x[a]):
+                hull.pop()
+            else:
+                break
+        hull.append(i)
+    return hull
+
+
+def curve_atoms(delta_at: Callable[[float], float], largest: float, knots: int = 161) -> tuple[Atoms, float]:
+    """Atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero from `largest` on."""
+    half = np.linspace(0.0, largest, knots)
+    right = np.array([delta_at(float(x)) for x in half[:-1]] + [0.0]) * (1 + 1e-12)
+    return _mirrored(half, right)
+
+
+def renyi_atoms(moment: Callable[[float], float], tail: float) -> tuple[Atoms, float]:
+    """Atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in both directions."""
+    excess = np.unique(
+        np.concatenate((np.geomspace(1e-3, 1.0, 13), np.arange(1.0, 33.0), np.rint(np.geomspace(33, 4096, 60))))
+    )
+    logs = np.array([moment(1.0 + float(e)) for e in excess])
+    usable = np.isfinite(logs)
+    excess, logs = excess[usable], logs[usable]
+    constant = logs + (1 + excess) * np.log1p(-1 / (1 + excess)) - np.log(excess)
+    far = float(np.min((constant - math.log(tail)) / excess))
+    half = np.linspace(0.0, min(max(far, 1e-9), 600.0), _KNOTS)
+    right = np.exp(np.minimum((constant[None, :] - np.multiply.outer(half, excess)).min(axis=1), 0.0)) * (1 + 1e-11)
+    return _mirrored(half, right)
+
+
+def _mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
+    """The curve below 0 from that above 0, for relations under which either table may be the first: 1 - g + g f(1/g)."""
+    left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
+    return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))

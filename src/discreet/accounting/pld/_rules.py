@@ -1,0 +1,299 @@
+"""Which pair of laws dominates which event: one row a type, with its theorem. What has no row is refused by name.
+
+Events are first brought to normal form (`..normal`): names with the price of another event become it, what can fail splits off its
+own delta, unsampled Gaussians become one, and everything known only through zero-concentrated privacy adds up its rho.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import _require, _round
+from .. import choice_events as ce
+from .. import events as ev
+from .. import rdp_rules, shuffling
+from .. import sampled_events as se
+from ..events import Event
+from ..normal import Normal, normal
+from ..refusal import refuse
+from . import _profile
+from ._cells import Pair
+from ._laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
+from ._normal import U
+from ._sampled import SampledGaussian
+from ._solve import Composition
+
+_ATOMS = 2**15
+_GAUSSIAN_ATOMS = 2_000_000
+
+
+class Law(NamedTuple):
+    """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for lower bounds).
+
+    `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound from this event.
+    """
+
+    upper: tuple[Pair, ...]
+    lower: tuple[Pair, ...] | None
+    infinite: float = 0.0
+
+
+def _symmetric(pair: Pair, lower: Pair | None = None) -> Law:
+    return Law((pair,), (lower if lower is not None else pair,))
+
+
+def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
+    """The two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh & Viswanath 2015 for two)."""
+    others = categories - 2
+    total = 1.0 + math.exp(-epsilon) * (categories - 1)
+    loss, mass = [-epsilon, 0.0, epsilon], [math.exp(-epsilon) / total, others * math.exp(-epsilon) / total, 1 / total]
+    if others == 0:
+        return Atoms(np.array(loss[::2]), np.array(mass[::2]), (2 * epsilon, -epsilon), 8 * U * (1 + epsilon))
+    return Atoms(np.array(loss), np.array(mass), (epsilon, -epsilon), 8 * U * (1 + epsilon))
+
+
+def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
+    """Losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when there are many.
+
+    A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
+    """
+    s = float(scale)
+    r = math.exp(-1 / s)
+    wide = -math.expm1(-1 / s) / (1 + r)
+    block = max(1, math.ceil((shift - 1) / _ATOMS))
+    start = np.arange(1, shift, block, dtype=np.float64)
+    count = np.minimum(block, shift - start)
+    p = wide * np.exp(-start / s) * (np.expm1(-count / s) / math.expm1(-1 / s))
+    ends = np.array([1 / (1 + r), math.exp(-shift / s) / (1 + r)])
+    error = 32 * U * (2 + shift / s)
+    lost = 8 * U * shift / s
+    middle = (shift - 2 * start - count + 1) / s
+    loss = np.concatenate(([shift / s], middle, [-shift / s]))[::-1]
+    mass = np.concatenate((ends[:1], p, ends[1:]))[::-1]
+    merged = Atoms(loss, mass, (2 / s, -shift / s) if block == 1 else None, error, lost)
+    if block == 1:
+        return merged, merged
+    high, low = (shift - 2 * start) / s, (shift - 2 * (start + count - 1)) / s
+    right = p * -np.expm1(low - middle) / np.maximum(-np.expm1(low - high), 1e-300)
+    right = np.where(high > low, np.clip(right, 0.0, p), p)
+    loss = np.concatenate(([shift / s], high, low, [-shift / s]))
+    mass = np.concatenate((ends[:1], right * (1 + 1e-9), p - right, ends[1:]))
+    order = np.argsort(loss, kind="stable")
+    return Atoms(loss[order], mass[order], None, error, lost), merged
+
+
+def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
+    """Losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is below 1e-42."""
+    v = float(variance)
+    reach = math.ceil(14 * math.sqrt(v)) + 2
+    x = np.arange(-reach, reach + 1, dtype=np.float64)
+    mass = np.exp(-x * x / (2 * v))
+    loss = (shift * shift - 2 * shift * x) / (2 * v)
+    step = shift / v
+    offset = float(loss[-1])
+    return Atoms(
+        loss[::-1], mass[::-1] / mass.sum(), (step, offset), 16 * U * (100 + math.log2(len(x))), 8 * U * abs(offset)
+    )
+
+
+def _noise(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.Laplace)
+    return _symmetric(laplace(_round.up(1 / _require.exact(event.noise_multiplier, "noise"))))
+
+
+def _discrete_laplace(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.DiscreteLaplace)
+    upper, lower = discrete_laplace(_require.exact(event.scale, "scale"), event.sensitivity)
+    return _symmetric(upper, lower)
+
+
+def _discrete_gaussian(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.DiscreteGaussian)
+    pair = discrete_gaussian(_require.exact(event.variance, "variance"), event.sensitivity)
+    return Law((pair,), (pair,), 1e-42)
+
+
+def _zcdp(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.ZCDP)
+    rho = _round.up(event.rho)
+    atoms, infinite = _profile.zcdp_atoms(rho, tail)
+    return Law((atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite)
+
+
+def _renyi(event: Event, tail: float) -> Law:
+    """From the Rényi bound at many orders; nothing is known from below."""
+    atoms, infinite = _profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
+    return Law((atoms,), None, infinite)
+
+
+def _shuffled(event: Event, tail: float) -> Law:
+    assert isinstance(event, se.Shuffled)
+    local, reports = _round.up(event.epsilon), event.reports
+    atoms, infinite = _profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
+    return Law((atoms,), None, infinite)
+
+
+def _exponential(event: Event, tail: float) -> Law:
+    epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
+    return _symmetric(bounded_range(epsilon), randomized_response(epsilon / 2))
+
+
+def _response(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.RandomizedResponse)
+    return _symmetric(randomized_response(_round.up(event.epsilon), event.categories))
+
+
+def _pure(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.PureDP)
+    return _symmetric(randomized_response(_round.up(event.epsilon)))
+
+
+def _gaussian(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.Gaussian)
+    return _symmetric(SampledGaussian(float(event.noise_multiplier), 1.0))
+
+
+def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
+    """The law of what is sampled: a single part, once."""
+    form = normal(event)
+    parts = list(_merged(form).items())
+    if len(parts) != 1 or parts[0][1] != 1 or form.delta or form.distance:
+        raise refuse(
+            accountant_event, "pld", "sampling a composition needs the pair of the whole; sample each part instead"
+        )
+    return law(parts[0][0], tail)
+
+
+def _poisson(event: Event, tail: float) -> Law:
+    assert isinstance(event, ev.PoissonSampled)
+    rate = min(1.0, _round.up(event.rate))
+    inner = _inner(event.event, event, tail / rate)
+    upper = tuple(_mixed(inner.upper, rate, removing) for removing in (True, False))
+    if inner.lower is None:
+        return Law(upper, None, inner.infinite)
+    down = _round.down(event.rate)
+    return Law(upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite)
+
+
+def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
+    pair = pairs[0] if removing else pairs[-1]
+    if isinstance(pair, SampledGaussian) and pair.rate == 1:
+        return SampledGaussian(pair.sigma, rate, removing)
+    return Mixed(pair, rate, removing)
+
+
+def _fixed_size(event: Event, tail: float) -> Law:
+    assert isinstance(event, se.SampledWithoutReplacement)
+    inner = _inner(event.event, event, tail)
+    if len(inner.upper) > 1:
+        raise refuse(event, "pld", "its inner event has no symmetric pair")
+    upper = WithoutReplacement(inner.upper[0], _round.up(event.rate))
+    # Below: of two tables that differ in one unit, the sample either has it or not, and a fixed unit may be worth nothing in one.
+    return Law((upper,), None, inner.infinite)
+
+
+class Rule(NamedTuple):
+    law: Callable[[Event, float], Law]
+    theorem: str
+
+
+_RENYI = "Rényi bound at all orders, as the convex curve it implies (Zhu, Dong & Wang 2022, Prop. 8)"
+RULES: dict[type[Event], Rule] = {
+    ev.Gaussian: Rule(
+        _gaussian, "N(1, s²) against N(0, s²); unsampled ones in closed form (Balle & Wang 2018, Theorem 8)"
+    ),
+    ev.Laplace: Rule(_noise, "shift by the sensitivity (Dwork et al. 2006)"),
+    ev.DiscreteLaplace: Rule(_discrete_laplace, "its own lattice of losses; vectors as in the event's proof"),
+    ev.DiscreteGaussian: Rule(_discrete_gaussian, "its own lattice of losses, by direct summation"),
+    ev.RandomizedResponse: Rule(_response, "the two answers swapped, the others at loss 0"),
+    ev.ExponentialMechanism: Rule(_exponential, "largest curve of bounded range (Dong, Durfee & Rogers 2020)"),
+    ev.PureDP: Rule(_pure, "binary randomized response (Kairouz, Oh & Viswanath 2015)"),
+    ev.ZCDP: Rule(
+        _zcdp, "best order at each epsilon, convex minorant (Canonne, Kamath & Steinke 2020; Zhu, Dong & Wang 2022)"
+    ),
+    ev.PoissonSampled: Rule(_poisson, "mixture in either direction (Zhu, Dong & Wang 2022, Theorem 11)"),
+    se.SampledWithoutReplacement: Rule(
+        _fixed_size, "mixture above 0, mirrored below (Balle, Barthe & Gaboardi 2018, Theorem 9)"
+    ),
+    se.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021, Theorem 3.2)"),
+    se.RandomAllocation: Rule(_renyi, _RENYI),
+    ce.RDPPoint: Rule(_renyi, _RENYI),
+    ce.RepeatAndSelect: Rule(_renyi, _RENYI),
+    ev.Group: Rule(_renyi, _RENYI),
+}
+
+
+def law(event: Event, tail: float) -> Law:
+    """The dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
+    rule = RULES.get(type(event))
+    if rule is None:
+        raise refuse(event, "pld", "no dominating pair is known for it")
+    return rule.law(event, tail)
+
+
+def _merged(form: Normal) -> dict[Event, int]:
+    """The parts with Gaussians joined into one, and so everything that is charged by its rho."""
+    parts: dict[Event, int] = {}
+    precision, rho = Fraction(0), Fraction(0)
+    for part, times in form.parts.items():
+        if isinstance(part, ev.Gaussian) and part.noise_multiplier > 0:
+            precision += times / _require.exact(part.noise_multiplier, "noise") ** 2
+        elif isinstance(part, ev.ZCDP) and part.delta == 0:
+            rho += times * _require.exact(part.rho, "rho")
+        elif isinstance(part, ev.VectorDiscreteGaussian) or _too_wide(part):
+            rho += times * _rho(part)
+        elif not _free(part):
+            parts[part] = parts.get(part, 0) + times
+    if precision > 0:
+        noise = _round.down(Fraction(1) / Fraction(_round.up(math.sqrt(_round.up(precision)) * (1 + 1e-15))))
+        parts[ev.Gaussian(noise_multiplier=noise, neighbors=form.neighbors)] = 1
+    if rho > 0:
+        parts[ev.ZCDP(rho=rho, neighbors=form.neighbors)] = 1
+    return parts
+
+
+def _too_wide(part: Event) -> bool:
+    return isinstance(part, ev.DiscreteGaussian) and 28 * math.sqrt(float(part.variance)) > _GAUSSIAN_ATOMS
+
+
+def _rho(part: Any) -> Fraction:
+    squared = part.l2_squared if isinstance(part, ev.VectorDiscreteGaussian) else part.sensitivity**2
+    return squared / (2 * _require.exact(part.variance, "variance"))
+
+
+def _free(part: Event) -> bool:
+    """Nothing moves, or epsilon is zero: no loss at all."""
+    return (
+        isinstance(part, ev.NoOp)
+        or getattr(part, "sensitivity", 1) == 0
+        or (getattr(part, "epsilon", 1) == 0 and not isinstance(part, ce.RDPPoint))
+    )
+
+
+def merged(form: Normal) -> dict[Event, int]:
+    return _merged(form)
+
+
+def hopeless(form: Normal) -> bool:
+    """Something was released without any noise."""
+    return any(isinstance(p, ev.NonPrivate) or getattr(p, "noise_multiplier", 1) == 0 for p in form.parts)
+
+
+def compositions(parts: dict[Event, int], tail: float) -> tuple[list[Composition], list[Composition]]:
+    """Both directions from above, then both from below (without what has no lower bound)."""
+    steps = sum(parts.values())
+    laws = [(law(part, tail / steps), times) for part, times in parts.items()]
+    ways = max(len(found.upper) for found, _ in laws)
+    infinite = math.fsum(times * found.infinite for found, times in laws) * (1 + 1e-12)
+    upper = [
+        Composition(tuple((found.upper[min(i, len(found.upper) - 1)], n) for found, n in laws), infinite)
+        for i in range(ways)
+    ]
+    known = [(found.lower, n) for found, n in laws if found.lower is not None]
+    lower = [Composition(tuple((pairs[min(i, len(pairs) - 1)], n) for pairs, n in known)) for i in range(ways) if known]
+    return upper, lower

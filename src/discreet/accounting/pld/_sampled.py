@@ -1,0 +1,106 @@
+"""The pair of a Poisson-sampled Gaussian; rate 1 is the plain Gaussian.
+
+Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)): removing a unit is
+dominated by (1-q) N(0,s²) + q N(1,s²) against N(0,s²), adding one by N(0,s²) against that mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri
+
+from ._cells import Cells, Nodes
+from ._normal import Array, U, between
+
+_NODES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGaussian:
+    """`removing` says which of the two directions; with rate 1 they agree."""
+
+    sigma: float
+    rate: float
+    removing: bool = True
+
+    @property
+    def lattice(self) -> tuple[float, float] | None:
+        return None
+
+    def _loss(self, x: Array) -> Array:
+        """log of mixture over N(0, s²) at x; increasing."""
+        tilt = (x - 0.5) / self.sigma**2
+        if self.rate == 1:
+            return tilt
+        big = tilt > 30
+        small = np.log1p(self.rate * np.expm1(np.where(big, 0.0, tilt)))
+        large = tilt + np.log(self.rate) + np.log1p((1 - self.rate) / self.rate * np.exp(-np.where(big, tilt, 30.0)))
+        return np.where(big, large, small)
+
+    def _where(self, loss: Array) -> tuple[Array, Array]:
+        """The x with that loss (minus infinity below the range), and how far rounding may have moved the loss itself."""
+        if self.rate == 1:
+            x = self.sigma**2 * loss + 0.5
+            return x, 8 * U * (np.abs(np.where(np.isfinite(loss), loss, 0.0)) + 0.5 / self.sigma**2)
+        q = self.rate
+        big = loss > 30
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = np.expm1(np.where(big, 0.0, loss)) / q
+            log = np.where(
+                big,
+                loss - np.log(q) + np.log1p(-(1 - q) * np.exp(-np.where(big, loss, 30.0))),
+                np.log1p(np.maximum(ratio, -1.0)),
+            )
+            share = np.where(big, 1.0, np.maximum(np.expm1(np.where(big, 0.0, loss)) + q, 0.0) * np.exp(-loss))
+            x = self.sigma**2 * log + 0.5
+            moved = share * (np.abs(x) / self.sigma**2 + np.abs(log) + 1) + q + np.abs(loss)
+        return x, 8 * U * np.where(np.isfinite(moved), moved, 0.0)
+
+    @property
+    def discrete(self) -> bool:
+        return False
+
+    def _range(self, tail: float) -> tuple[float, float]:
+        """Where P has all but `tail` on either side."""
+        z = -float(ndtri(max(tail / 2, 1e-300)))
+        if not self.removing:
+            return -z * self.sigma, z * self.sigma
+        shifted = -float(ndtri(min(max(tail / (2 * self.rate), 1e-300), 0.4)))
+        return -z * self.sigma, max(z * self.sigma if self.rate < 1 else 0.0, 1 + shifted * self.sigma)
+
+    def nodes(self, tail: float) -> Nodes:
+        low, high = self._range(tail)
+        x = np.linspace(low, high, _NODES)
+        loss = self._loss(x)
+        weight = np.exp(-0.5 * (x / self.sigma) ** 2)
+        if self.removing:
+            weight = weight * np.exp(np.minimum(loss, 700.0))
+            return Nodes(loss, weight / weight.sum())
+        return Nodes(-loss[::-1], weight[::-1] / weight.sum())
+
+    def measure(self, edges: Array, refs: Array) -> Cells:
+        with np.errstate(over="ignore"):
+            x, moved = self._where(edges if self.removing else -edges[::-1])
+        n0, e0 = between(x / self.sigma)
+        n1, e1 = between((x - 1) / self.sigma)
+        step = np.maximum(moved[:-1], moved[1:])
+        if not self.removing:
+            n0, e0, n1, e1, step = n0[::-1], e0[::-1], n1[::-1], e1[::-1], step[::-1]
+        return self._cells(n0, e0, n1, e1, step, refs)
+
+    def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, step: Array, refs: Array) -> Cells:
+        """P - e^c Q without cancellation: the mixture differs from N(0,s²) by q (N1 - N0) only."""
+        q = self.rate
+        shift, shift_error = q * (n1 - n0), q * (e0 + e1)
+        if self.removing:
+            mass, mass_error = n0 + shift, (1 - q) * e0 + q * e1
+            first, first_error = shift, shift_error
+        else:
+            mass, mass_error = n0, e0
+            scale = np.exp(refs)
+            first, first_error = -scale * shift, scale * shift_error
+        second = np.expm1(refs) * n0
+        error = first_error + np.abs(np.expm1(refs)) * e0 + 16 * U * (np.abs(first) + np.abs(second)) + step * mass
+        return Cells(mass, mass_error + 4 * U * mass, first - second, error)

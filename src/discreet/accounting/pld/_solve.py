@@ -1,0 +1,124 @@
+"""From a composition to epsilon and delta: look coarsely, plan again around what was seen, read the certified bound.
+
+Every pass returns a valid bound, so passes differ in tightness only and the best one is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from . import _engine, _plan
+from ._cells import Pair
+from ._engine import Counted, Found
+from ._plan import Plan
+
+_TAIL = 1e-8  # share of delta that truncated tails may cost
+_COARSER = 8.0
+_PASSES = 7
+_ACCEPTED = 1e-4  # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
+_LARGEST = 2**20
+
+
+class Composition(NamedTuple):
+    """One direction: pairs with their counts, and bounds on the probability that something had infinite loss."""
+
+    parts: tuple[tuple[Pair, int], ...]
+    infinite_above: float = 0.0
+    infinite_below: float = 0.0
+
+
+def _lattice(parts: Sequence[tuple[Pair, int]]) -> float | None:
+    """The step of the lattice on which, up to a shift of each part, all losses lie."""
+    steps = {pair.lattice[0] if pair.lattice else None for pair, _ in parts}
+    return steps.pop() if len(steps) == 1 else None
+
+
+class Solver:
+    """The passes over one composition in one direction."""
+
+    def __init__(self, composition: Composition, delta: float) -> None:
+        self.infinite_above, self.infinite_below = composition.infinite_above, composition.infinite_below
+        self.tail = max(delta * _TAIL, 1e-280)
+        plain = [Counted(pair, n) for pair, n in composition.parts]
+        k = _engine.cumulants(plain, self.tail)
+        self.theta = _plan.tilt_for_delta(k, delta)
+        self.mesh = _lattice(composition.parts)
+        if self.mesh is not None and self.mesh < 0.5 * _plan.plan(k, self.theta).mesh:
+            self.mesh = None  # so fine that a wider mesh will do
+        offsets = k.center(self.theta)
+        if self.mesh is not None:
+            offsets = [pair.lattice[1] if pair.lattice else 0.0 for pair, _ in composition.parts]
+        self.parts = [part._replace(offset=offset) for part, offset in zip(plain, offsets, strict=True)]
+        self.k = k.shifted(offsets)
+        self.offset = math.fsum(part.times * part.offset for part in self.parts)
+        self.finest = math.inf
+        self.alias = 15.0
+
+    def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
+        """Certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
+        left = delta - self.infinite_above
+        if left <= 0:
+            return math.inf
+        theta, shrink = self.theta, 1.0
+        plan = _plan.wide(self.k, theta, _COARSER) if self.mesh is None else _plan.plan(self.k, theta, self.mesh)
+        before, width = self._look(plan, left), plan.mesh
+        best = before.epsilon
+        for _ in range(_PASSES):
+            if best <= max(enough, 0.0):
+                break
+            theta = _plan.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
+            extra = self._sensitivity(before)
+            self.alias, self.tail = 15.0 + extra, max(delta * _TAIL * math.exp(-extra), 1e-280)
+            plan = _plan.narrowest(self.k, theta, self.mesh, self.alias)
+            plan = plan if self.mesh else _plan.scaled(plan, shrink)
+            found = self._look(plan, left)
+            best = min(best, found.epsilon)
+            if math.isfinite(found.epsilon) and abs(found.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2:
+                if self.mesh or plan.points > _LARGEST:
+                    break
+                wrong = (before.epsilon - found.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
+                if width > plan.mesh and wrong <= _ACCEPTED * found.epsilon:
+                    break
+                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * found.epsilon / max(wrong, 1e-300))))
+            before, width = found, plan.mesh
+        self.finest = plan.mesh
+        return best
+
+    def _look(self, plan: Plan, delta: float) -> Found:
+        return _engine.epsilon_above(_engine.curve(self.parts, plan, self.tail), delta, self.offset)
+
+    def _sensitivity(self, found: Found) -> float:
+        """log of how much a relative error of delta is magnified in epsilon; what is misplaced must be that much less."""
+        product = found.slope * found.epsilon
+        return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
+
+    def _near(self, epsilon: float, extra: float = 0.0) -> Plan:
+        theta = _plan.tilt_for_epsilon(self.k, epsilon - self.offset)
+        plan = _plan.narrowest(self.k, theta, self.mesh, self.alias + extra * math.log1p(theta))
+        return plan._replace(mesh=min(plan.mesh, self.finest))
+
+    def epsilon_below(self, delta: float, near: float) -> float:
+        """Certified lower bound on epsilon, looked for around `near`."""
+        left = delta - self.infinite_below
+        if left <= 0:
+            return math.inf
+        tests = _engine.tests(self.parts, self._near(near, 1.0), self.tail)
+        return _engine.epsilon_below(tests, left, self.offset)
+
+    def delta_above(self, epsilon: float) -> float:
+        """Certified upper bound on delta."""
+        curve = _engine.curve(self.parts, self._near(epsilon), self.tail)
+        return min(1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15))
+
+    def delta_below(self, epsilon: float) -> float:
+        """Certified lower bound on delta."""
+        tests = _engine.tests(self.parts, self._near(epsilon, 1.0), self.tail)
+        return min(1.0, (_engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15))
+
+
+def guess_delta(parts: Sequence[tuple[Pair, int]], epsilon: float) -> float:
+    """A rough delta, only to know where tails may be cut."""
+    k = _engine.cumulants([Counted(pair, n) for pair, n in parts], 1e-40)
+    return math.exp(max(min(k.log_delta(max(_plan.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))

@@ -1,0 +1,174 @@
+"""What the room offers: epsilon and delta from above, both from either side, and whether an event can be bounded at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from ... import _require, _round
+from ..._errors import DiscreetError
+from .. import events as ev
+from .. import pure
+from ..events import Event
+from ..normal import Normal, normal
+from ..solve import with_room
+from . import _closed, _rules, _solve
+from ._rules import RULES, Rule
+from ._solve import Solver
+
+__all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
+
+_TAIL = 1e-8
+
+
+def epsilon(event: Event, delta: float) -> float:
+    """The epsilon of an event at a delta, from above; within 1e-4 of the least one that holds for its dominating pair.
+
+    Guarantee: the event is (epsilon, delta)-DP under its neighbor relation.
+    Proof:     docs/pld.md; each event's dominating pair has its theorem in RULES.
+
+    >>> run = ev.Gaussian(noise_multiplier=1.1).sampled(rate=256 / 60_000).repeated(14_063)
+    >>> 2.38168973 <= epsilon(run, 1e-5) <= 2.38168973 * 1.0001
+    True
+    """
+    _require.probability(delta=delta)
+    form = normal(event)
+    exact = _pure(form)
+    if delta >= 1:
+        return 0.0
+    if delta == 0 or _rules.hopeless(form):
+        return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
+    return min(with_room(form, float(delta), lambda room: _above(form, room), exact), math.inf)
+
+
+def bounds(event: Event, delta: float) -> tuple[float, float]:
+    """Lower and upper bound on the exact epsilon of the event's dominating pair at delta.
+
+    >>> low, high = bounds(ev.RandomizedResponse(epsilon=0.05).repeated(1000), 1e-6)
+    >>> low <= 8.28357335 + 5e-9 and high >= 8.28357335 - 5e-9 and high - low < 1e-6
+    True
+    """
+    upper = epsilon(event, delta)
+    form = normal(event)
+    if delta in (0, 1) or not math.isfinite(upper):
+        return (upper if delta in (0, 1) else 0.0), upper
+    lost = _surely_lost(event)
+    left = (float(delta) - lost) / (1 - lost) * (1 + 1e-12)
+    return (min(_below(form, left, upper), upper) if left > 0 else upper), upper
+
+
+def delta(event: Event, epsilon: float) -> float:
+    """The delta of an event at an epsilon, from above.
+
+    >>> run = ev.Gaussian(noise_multiplier=50.0).repeated(1000)
+    >>> 1e-5 * 0.9999 < delta(run, 2.59438338) < 1e-5 * 1.0001
+    True
+    """
+    _require.non_negative(epsilon=epsilon)
+    form = normal(event)
+    if _rules.hopeless(form):
+        return 1.0
+    if _pure(form) <= epsilon and form.delta == 0 == form.distance:
+        return 0.0
+    return form.grown(_delta_above(form, float(epsilon)), float(epsilon))
+
+
+def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on the exact delta of the event's dominating pair at epsilon."""
+    upper = delta(event, epsilon)
+    form = normal(event)
+    if upper in (0.0, 1.0):
+        return upper, upper
+    lost = _surely_lost(event)
+    return min(upper, lost + (1 - lost) * _delta_below(form, float(epsilon)) * (1 - 1e-15)), upper
+
+
+def supports(event: Event) -> bool:
+    """Whether this accountant can bound the event."""
+    return reason(event) is None
+
+
+def reason(event: Event) -> str | None:
+    """Why an event cannot be bounded here; None if it can."""
+    try:
+        for part in _rules.merged(normal(event)):
+            _rules.law(part, 1e-20)
+    except DiscreetError as refused:
+        return str(refused)
+    return None
+
+
+def _pure(form: Normal) -> float:
+    exact = pure.epsilon_of(form.event)
+    return math.inf if exact is None else exact
+
+
+def _surely_lost(event: Event) -> float:
+    """Failure probability that some mechanism with this event really has: that of approximate DP."""
+    kept = 1.0
+    for part, times in ev.leaves(event).items():
+        if isinstance(part, ev.ApproximateDP):
+            kept *= (1 - part.delta) ** times
+    return max(0.0, (1 - kept) * (1 - 1e-12) - 1e-15) if kept < 1 else 0.0
+
+
+def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
+    """Bounds on m if all there is are unsampled Gaussians."""
+    if not all(isinstance(part, ev.Gaussian) for part in parts):
+        return None
+    ((part, _),) = parts.items()
+    assert isinstance(part, ev.Gaussian)
+    exact = 1 / Fraction(part.noise_multiplier)
+    return _round.down(exact) * (1 - 4e-15), _round.up(exact)
+
+
+def _above(form: Normal, delta: float) -> float:
+    parts = _rules.merged(form)
+    if not parts:
+        return 0.0
+    shift = _shift(parts)
+    if shift:
+        return _closed.gaussian_epsilon(shift[1], delta)[1]
+    best = 0.0
+    for composition in _rules.compositions(parts, delta * _TAIL)[0]:
+        best = max(best, Solver(composition, delta).epsilon_above(delta, best))
+    return min(best, _pure(form))
+
+
+def _below(form: Normal, delta: float, near: float) -> float:
+    parts = _rules.merged(form)
+    if not parts:
+        return 0.0
+    shift = _shift(parts)
+    if shift:
+        return _closed.gaussian_epsilon(shift[0], delta)[0]
+    best = 0.0
+    for composition in _rules.compositions(parts, delta * _TAIL)[1]:
+        solver = Solver(composition, delta)
+        guess = solver.epsilon_above(delta, best)
+        if guess > best:
+            best = max(best, solver.epsilon_below(delta, min(guess, near)))
+    return best
+
+
+def _delta_above(form: Normal, epsilon: float) -> float:
+    return _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
+
+
+def _delta_below(form: Normal, epsilon: float) -> float:
+    return _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
+
+
+def _over_directions(form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int) -> float:
+    parts = _rules.merged(form)
+    if not parts:
+        return 0.0
+    shift = _shift(parts)
+    if shift:
+        return _closed.gaussian_delta(shift[side], epsilon)[side]
+    best = 0.0
+    for composition in _rules.compositions(parts, 1e-40)[which]:
+        guess = _solve.guess_delta(composition.parts, epsilon)
+        best = max(best, ask(Solver(composition, guess)))
+    return best
