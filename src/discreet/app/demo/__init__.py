@@ -2,8 +2,10 @@
 
 from types import ModuleType
 
-from . import first_answers
+from . import composition, first_answers, one_budget
 
 CHAPTERS: dict[str, ModuleType] = {
+    "one-budget": one_budget,
     "first-answers": first_answers,
+    "composition": composition,
 }

@@ -12,13 +12,14 @@ from ... import inference, mechanisms, sampling
 from ..._public import Categories, Fact, Public, rows
 from ...tables import Memory, rand_hie
 from ...tables.bundled import HEALTH
-from .stage import Bar, Stage
+from .stage import ACCENT, INK, PALE, Bar, Stage
 
 TITLE = "Numbers that add up"
 
 SITES = (1, 2, 3, 4, 5, 6)
 EPSILON = Fraction(1, 8)
 SIZES: dict[Any, int] = {"site": len(SITES), "health": len(HEALTH.values)}
+KINDS = ("as released", "consistent", "whole numbers")
 NAMES: dict[tuple[Any, ...], str] = {
     ("site", "health"): "site by health",
     ("site",): "site",
@@ -40,22 +41,19 @@ def run(stage: Stage) -> None:
         f"Six cities, four states of health: an office publishes the cross table, both margins and the total, each with fresh noise at "
         f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers add up, and find four different answers:\n"
     )
-    stage.table(["how many people?", "as released", "consistent", "whole numbers"], _totals(raw, fitted, whole))
+    stage.table(["how many people?", *KINDS], _totals(raw, fitted, whole))
     stage.say(
         "\nWhat must hold of the truth (margins are sums of cells) is known, and so is the noise. [bold]Least squares[/] moves every "
         "number as little as its noise allows until all agree. It looks at nothing but released numbers, so it costs nothing, and the "
         "errors to expect shrink, by amounts known beforehand:\n"
     )
+    seen = [_seen(r, f, w, t) for r, f, w, t in zip(raw, fitted, whole, truth, strict=True)]
+    expected = [[math.sqrt(r.variance), math.sqrt(f.variance)] for r, f in zip(raw, fitted, strict=True)]
     stage.table(
         ["table", "noise", "after", "error seen", "after", "whole numbers"],
         [
-            [
-                NAMES[r.attributes],
-                f"± {math.sqrt(r.variance):.1f}",
-                f"± {math.sqrt(f.variance):.1f}",
-                *_seen(r, f, w, t),
-            ]
-            for r, f, w, t in zip(raw, fitted, whole, truth, strict=True)
+            [name, *(f"± {e:.1f}" for e in known), *(f"{e:.1f}" for e in errors)]
+            for name, known, errors in zip(NAMES.values(), expected, seen, strict=True)
         ],
     )
     before, after = (_squares(tables, truth) for tables in (raw, fitted))
@@ -64,6 +62,7 @@ def run(stage: Stage) -> None:
         f"never do, whatever the noise: a projection on what is true cannot lead away from the truth."
     )
     _poor(stage, raw[0], fitted[0], whole[0], truth[0])
+    _picture(stage, seen, expected)
 
 
 def _crossed() -> Memory:
@@ -120,9 +119,9 @@ def _squares(tables: Any, truth: list[Any]) -> float:
     return float(sum(((table.values - true) ** 2).sum() for table, true in zip(tables, truth, strict=True)))
 
 
-def _seen(raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> list[str]:
+def _seen(raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> list[float]:
     """Root mean square errors: possible only because this old table is public."""
-    return [f"{math.sqrt(np.mean((x - truth) ** 2)):.1f}" for x in (raw.values, fitted.values, whole)]
+    return [math.sqrt(np.mean((x - truth) ** 2)) for x in (raw.values, fitted.values, whole)]
 
 
 def _poor(stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> None:
@@ -135,16 +134,44 @@ def _poor(stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, who
     stage.bars(bars)
     stage.say("")
     stage.table(
-        ["in poor health", "as released", "consistent", "whole numbers", "truth"],
+        ["in poor health", *KINDS, "truth"],
         [[f"site {s}", *(f"{v:,.0f}" for v in row)] for s, *row in zip(SITES, *columns, strict=True)],
     )
     stage.say(
         "\nConsistent numbers are right on average and may be negative. Whole numbers look like counts and add up, but small ones are "
         "now too large on average: publish them for reading, keep the others for computing.\n"
     )
-    stage.picture(
-        "consistency",
-        bars,
-        title="In poor health, by site: consistent with all other tables",
-        caption=f"RAND Health Insurance Experiment, year 1. Four tables at epsilon {float(EPSILON):g} each, least squares.",
+
+
+def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]]) -> None:
+    """Errors table by table, before and after, with the standard deviation that was known beforehand."""
+    try:
+        import matplotlib
+    except ImportError:
+        stage.say("[dim]no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'[/]")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    places, colors = np.arange(len(seen)), ("#7b8794", ACCENT, PALE)
+    for shift, color, label, column in zip((-0.27, 0.0, 0.27), colors, KINDS, zip(*seen, strict=True), strict=True):
+        axes.bar(places + shift, column, 0.24, color=color, label=label, zorder=2)
+    for shift, column in zip((-0.27, 0.0), zip(*expected, strict=True), strict=True):
+        known = "standard deviation, known beforehand" if shift else None
+        axes.hlines(column, places + shift - 0.12, places + shift + 0.12, color=INK, linewidth=2, label=known, zorder=3)
+    axes.set_xticks(places, list(NAMES.values()))
+    axes.set_title(
+        "Error of noisy counts, before and after they add up", loc="left", fontsize=13, color=INK, weight="bold"
     )
+    caption = f"Root mean square error. RAND Health Insurance Experiment, year 1; four tables at epsilon {float(EPSILON):g} each."
+    axes.set_xlabel(caption, loc="left", fontsize=9, color="#52606d", labelpad=10)
+    axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_ylim(0, 1.35 * max(max(row) for row in seen + expected))
+    axes.legend(frameon=False, loc="upper center", ncols=4, fontsize=9)
+    stage.out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(stage.out / "consistency.png", dpi=150)
+    pyplot.close(figure)
+    stage.say(f"[dim]picture saved as[/] {stage.out / 'consistency.png'}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -37,15 +38,23 @@ class Stage:
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=False)
 
+    def plain(self, text: str) -> None:
+        """Text as it is: brackets are no markup, lines are not joined."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    def code(self, sql: str) -> None:
+        """A question in SQL."""
+        self.console.print(Syntax(sql, "sql", theme="ansi_light", background_color="default"))
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
         for position, name in enumerate(columns):
-            table.add_column(name, justify="left" if position == 0 else "right")
+            table.add_column(name, justify="left" if position == 0 or not name.strip() else "right")
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
 
-    def bars(self, bars: Sequence[Bar]) -> None:
+    def bars(self, bars: Sequence[Bar], *, digits: int = 0) -> None:
         """The chart in the terminal: a bar to the private value, a whisker over its error, a mark at the truth."""
         labels = max(len(bar.label) for bar in bars)
         width = max(20, min(64, self.console.width - labels - 12))
@@ -53,7 +62,7 @@ class Stage:
         for bar in bars:
             line = Text(f"{bar.label:>{labels}} ")
             line.append_text(_line(bar, width, top))
-            line.append(f" {bar.value:,.0f}", style="bold")
+            line.append(f" {bar.value:,.{digits}f}", style="bold")
             self.console.print(line)
         self.console.print(
             Text.assemble(
@@ -124,7 +133,7 @@ def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
     axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
-    axes.legend(frameon=False, loc="upper right")
+    figure.legend(frameon=False, loc="outside lower right", ncols=3)  # outside: it never covers a bar
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return path
