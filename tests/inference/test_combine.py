@@ -39,7 +39,7 @@ def test_the_combined_variance_is_that_of_simulated_errors():
 
 
 def test_known_and_unmeasured_values():
-    fit = combine([[1.0, 5.0], [3.0, 7.0]], [[0.0, 1.0], [1.0, np.inf]])
+    fit = combine([[1.0, 5.0], [3.0, np.nan]], [[0.0, 1.0], [1.0, np.inf]])
     assert fit.values.tolist() == [1, 5]
     assert fit.variances.tolist() == [0, 1]
     assert fit.variance_of([[1, 1]]).tolist() == [1]
@@ -94,6 +94,9 @@ def test_raking_three_dimensions_to_faces():
         (lambda: intersect([3.0], [2.0], 0.99), "must not be above"),
         (lambda: intersect([1.0], [2.0], 1.0), "confidence must be strictly between"),
         (lambda: intersect([1.0, 1.0], [2.0, 2.0], 0.5), "promise nothing"),
+        (lambda: intersect([1.0, 1.0], [2.0, 2.0], [0.9] * 3), "confidence must be one number, or one for each of the 2"),
+        (lambda: combine([1.0, np.nan], 1.0), r"values\[1\] must be finite"),
+        (lambda: combine([[1.0], [2.0, 3.0]], 1.0), "regular array"),
         (lambda: rake([[-1.0]], [(0, [1.0])]), "must not be negative"),
         (lambda: rake([[1.0]], []), "margins must not be empty"),
         (lambda: rake([[1.0]], [(2, [1.0])]), "axes must be different ones between 0 and 1"),

@@ -158,7 +158,7 @@ def test_paths_name_the_nodes():
         (lambda: Tree.of_paths([("a",), ("a",)]), "paths must differ"),
         (lambda: Tree.regular(fanout=0, height=1), "fanout must be an integer of at least 1"),
         (lambda: hierarchy([-1, 0], [1.0, 2.0], 1.0), "tree must be a Tree"),
-        (lambda: hierarchy(Tree([-1, 0]), [1.0], 1.0), "one entry for each of the 2 nodes, got 1"),
+        (lambda: hierarchy(Tree([-1, 0]), [1.0], 1.0), r"one entry for each of the 2 nodes, got shape \(1,\)"),
         (lambda: hierarchy(Tree([-1, 0]), [1.0, np.nan], 1.0), r"values\[1\] must be finite"),
         (lambda: hierarchy(Tree([-1, 0]), [1.0, 2.0], [1.0, -2.0]), r"variances\[1\] must be zero or above"),
         (lambda: hierarchy(Tree([-1, 0, 0]), [1.0, 2.0, 3.0], 0.0), "nodes 0 and all their children are known exactly"),

@@ -219,6 +219,7 @@ def test_large_sparse_systems_are_solved_and_checked():
         (lambda: least_squares("12", 1.0, [[1, 1]]), "values must be numbers"),
         (lambda: least_squares([1.0, 2.0], 1.0, sparse.csr_array([[1, np.inf]])), "constraints must have finite"),
         (lambda: least_squares([1.0], 1.0, [[1]], method="magic"), "method must be auto, direct or iterative"),
+        (lambda: least_squares([1.0], 1.0, [[1]], [1, 2]), "totals must be one number, or one for each of the 1 constraints"),
         (lambda: measured([[1, 0]], [1.0, 2.0], 1.0), "y must have one answer for each of the 1 rows"),
         (lambda: measured([[1]], [1.0], 1.0, unidentified="guess"), "unidentified must be"),
         (lambda: measured([[[1]]], [1.0], 1.0), "A must be a matrix"),

@@ -19,7 +19,7 @@ NOTHING = "Nothing was computed or released."
 
 def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
     """The argument as an array of finite floats, a copy; the message names the first bad entry."""
-    array = _array(name, given)
+    array = as_array(name, given)
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING}")
     _no_entry(name, array, ~np.isfinite(array), "finite")
@@ -28,7 +28,7 @@ def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
 
 def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
     """Variances of the given shape; a single number stands for all. Zero: known exactly. Infinite: not measured."""
-    array = _array("variances", given)
+    array = as_array("variances", given)
     try:
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
     except ValueError:
@@ -41,6 +41,25 @@ def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite
     if not infinite:
         _no_entry("variances", array, np.isinf(array), "finite")
     return array
+
+
+def for_each(name: str, given: Any, length: int, what: str) -> Floats:
+    """Finite numbers, one for each; a single one stands for all."""
+    array = numbers(name, given, dimensions=None)
+    if array.shape not in ((), (length,)):
+        raise InvalidInput(
+            f"{name} must be one number, or one for each of the {length} {what}, got shape {array.shape}. {NOTHING}"
+        )
+    return np.array(np.broadcast_to(array, (length,)))
+
+
+def measured_only(name: str, given: Any, known: NDArray[Any]) -> Floats:
+    """Numbers of the shape of `known`, finite where it is true; elsewhere anything, and zero in what is returned."""
+    array = as_array(name, given)
+    if array.shape != known.shape:
+        raise InvalidInput(f"{name} must have shape {known.shape}, got {array.shape}. {NOTHING}")
+    _no_entry(name, array, ~np.isfinite(array) & known, "finite")
+    return np.where(known, array, 0.0)
 
 
 def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | None = None) -> Any:
@@ -67,7 +86,7 @@ def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
     return f"{name} {shown}{more}"
 
 
-def _array(name: str, given: Any) -> Floats:
+def as_array(name: str, given: Any) -> Floats:
     if isinstance(given, str | bytes) or (isinstance(given, np.ndarray) and given.dtype == bool):
         raise _require.fail(name, type(given).__name__, "numbers")
     try:

@@ -28,15 +28,17 @@ def combine(values: Any, variances: Any) -> Estimate:
     >>> float(both.values), round(float(both.variances), 4)
     (11.0, 0.6667)
     """
-    y = _check.numbers("values", values, dimensions=None)
-    if y.ndim == 0 or not len(y):
+    values = _check.as_array("values", values)
+    shape = values.shape
+    if not shape or not shape[0]:
         raise InvalidInput(
-            f"values must hold one or more measurements along the first axis, got shape {y.shape}. {NOTHING}"
+            f"values must hold one or more measurements along the first axis, got shape {shape}. {NOTHING}"
         )
-    given = np.asarray(variances)
-    if given.shape == (len(y),):
-        variances = given.reshape((-1,) + (1,) * (y.ndim - 1))
-    v = _check.variances(variances, y.shape, infinite=True)
+    given = _check.as_array("variances", variances)
+    if given.shape == shape[:1]:
+        variances = given.reshape((-1,) + (1,) * (len(shape) - 1))
+    v = _check.variances(variances, shape, infinite=True)
+    y = _check.measured_only("values", values, np.isfinite(v))
     lost = np.isinf(v).all(axis=0)
     if lost.any():
         raise InvalidInput(f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING}")
@@ -90,7 +92,7 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
         raise InvalidInput(
             f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}. {NOTHING}"
         )
-    each = np.broadcast_to(_check.numbers("confidence", confidence, dimensions=None), (len(low),))
+    each = _check.for_each("confidence", confidence, len(low), "intervals")
     for one in each.tolist():
         _require.open_probability(confidence=one)
     if (low > high).any():

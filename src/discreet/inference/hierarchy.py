@@ -97,13 +97,10 @@ def _given(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
         raise InvalidInput(f"tree must be a Tree, got {type(tree).__name__}. {NOTHING} Build one: Tree(parents).")
     n = len(tree)
     v = _check.variances(variances, (n,), infinite=True)
-    y = np.array(values, dtype=np.float64) if isinstance(values, np.ndarray) and values.dtype == np.float64 else None
-    if y is not None and y.shape == (n,):
-        y = np.where(np.isinf(v), 0.0, y)  # an unmeasured node may hold NaN
-    y = _check.numbers("values", values if y is None else y)
-    if len(y) != n:
-        raise InvalidInput(f"values must have one entry for each of the {n} nodes, got {len(y)}. {NOTHING}")
-    y = np.where(np.isinf(v), 0.0, y)
+    values = _check.as_array("values", values)
+    if values.shape != (n,):
+        raise InvalidInput(f"values must have one entry for each of the {n} nodes, got shape {values.shape}. {NOTHING}")
+    y = _check.measured_only("values", values, np.isfinite(v))
     return y[tree.order], v[tree.order]
 
 

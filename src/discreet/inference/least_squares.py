@@ -43,7 +43,7 @@ def least_squares(
     y = _check.numbers("values", values)
     v = _check.variances(variances, y.shape)
     C = _check.matrix("constraints", constraints, columns=len(y))
-    d = np.broadcast_to(_check.numbers("totals", totals, dimensions=None), (C.shape[0],)).astype(np.float64)
+    d = _check.for_each("totals", totals, C.shape[0], "constraints")
     C, d, _ = _unit_rows(C, d, "constraints")
     if _direct(C, method):
         return _constrained(y, v, _dense(C), d)

@@ -76,7 +76,7 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
         return np.maximum(y, 0.0)
     C = _check.matrix("constraints", constraints, columns=len(y))
     C = C if isinstance(C, np.ndarray) else C.toarray()
-    d = np.broadcast_to(_check.numbers("totals", totals, dimensions=None), (len(C),)).astype(np.float64)
+    d = _check.for_each("totals", totals, len(C), "constraints")
     start = least_squares(y, v, C, d, method="direct").values  # also refuses contradictions
     if (start >= 0).all():
         return start
