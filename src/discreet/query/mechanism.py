@@ -37,7 +37,7 @@ from .plan import Plan, plan
 from .preview import Preview, predicted, words
 from .price import Allocation, Target, allocate, shape_of
 from .quantiles import best, pick
-from .release import direct, table
+from .release import direct, rows_of, table
 
 Real = int | float | Fraction
 OTHER = "other"
@@ -210,16 +210,10 @@ class Query:
     def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
         """For tests of semantics only: the exact rows. No description and no public call leads here."""
         exact = self._measure(source, key)
-        choices = [best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)]
         if not self._plan.known_keys:
-            order = sorted(range(len(exact.keys)), key=lambda i: tuple(map(str, exact.keys[i])))
-            exact = _taken(exact, np.array(order, dtype=np.int64))
-            choices = [[c[i] for i in order] for c in choices]
-            choices = [
-                np.array(c, dtype=object) if isinstance(c[0] if c else 0.0, str) else np.array(c) for c in choices
-            ]
-        noises = list(self._allocation.noises)
-        return table(self._plan, self._recipes, exact.keys, exact.measures, choices, noises)[0]
+            exact = _shown(exact, np.ones(len(exact.keys), dtype=bool), False)
+        choices = [best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)]
+        return rows_of(self._plan, self._recipes, exact.keys, exact.measures, choices)[0]
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
         noises = list(self._allocation.noises)

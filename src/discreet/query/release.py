@@ -61,15 +61,22 @@ def table(
     noises: list[Noise],
 ) -> tuple[list[list[Any]], list[list[float | None]]]:
     """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT."""
+    rows, kept = rows_of(plan, recipes, keys, measures, choices)
+    deviations = _deviations(plan, recipes, _key_columns(plan, keys), measures, choices, noises, len(keys))
+    return rows, [[_float(d[r]) if d is not None else None for d in deviations] for r in kept]
+
+
+def rows_of(
+    plan: Plan, recipes: Recipes, keys: list[tuple[Any, ...]], measures: list[Any], choices: list[Any]
+) -> tuple[list[list[Any]], list[int]]:
+    """The rows of the answer, and which group each is."""
     size = len(keys)
     columns = _key_columns(plan, keys)
     found = aggregates(plan, recipes, measures, choices)
     kept = _kept(plan, columns, found, size)
     outputs = [_broadcast(value(e, columns, found), size) for _, e in plan.outputs]
-    deviations = _deviations(plan, recipes, columns, measures, choices, noises, size)
-    cells = [_cells(plan, recipes, i, outputs[i], measures, columns) for i in range(len(outputs))]
-    rows = [[column[r] for column in cells] for r in kept]
-    return rows, [[_float(d[r]) if d is not None else None for d in deviations] for r in kept]
+    cells = [_cells(plan, recipes, i, outputs[i], measures) for i in range(len(outputs))]
+    return [[column[r] for column in cells] for r in kept], kept
 
 
 def _key_columns(plan: Plan, keys: list[tuple[Any, ...]]) -> list[Any]:
@@ -85,7 +92,7 @@ def _broadcast(array: Any, size: int) -> Any:
     return np.broadcast_to(np.asarray(array), (size,))
 
 
-def _cells(plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], keys: list[Any]) -> list[Any]:
+def _cells(plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any]) -> list[Any]:
     """Plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
     if isinstance(expression, Output) and expression.kind == "aggregate":

@@ -1,0 +1,198 @@
+"""How tables are read: every column under a name of our own, converted, clipped and made whole, in ways that cannot fail on any row.
+
+Plain numeric columns also come as they are (their name with an `r`), for sums that put them on the grid in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from sqlglot import exp
+
+from .._public import Boolean, Bounds, Categories, Dates, Fact
+from .domain import Kind
+from .errors import Node
+from .measures import grid
+from .nodes import Column, Expr, Literal, literal, make, sql
+from .operators import call, cast, double, if_
+from .relation import Filtered, From, Joined, Projected, Scan, columns_of
+
+ROW = "__discreet_row"
+Kinds = Mapping[str, Mapping[str, str]]
+
+
+def name(text: str) -> Node:
+    return exp.column(exp.to_identifier(text, quoted=True))
+
+
+def aliased(node: Node, alias: str) -> Node:
+    return exp.alias_(node, exp.to_identifier(alias, quoted=True))
+
+
+def whole(value: int) -> Node:
+    return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
+
+
+def binary(cls: type, a: Node, b: Node) -> Node:
+    return exp.Paren(this=cls(this=a, expression=b))
+
+
+def all_of(conditions: list[Node]) -> Node:
+    return exp.and_(*conditions)
+
+
+def not_null(column: str) -> Node:
+    return exp.Not(this=exp.Is(this=name(column), expression=exp.Null()))
+
+
+def clean(x: Expr) -> Expr:
+    """A number inside its public range, or missing. Columns are so already."""
+    domain = x.domain
+    if isinstance(x, Column) or domain.kind is not Kind.NUMBER or not domain.bounded or domain.low == domain.high:
+        return x
+    return make("clamp", x, Literal(domain.low), Literal(domain.high))
+
+
+def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
+    """The plain columns that can be had as they are: numbers, and whole numbers that are declared as categories."""
+    if isinstance(node, Scan):
+        own = kinds.get(node.table, {})
+        return {
+            node.alias(c): (fact, own.get(c, "text"))
+            for c, fact in node.schema
+            if c != node.unit and _is_raw(fact, own.get(c))
+        }
+    if isinstance(node, Filtered):
+        return raw_columns(node.child, kinds)
+    if isinstance(node, Joined):
+        return {**raw_columns(node.left, kinds), **raw_columns(node.right, kinds)}
+    return {}
+
+
+def _is_raw(fact: Fact, kind: str | None) -> bool:
+    if isinstance(fact, Bounds):
+        return kind in ("integer", "number")
+    return isinstance(fact, Categories) and kind == "integer" and all(isinstance(v, int) for v in fact.values)
+
+
+def used_columns(node: From) -> set[str]:
+    if isinstance(node, Scan):
+        return set()
+    if isinstance(node, Filtered):
+        return columns_of(node.condition) | used_columns(node.child)
+    if isinstance(node, Joined):
+        return columns_of(*node.on) | used_columns(node.left) | used_columns(node.right)
+    if isinstance(node, Projected):
+        return columns_of(*node.columns) | used_columns(node.child)
+    return columns_of(*node.keys, *(a for _, a in node.aggregates)) | used_columns(node.child)
+
+
+def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
+    """What a query reads, as a sub-select whose columns have our own names."""
+    if isinstance(node, Scan):
+        return _scan_sql(node, used, kinds)
+    if isinstance(node, Filtered):
+        return exp.select("*").from_(source_sql(node.child, used, kinds).subquery("f")).where(sql(node.condition))
+    if isinstance(node, Joined):
+        left, right = (source_sql(side, used, kinds) for side in (node.left, node.right))
+        joined = exp.select("*").from_(left.subquery("l"))
+        if not node.on:
+            return joined.join(right.subquery("r"), join_type="cross")
+        return joined.join(right.subquery("r"), on=all_of([sql(c) for c in node.on]), join_type=node.kind)
+    child = source_sql(node.child, used, kinds).subquery("p")
+    if isinstance(node, Projected):
+        made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
+        return exp.select("*", *made).from_(child)
+    unit = name(node.unit)
+    query = exp.select(aliased(unit, f"{node.prefix}u"), aliased(cast(unit.copy(), "VARCHAR"), f"{node.prefix}w"))
+    keys = [sql(k) for k in node.keys]
+    query = query.select(*(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)))
+    query = query.select(*(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates)))
+    return query.from_(child).group_by(unit.copy(), *(k.copy() for k in keys))
+
+
+def _per_unit(function: str, argument: Expr | None) -> Node:
+    """An aggregate of one unit's own rows, exact, so that it depends on nothing but these."""
+    if function == "count":
+        return cast(exp.Count(this=exp.Star() if argument is None else sql(argument)), "DOUBLE")
+    assert argument is not None
+    if function == "distinct":
+        return cast(exp.Count(this=exp.Distinct(expressions=[sql(argument)])), "DOUBLE")
+    x = sql(clean(argument))
+    if function in ("min", "max"):
+        return call(function.upper(), x)
+    step, _, _ = grid(argument.domain)
+    steps = x if step == 1 else binary(exp.Mul, x, double(float(1 / step)))
+    total = cast(call("SUM", cast(steps, "BIGINT")), "DOUBLE")
+    summed: Node = total if step == 1 else binary(exp.Mul, total, double(float(step)))
+    if function == "sum":
+        return summed
+    return exp.Paren(
+        this=exp.Div(
+            this=summed, expression=call("NULLIF", exp.Count(this=x.copy()), whole(0)), typed=False, safe=False
+        )
+    )
+
+
+def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
+    query = exp.select()
+    own = kinds.get(scan.table, {})
+    if scan.private:
+        query = query.select(aliased(name(scan.unit or ROW), f"{scan.prefix}u"))
+    if f"{scan.prefix}w" in used and scan.unit is not None:
+        query = query.select(aliased(cast(name(scan.unit), "VARCHAR"), f"{scan.prefix}w"))
+    for column, fact in scan.schema:
+        alias = scan.alias(column)
+        if alias in used and column != scan.unit:
+            query = query.select(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
+            if _is_raw(fact, own.get(column)):
+                query = query.select(aliased(name(column), f"{alias}r"))
+    if not query.expressions:
+        query = query.select(aliased(whole(1), f"{scan.prefix}n"))
+    query = query.from_(exp.Table(this=exp.to_identifier(scan.table, quoted=True)))
+    return query.where(not_null(scan.unit)) if scan.private and scan.unit is not None else query
+
+
+def cleaned(column: Node, fact: Fact, kind: str) -> Node:
+    """A column as declared: converted where it can be, clipped, and missing (or the least value) otherwise."""
+    if isinstance(fact, Bounds):
+        low, high = double(float(fact.lower)), double(float(fact.upper))
+        clipped = _clipped(_as("DOUBLE", column, kind in ("integer", "number", "boolean")), low, high, kind)
+        return clipped if fact.nullable else call("COALESCE", clipped, low.copy())
+    if isinstance(fact, Dates):
+        low, high = (literal(date.fromisoformat(end)) for end in (fact.lower, fact.upper))
+        clipped = _clipped(_as("DATE", column, kind == "date"), low, high, "integer")
+        return clipped if fact.nullable else call("COALESCE", clipped, low.copy())
+    if isinstance(fact, Boolean):
+        truth = _as("BOOLEAN", column, kind in ("boolean", "integer"))
+        return truth if fact.nullable else call("COALESCE", truth, exp.Boolean(this=False))
+    if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
+        number = _as("DOUBLE", column, kind in ("integer", "number"))
+        return (
+            number
+            if kind == "integer"
+            else if_(exp.EQ(this=number, expression=call("FLOOR", number.copy())), number.copy())
+        )
+    return column if kind == "text" else cast(column, "VARCHAR")
+
+
+def _as(to: str, column: Node, safe: bool) -> Node:
+    """A conversion that cannot fail."""
+    return cast(column, to) if safe else exp.TryCast(this=column, to=exp.DataType.build(to, dialect="duckdb"))
+
+
+def _clipped(x: Node, low: Node, high: Node, kind: str) -> Node:
+    """In DuckDB NaN is above infinity, and infinity above all numbers: neither passes the comparisons."""
+    inside = exp.Between(this=x.copy(), low=low.copy(), high=high.copy())
+    above: Node = exp.GT(this=x.copy(), expression=high.copy())
+    below: Node = exp.LT(this=x.copy(), expression=low.copy())
+    if kind != "integer":
+        infinite = cast(exp.Literal.string("inf"), "DOUBLE")
+        above = exp.And(this=above, expression=exp.LT(this=x.copy(), expression=infinite))
+        below = exp.And(
+            this=below, expression=exp.GT(this=x.copy(), expression=cast(exp.Literal.string("-inf"), "DOUBLE"))
+        )
+    pairs: list[tuple[Any, Any]] = [(inside, x), (above, high), (below, low)]
+    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in pairs])
