@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+PAGES = README + (ROOT / "docs/curator.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGES, re.S)
 
 
 def test_it_opens_with_two_sentences_and_the_two_commands():
@@ -25,9 +26,9 @@ def test_every_make_target_it_names_exists():
 
 
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
-def test_its_python_runs(block):
+def test_its_python_runs(block, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BLOCKS[block]], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-W", "error", "-c", BLOCKS[block]], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
 
