@@ -252,3 +252,42 @@ def test_the_oracle_has_teeth() -> None:
         assert_just_above(0.999, mp.mpf(1))
     with pytest.raises(AssertionError, match="loose"):
         assert_just_above(1.001, mp.mpf(1))
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.7, 2.0])
+@pytest.mark.parametrize("order", [2, 4, 10])
+def test_central_moments_are_the_alternating_sums(mu: float, order: int) -> None:
+    with mp.workdps(60):
+        m = mp.mpf(mu)
+        truth = mp.fsum((-1) ** i * mp.binomial(order, i) * mp.exp(i * (i - 1) * m * m / 2) for i in range(order + 1))
+        claimed = rdp_sampled.log_central_moment(order, mu)
+        assert mp.log(truth) <= claimed <= mp.log(truth) + mp.mpf("2e-9")
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 2.5])
+def test_three_gaussians_stay_within_the_term_of_theorem_27(mu: float) -> None:
+    # the unit's two values and its absence: three means, pairwise at most mu apart, in the plane
+    grid = np.linspace(-14, 22, 721)
+    x, y = np.meshgrid(grid, grid)
+    base = np.exp(-(x**2 + y**2) / 2)
+    base /= base.sum()
+
+    def ratio(a: float, b: float) -> np.ndarray:
+        return np.exp(mu * (a * x + b * y) - mu * mu * (a * a + b * b) / 2)
+
+    for one, two in (((1.0, 0.0), (0.5, 0.75**0.5)), ((0.5, 0.0), (-0.5, 0.0)), ((1.0, 0.0), (0.0, 0.0))):
+        for j in (2, 3, 4, 5):
+            truth = float((base * np.abs(ratio(*one) - ratio(*two)) ** j).sum())
+            halves = [rdp_sampled.log_central_moment(2 * h, mu) for h in (j // 2, (j + 1) // 2)]
+            assert truth <= 4 * math.exp(sum(halves) / 2)
+
+
+@pytest.mark.parametrize("order", [2, 3, 6])
+def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None:
+    noise, rate, grid = 2.0, 0.2, np.linspace(-20, 22, 8401)
+    law = [np.exp(-((grid - shift) ** 2) / (2 * noise**2)) for shift in (0.0, 0.5, -0.5, 1.0)]
+    claimed = rdp_sampled.gaussian_without_replacement(rate, noise)(order)
+    for other, one, two in ((0, 1, 2), (0, 3, 0), (0, 0, 3)):
+        p, q = ((1 - rate) * law[other] + rate * law[k] for k in (one, two))
+        truth = math.log(float((p**order * q ** (1 - order)).sum() / law[0].sum()))
+        assert truth <= claimed

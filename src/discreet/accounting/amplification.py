@@ -63,7 +63,8 @@ def iteration(
     """The Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record used `steps_after` steps before it.
 
     Guarantee: order * 2 (lipschitz / noise)² / (steps_after + 1), if only the last iterate is shown.
-    Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651, Theorem 23.
+    Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651 (projected noisy SGD, one pass). Replacing the record moves
+               one step by at most 2 lipschitz, and the noise of the later steps hides that shift in equal parts.
     Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, the step is at most 2 / smoothness, the projection
                is onto a convex set, every record is used once, and noise N(0, (step_size * noise)² I) enters each step.
     Limits:    says nothing about intermediate iterates, non-convex losses, or the last record (steps_after = 0 is plain noise).

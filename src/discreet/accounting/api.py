@@ -139,7 +139,10 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     _require.non_negative(epsilon=epsilon)
     if accountant != TIGHTEST:
         return _delta_by(_named(accountant), event, float(epsilon))
-    return _least(event, lambda a: _delta_by(a, event, float(epsilon)))
+    least = _least(event, lambda a: _delta_by(a, event, float(epsilon)))
+    if least < 1 or not exact_by_pld(event):
+        return least
+    return _delta_by(ACCOUNTANTS["rdp"], event, float(epsilon))  # the grid had nothing to say at this epsilon
 
 
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
@@ -175,7 +178,7 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
 
     An attacker with false-positive rate alpha has a true-positive rate of at most 1 - tradeoff.
     Proof: every (epsilon, delta) gives max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)) (Wasserman & Zhou 2010; Dong, Roth &
-    Su 2022, arXiv:1905.02383, Prop. 2.4); the best epsilon is searched. Exact by formula for Gaussians.
+    Su 2022, arXiv:1905.02383, equation 5); the best epsilon is searched. Exact by formula for Gaussians.
     """
     _checked(event)
     _require.probability(alpha=alpha)

@@ -21,7 +21,7 @@ NOISES = ("laplace", "exponential", "gumbel")
 class NoisyMax(Event):
     """The index of the largest of some scores after noise, nothing else; `epsilon`-DP as a whole.
 
-    `noise`: "laplace" (Dwork & Roth 2014, Theorem 3.10), "exponential" (permute-and-flip: McKenna & Sheldon 2020, Ding et al. 2021),
+    `noise`: "laplace" (Dwork & Roth 2014, Claim 3.9), "exponential" (permute-and-flip: McKenna & Sheldon 2020, Ding et al. 2021),
     or "gumbel", which is the exponential mechanism and has bounded range. The scale that earns `epsilon` is the mechanism's business:
     2 sensitivity / epsilon, or half of it when one unit moves all scores the same way.
     """
@@ -44,7 +44,7 @@ class SparseVector(Event):
 
     `threshold_epsilon` pays for the noisy threshold, `query_epsilon` for all `cutoff` positive answers together: threshold noise
     Lap(sensitivity / threshold_epsilon), query noise Lap(2 cutoff sensitivity / query_epsilon), halved for monotonic queries.
-    Guarantee: (threshold_epsilon + query_epsilon)-DP. Proof: Lyu, Su & Li 2017, arXiv:1603.01699, Theorems 4 and 5.
+    Guarantee: (threshold_epsilon + query_epsilon)-DP. Proof: Lyu, Su & Li 2017, arXiv:1603.01699, Section 4.
     Numbers released for the positive answers are further events.
     """
 

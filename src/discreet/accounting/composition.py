@@ -68,7 +68,7 @@ def _sampled_point(e: Any, delta: float) -> float:
 
 
 def _group_point(e: ev.Group, delta: float) -> float:
-    """The largest inner delta, over a grid, whose k-fold growth still fits (Vadhan 2017, Lemma 2.2)."""
+    """The largest inner delta, over a grid, whose k-fold growth still fits (`normal.group_delta`)."""
     for step in range(60):
         inner_delta = delta * math.exp(-step)
         inner = basic(e.event, inner_delta)
@@ -111,7 +111,7 @@ def _shuffled_point(e: se.Shuffled, delta: float) -> float:
 _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
     ev.NonPrivate: lambda e, delta: math.inf,
     ev.Gaussian: _gaussian_point,  # Balle & Wang 2018, arXiv:1805.06530, Theorem 8
-    ev.DiscreteGaussian: _zcdp_point,  # Canonne, Kamath & Steinke 2020, Theorem 14 and Prop. 12
+    ev.DiscreteGaussian: _zcdp_point,  # Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14 and Prop. 12
     ev.VectorDiscreteGaussian: _zcdp_point,
     ev.ZCDP: _zcdp_point,
     ev.PoissonSampled: _sampled_point,

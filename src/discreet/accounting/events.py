@@ -114,7 +114,7 @@ class DiscreteLaplace(Event):
 
     Holds for vectors too. With noise that is log-concave on the integers, shifting one coordinate by a + b is at least as
     revealing as shifting two by a and by b: writing f_k for the trade-off function of a shift by k, threshold tests give
-    1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly, and group privacy (Dong, Roth & Su 2022, Theorem 2.14) along the path
+    1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly, and group privacy (Dong, Roth & Su 2022, arXiv:1905.02383) along the path
     (0, 0) -> (a, 0) -> (a, b) bounds the pair by the same composition.
     """
 
@@ -229,7 +229,7 @@ class ApproximateDP(Event):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDP(Event):
-    """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, Definitions 1.1 and 8.1)."""
+    """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, arXiv:1605.02065, Definition 1.1 and Section 8)."""
 
     rho: Real
     delta: float = 0.0

@@ -111,7 +111,7 @@ def bun(order: float, rate: float, noise_multiplier: float) -> float:
 
 
 def mironov(order: float, rate: float, noise_multiplier: float) -> float:
-    """2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019, arXiv:1908.10530, Theorem 11.
+    """2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019, arXiv:1908.10530.
 
     q < 1/5, s >= 4, order <= s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) + 1/(2 s²)), where
     L = ln(1 + 1/(q (order - 1))). For add/remove.

@@ -198,7 +198,7 @@ def _over(value: Any, size: int) -> float:
 
 
 # A group of k that moves together moves the answer k times as far: the triangle inequality for sensitivities, and for
-# guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 1.9; Dong, Roth & Su 2022, Theorem 2.14.
+# guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 5.3; Dong, Roth & Su 2022, on group privacy.
 _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
     ev.NoOp: lambda e, k: e,
     ev.NonPrivate: lambda e, k: e,
@@ -231,7 +231,7 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 
 
 def group_delta(epsilon: float, delta: float, size: int) -> float:
-    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind Vadhan 2017, Lemma 2.2; rounded up."""
+    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of Vadhan 2017; rounded up."""
     if delta == 0:
         return 0.0
     terms = (

@@ -60,10 +60,10 @@ _RULES: dict[type[Event], Callable[[Any], float]] = {
     ev.RandomizedResponse: lambda e: _round.up(e.epsilon),  # Warner 1965; by the definition
     ev.ExponentialMechanism: lambda e: _round.up(e.epsilon),  # McSherry & Talwar 2007, Theorem 6
     ev.PureDP: lambda e: _round.up(e.epsilon),
-    ce.NoisyMax: lambda e: _round.up(e.epsilon),  # Dwork & Roth 2014, Theorem 3.10
+    ce.NoisyMax: lambda e: _round.up(e.epsilon),  # Dwork & Roth 2014, Claim 3.9
     ce.SparseVector: lambda e: _round.up(
         _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
-    ),  # Lyu, Su & Li 2017, Theorem 4
+    ),  # Lyu, Su & Li 2017, their Algorithm 7
     se.Shuffled: lambda e: _round.up(e.epsilon),  # post-processing of the sender's own report
     ev.PoissonSampled: _of_sampled,
     se.SampledWithoutReplacement: _of_sampled,

@@ -225,6 +225,8 @@ _MIRRORED = {ev.Gaussian, ev.Laplace, ev.DiscreteLaplace, ev.RandomizedResponse,
 
 
 def _sampled_without_replacement(e: Any) -> Moment:
+    if isinstance(e.event, ev.Gaussian):
+        return sampled.gaussian_without_replacement(float(e.rate), float(e.event.noise_multiplier))
     return sampled.without_replacement(float(e.rate), moments(e.event), pure.epsilon_of(e.event))
 
 

@@ -212,6 +212,43 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     return _limited(chord(at), 1024)
 
 
+def gaussian_without_replacement(rate: float, noise: float) -> Moment:
+    """The Gaussian on a fixed-size sample without replacement, under replace, at integer orders up to 512.
+
+    Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions is worst at every order,
+    the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), B(i) = E_q[(p/q - 1)^i], instead of twice the j-th moment.
+    """
+    if noise == 0:
+        return lambda order: math.inf
+    mu = 1 / noise
+    plain = without_replacement(rate, lambda order: order * (order - 1) / 2 * mu * mu * (1 + 8 * _EPS), None)
+    even = _remembered(lambda order: log_central_moment(int(order), mu))
+
+    def at(order: float) -> float:
+        n = int(order)
+        j = np.arange(2, n + 1, dtype=np.float64)
+        grown = j * (j - 1) / 2 * mu * mu
+        halves = np.array([0.5 * (even(2 * (i // 2)) + even(2 * ((i + 1) // 2))) for i in range(2, n + 1)])
+        terms = log_binomials(n)[2:] + j * math.log(rate) + np.minimum(math.log(4) + halves, math.log(2) + grown)
+        return log1p_exp(log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(grown[-1])))
+
+    sharp = _limited(chord(at), 512)
+    return lambda order: min(plain(order), sharp(order))
+
+
+def log_central_moment(order: int, mu: float) -> float:
+    """ln E[(e^{mu z - mu²/2} - 1)^order] for a standard normal z and an even order, rounded up.
+
+    By the trapezoidal rule: the integrand is positive, analytic, and falls off like a Gaussian.
+    """
+    reach = 16 + 2 * math.sqrt(order)
+    z = np.arange(-reach, reach + mu * order, 1 / 16)
+    with np.errstate(divide="ignore"):
+        logs = order * np.log(np.abs(np.expm1(np.minimum(mu * z - mu * mu / 2, 700.0)))) - z * z / 2
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).sum()) / 16) - 0.5 * math.log(2 * math.pi) + 1e-9
+
+
 def allocation(steps: int, noise: float) -> Moment:
     """One of `steps` Gaussian steps, drawn uniformly, holds the unit.
 

@@ -101,8 +101,8 @@ class Shuffled(Event):
     """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random permutation.
 
     For `replace`: one sender's value is changed, the number of senders is public. Holds for any adaptively chosen local
-    randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Theorem 3.2). Their later, stronger bound (arXiv:2208.04591)
-    was withdrawn for general randomizers by its erratum and is not used.
+    randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3). Their later, stronger bound (arXiv:2208.04591)
+    holds, by its errata, for a restricted class of randomizers only and is not used.
     """
 
     epsilon: Real
@@ -160,7 +160,7 @@ class Banded(Participation):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRestarts(Participation):
-    """A binary tree over `leaves` steps, begun anew `restarts` times; a unit is in at most one leaf of each tree (Kairouz et al. 2021)."""
+    """A binary tree over `leaves` steps, begun anew `restarts` times; a unit is in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
 
     leaves: int
     restarts: int = 0
@@ -207,6 +207,6 @@ def parts(event: Any) -> Event:
     """The event whose `selected`-fold composition dominates a random allocation with more than one selected step.
 
     A uniform choice of k of t steps is: k blocks of floor(t/k) random steps each, then one step from each block; given
-    the blocks, that is a k-fold composition (Feldman & Shenfeld 2025, Section 3).
+    the blocks, that is a k-fold composition (Feldman & Shenfeld 2025).
     """
     return RandomAllocation(event=event.event, steps=event.steps // event.selected)

@@ -22,8 +22,8 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
     """The epsilon of shuffled reports by exact summation over clones, rounded up.
 
     Guarantee: (epsilon, delta)-DP under replace, for any adaptively chosen local_epsilon-DP local randomizers.
-    Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Theorem 3.2 (reduction to clones, hockey-stick divergence of
-               that pair). Their 2022 improvement (arXiv:2208.04591) has an erratum for general randomizers and is not used.
+    Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3 (reduction to clones, hockey-stick divergence of
+               that pair). Their 2022 improvement (arXiv:2208.04591) holds, by its errata, for some randomizers only and is not used.
     Assumes:   the shuffler is trusted, and nothing but the multiset of reports is seen.
 
     >>> 0.1675 <= epsilon(4.0, 100_000, 1e-6) <= 0.1728
@@ -54,8 +54,9 @@ def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
 def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
     """A formula for back-of-the-envelope use: ln(1 + (b/d)(8 sqrt(e^{eps0} ln(4/delta) / n) + 8 e^{eps0} / n)).
 
-    Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Theorem 3.1 as its proof ends, for eps0 <= ln(n / (16 ln(4/delta)));
-    beyond that the local epsilon itself is returned.
+    Here b = 1 - e^{-eps0} and d = 1 + e^{-eps0} / (1 + the last bracket).
+    Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, with the constants of the authors' own code, for
+    eps0 <= ln(n / (16 ln(4/delta))); beyond that the local epsilon itself is returned.
 
     >>> round(closed_form(4.0, 100_000, 1e-6), 4)
     0.5378

@@ -36,9 +36,9 @@ def _gaussian(e: ev.Gaussian) -> float:
 
 _ZCDP: dict[type[Event], Callable[[Any], float]] = {
     ev.Gaussian: _gaussian,  # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
-    ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),  # CKS 2020, Prop. 5
-    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),  # CKS 2020, Theorem 14
-    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),  # Cesar & Rogers 2021, Lemma 3.4
+    ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),  # as below, one entry
+    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),  # CKS 2020, arXiv:2004.00010v4, Theorem 14
+    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),  # Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4
     ev.ZCDP: lambda e: _round.up(e.rho),
 }
 
@@ -64,7 +64,7 @@ def basic(event: Event) -> Cost:
 
 
 def zcdp(event: Event) -> Cost:
-    """The zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 2.3), with the delta of what is only approximately so.
+    """The zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 1.7), with the delta of what is only approximately so.
 
     >>> zcdp(ev.Gaussian(noise_multiplier=1.0).repeated(4)).value
     2.0
@@ -96,7 +96,7 @@ def _rho(part: Event) -> float:
 
 
 def zcdp_epsilon(event: Event, delta: float) -> float:
-    """The epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop. 12; Bun & Steinke 2016, Lemma 8.8)."""
+    """The epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop. 12), own deltas added."""
     rho, own = zcdp(event)
     if math.isinf(rho) or rho == 0:
         return rho if own <= delta else math.inf
