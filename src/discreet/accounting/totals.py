@@ -37,8 +37,8 @@ def _gaussian(e: ev.Gaussian) -> float:
 _ZCDP: dict[type[Event], Callable[[Any], float]] = {
     ev.Gaussian: _gaussian,  # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
     ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),  # as below, one entry
-    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),  # CKS 2020, arXiv:2004.00010v4, Theorem 14
-    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),  # Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4
+    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),  # CKS 2020, Theorem 14
+    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),  # Cesar & Rogers 2021, Lemma 3.4
     ev.ZCDP: lambda e: _round.up(e.rho),
 }
 

@@ -82,7 +82,7 @@ class GroupPrivate:
 
     Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon) delta) or better;
                rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
-    Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017, Lemma 2.2; Bun & Steinke 2016 (arXiv:1605.02065), Prop. 1.9.
+    Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017 (delta); Bun & Steinke 2016, arXiv:1605.02065, Prop. 5.3 (zCDP).
     """
 
     mechanism: Mechanism
@@ -124,7 +124,7 @@ class Parallel:
                the two largest); others are refused.
     Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part, into a
                neighbor of itself; the other parts' releases have the same law and are independent of it (McSherry 2009,
-               Theorem 4). Replacing a row by one of another category blanks it in one part and fills a blank in another:
+               parallel composition). Replacing a row by one of another category blanks it in one part and fills a blank in another:
                each sees a replace-neighbor, so the two compose; within one category only one part changes.
     """
 

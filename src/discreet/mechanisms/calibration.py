@@ -106,7 +106,7 @@ def discrete_gaussian(
 
     Guarantee: (epsilon, delta)-DP for the returned variance; the smaller of two proved routes is taken.
     Proof:     (a) `_product_delta` for (l0, linf); for one entry it is `discrete_gaussian_delta` itself.
-               (b) zCDP with rho = l2_squared / (2 sigma²) (CKS 2020, Theorem 14) and `zcdp_delta`.
+               (b) zCDP with rho = l2_squared / (2 sigma²) (Canonne, Kamath & Steinke 2020, Theorem 14) and `zcdp_delta`.
     """
     _check(epsilon, delta)
     _require.integer(linf=linf, l0=l0, at_least=1)

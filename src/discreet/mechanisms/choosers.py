@@ -95,7 +95,7 @@ class ExponentialMechanism(_Chooser):
     Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and, with `monotone`, all
                move the same way). The law is exact. A choice falls short of the best score by c or more with probability at
                most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 / rate (ln k + t) or more with at most exp(-t).
-    Proof:     McSherry & Talwar 2007, Theorem 6; Dwork & Roth 2014, Theorem 3.11; bounded range: Durfee & Rogers 2019,
+    Proof:     McSherry & Talwar 2007; Dwork & Roth 2014, Theorems 3.10 and 3.11; bounded range: Durfee & Rogers 2019,
                arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
                2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most exp(-rate c) each.
 

@@ -216,7 +216,7 @@ class IntegerGaussian:
 
     @property
     def mean_squared_error(self) -> float:
-        """The exact variance of the noise, to the last bits of a float; at most `variance` (CKS 2020, section 4)."""
+        """The exact variance of the noise, to the last bits of a float; at most `variance` (Canonne, Kamath & Steinke 2020)."""
         return _tails.gaussian_variance(self.variance)
 
     @property

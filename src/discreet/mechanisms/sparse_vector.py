@@ -29,7 +29,7 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
     Proof:     e0-DP is e0^2/2-zCDP, c of them rho = c e0^2/2, and that is (rho + 2 sqrt(rho ln(1/delta)), delta)-DP (Bun & Steinke
-               2016, arXiv:1605.02065, Propositions 1.3 and 1.4, Lemma 2.3). The inequality rho + 2 sqrt(rho L) <= epsilon is
+               2016, arXiv:1605.02065, Propositions 1.3 and 1.4, Lemma 1.7). The inequality rho + 2 sqrt(rho L) <= epsilon is
                checked in rationals, as 4 rho L <= (epsilon - rho)^2 and rho <= epsilon, with L rounded up.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)

@@ -213,7 +213,7 @@ class SparseVector(Thresholds):
     Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above the noisy threshold,
     for free; `monotone` needs half the noise, for counts and the like; `split` gives the shares of epsilon for the threshold, the
     comparisons and, if `numeric`, the values. By default the first two are as 1 : (2c)^(2/3), or 1 : c^(2/3) if monotone, which
-    minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699, Section 4.2), and values get half of epsilon.
+    minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699, Section 4), and values get half of epsilon.
     Values are in the integer units of the statistic.
 
     Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.

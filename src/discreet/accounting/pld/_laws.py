@@ -101,8 +101,8 @@ def bounded_range(epsilon: float) -> Wedge:
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a spread in Q/P),
     whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t = (epsilon + x) / 2 (Dong, Durfee &
-    Rogers 2020, arXiv:1909.13830, section 3). The supremum over t of convex curves is convex, hence the curve of a pair
-    (Zhu, Dong & Wang 2022, Proposition 8): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+    Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves is convex, hence the curve of a pair
+    (Zhu, Dong & Wang 2022): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 

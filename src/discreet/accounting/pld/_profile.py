@@ -1,7 +1,7 @@
 """A dominating pair from a bound on the hockey-stick curve alone, and the curve of zero-concentrated privacy.
 
 Any valid bound on delta(epsilon) can be lowered to its greatest convex minorant in e^epsilon, because the true curve is convex;
-a convex decreasing curve from 1 is the curve of a pair of laws (Zhu, Dong & Wang 2022, arXiv:2106.08567, Proposition 8), and
+a convex decreasing curve from 1 is the curve of a pair of laws (Zhu, Dong & Wang 2022, arXiv:2106.08567), and
 dominating pairs compose (Theorem 10 there). That is how a mechanism of which only a Rényi bound is known enters a composition.
 """
 

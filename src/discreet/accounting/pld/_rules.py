@@ -202,7 +202,7 @@ class Rule(NamedTuple):
     theorem: str
 
 
-_RENYI = "Rényi bound at all orders, as the convex curve it implies (Zhu, Dong & Wang 2022, Prop. 8)"
+_RENYI = "Rényi bound at all orders, as the convex curve it implies (Zhu, Dong & Wang 2022)"
 RULES: dict[type[Event], Rule] = {
     ev.Gaussian: Rule(
         _gaussian, "N(1, s²) against N(0, s²); unsampled ones in closed form (Balle & Wang 2018, Theorem 8)"
@@ -220,7 +220,7 @@ RULES: dict[type[Event], Rule] = {
     se.SampledWithoutReplacement: Rule(
         _fixed_size, "mixture above 0, mirrored below (Balle, Barthe & Gaboardi 2018, Theorem 9)"
     ),
-    se.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021, Theorem 3.2)"),
+    se.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021)"),
     se.RandomAllocation: Rule(_renyi, _RENYI),
     ce.RDPPoint: Rule(_renyi, _RENYI),
     ce.RepeatAndSelect: Rule(_renyi, _RENYI),
