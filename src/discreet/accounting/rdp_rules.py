@@ -49,7 +49,7 @@ def gaussian(mu_squared: float) -> Moment:
 
 
 def pure_dp(epsilon: float) -> Moment:
-    """Binary randomized response dominates every epsilon-DP mechanism (Kairouz, Oh & Viswanath 2015, Theorem 3.3)."""
+    """Binary randomized response dominates every epsilon-DP mechanism (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, in the proof of Theorem 3.3)."""
     return randomized_response(epsilon, 2)
 
 
@@ -117,10 +117,10 @@ def _between(order: float, shift: int, scale: float) -> float:
 
 
 def bounded_range(epsilon: float) -> Moment:
-    """The worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers 2020, arXiv:1909.13830, Section 3).
+    """The worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers 2020, arXiv:1909.13830).
 
     With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A / B. Never above
-    order * epsilon² / 8 (Cesar & Rogers 2021, Lemma 3.4), which is used where the closed form would lose digits.
+    order * epsilon² / 8 (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used where the closed form would lose digits.
     """
 
     def moment(order: float) -> float:
@@ -247,7 +247,7 @@ def _infinite(order: float) -> float:
 
 
 # Event -> moment function. The discrete Gaussian's curve is the continuous one: exact at integer orders, an upper bound at
-# others, because a theta function is largest at its centre (Canonne, Kamath & Steinke 2020, Prop. 5).
+# others, because a theta function is largest at its centre (the proof of Canonne, Kamath & Steinke 2020, Theorem 14).
 RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NoOp: lambda e: lambda order: 0.0,
     ev.NonPrivate: lambda e: _infinite,

@@ -1,7 +1,7 @@
 """Rényi divergences under sampling: sums over how often the sampled unit is counted, in the log domain, all terms positive.
 
 Orders between integers are bounded by the chord: the moment function (order - 1) D_order is convex and zero at order 1
-(van Erven & Harremoës 2014, arXiv:1206.2459, Corollary 2), so a straight line between two known orders lies above it.
+(van Erven & Harremoës 2014, arXiv:1206.2459), so a straight line between two known orders lies above it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def gaussian(rate: float, noise: float) -> Moment:
     """The Poisson-sampled Gaussian, at any order.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove and zero-out.
-    Proof:     Mironov, Talwar & Zhang 2019, arXiv:1908.10530, Theorem 4 and 5 (which direction is worse), Section 3.3 (the
+    Proof:     Mironov, Talwar & Zhang 2019, arXiv:1908.10530 (which direction is worse; Section 3.3: the
                series); at integers the terms 0 and 1 are subtracted exactly, so tiny rates keep their digits.
     """
     if noise == 0:
@@ -137,7 +137,7 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove and zero-out.
     Proof:     if some relabeling of outputs swaps the pair of output distributions (`mirrored`: Laplace, randomized response),
-               removing is the worse direction and its binomial expansion is exact (Mironov, Talwar & Zhang 2019, Theorem 5);
+               removing is the worse direction and its binomial expansion is exact (Mironov, Talwar & Zhang 2019);
                otherwise Zhu & Wang 2019, Theorem 5, with the factor 3 on every moment from the third on.
     """
 
