@@ -1,0 +1,113 @@
+"""Multi-head attention as book-keeping sees it: four projections, with the attention itself between them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .layers import NotBatchFirst, Recorder, affine, targets
+from .taps import Tap, Target
+
+
+def attention(
+    layer: nn.MultiheadAttention,
+    recorder: Recorder,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """The same arguments and results as `nn.MultiheadAttention`."""
+    if query.dim() != 3:
+        raise NotBatchFirst("MultiheadAttention was given a query without a batch dimension.")
+    same = query is key and key is value
+    if not layer.batch_first:
+        query, key, value = (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
+    for tensor in (query, key, value):
+        recorder.first(layer, tensor)
+    q, k, v = _projections(layer, recorder, query, key, value, same)
+    mask = _mask(layer, q, k, attn_mask, key_padding_mask, is_causal and attn_mask is None)
+    drop = layer.dropout if layer.training else 0.0
+    if need_weights:
+        scores = torch.matmul(q / math.sqrt(q.shape[-1]), k.transpose(-2, -1))
+        shown = torch.softmax(scores if mask is None else scores + mask, -1)
+        shown = F.dropout(shown, drop) if drop else shown
+        mixed = torch.matmul(shown, v)
+    else:
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, drop)
+    mixed = mixed.transpose(1, 2).flatten(2)
+    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
+    weight, bias = targets(layer.out_proj, "weight", "bias")
+    held = mixed.detach()
+    recorder.note((out,), lambda g: affine(weight, bias, held, g))
+    if not layer.batch_first:
+        out = out.transpose(0, 1)
+    if not need_weights:
+        return out, None
+    return out, shown.mean(1) if average_attn_weights else shown
+
+
+def _projections(
+    layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, same: bool
+) -> list[Tensor]:
+    """Queries, keys and values, [B, heads, T, width each]."""
+    bias = layer.in_proj_bias
+    if same and layer._qkv_same_embed_dim:
+        whole = F.linear(query, layer.in_proj_weight, bias)
+        into, shift = targets(layer, "in_proj_weight", "in_proj_bias")
+        held = query.detach()
+        recorder.note((whole,), lambda g: affine(into, shift, held, g))
+        return [_heads(layer, part) for part in whole.chunk(3, -1)]
+    width, found = layer.embed_dim, []
+    for place, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
+        rows = (place * width, (place + 1) * width)
+        part = slice(*rows)
+        weight = layer.in_proj_weight[part] if layer._qkv_same_embed_dim else getattr(layer, f"{name}_proj_weight")
+        out = F.linear(x, weight, None if bias is None else bias[part])
+        (own,) = targets(layer, "in_proj_weight" if layer._qkv_same_embed_dim else f"{name}_proj_weight")
+        into = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
+        (shift,) = targets(layer, "in_proj_bias")
+        shift = None if shift is None else Target(shift.parameter, rows)
+        _note(recorder, out, into, shift, x.detach())
+        found.append(_heads(layer, out))
+    return found
+
+
+def _note(recorder: Recorder, out: Tensor, into: Target | None, shift: Target | None, x: Tensor) -> None:
+    def taps(g: Tensor) -> list[Tap]:
+        return affine(into, shift, x, g)
+
+    recorder.note((out,), taps)
+
+
+def _heads(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    return x.view(x.shape[0], x.shape[1], layer.num_heads, -1).transpose(1, 2)
+
+
+def _mask(
+    layer: nn.MultiheadAttention, q: Tensor, k: Tensor, given: Tensor | None, padding: Tensor | None, causal: bool
+) -> Tensor | None:
+    """One additive mask, or none."""
+    total: Tensor | None = None
+    if causal:
+        total = _additive(torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1), q.dtype)
+    if given is not None:
+        total = _additive(given, q.dtype)
+        total = total.view(len(q), -1, *total.shape[1:]) if total.dim() == 3 else total
+    if padding is not None:
+        hidden = _additive(padding, q.dtype)[:, None, None, :]
+        total = hidden if total is None else total + hidden
+    return total
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return mask.to(dtype)
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill_(mask, -math.inf)

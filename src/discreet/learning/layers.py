@@ -1,0 +1,211 @@
+"""The layers that book-keeping knows: how each runs, and which taps it leaves behind.
+
+Only the exact classes in `KNOWN` are handled this way, and only with the options that `refusal` lets pass. A rule is the layer's forward
+pass, which notes what it needs and an `Edge` to the output; after the backward pass the note is turned into taps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.nn import functional as F
+
+from .taps import Lookup, Product, Rows, Tap, Target, over_places, product, single
+
+Taps = Callable[..., list[Tap]]
+
+
+@dataclass
+class Recorder:
+    """What one forward pass leaves for the backward pass: edges of the graph, and what to make of the gradients there."""
+
+    batch: int = 0
+    active: bool = False
+    inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
+    edges: list[Any] = field(default_factory=list)
+    notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
+
+    def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
+        """Ask for the gradients of `outputs`, and for `taps` to be called with them."""
+        if all(out.requires_grad for out in outputs):
+            self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
+            self.edges.extend(map(get_gradient_edge, outputs))  # now: the tensor may be changed in place later
+
+    def taps(self, total: Tensor) -> list[Tap]:
+        """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the way."""
+        edges, notes = self.edges, self.notes
+        self.edges, self.notes = [], []
+        if not edges or not total.requires_grad:
+            return []
+        gradients = iter(torch.autograd.grad(total, edges, allow_unused=True))
+        found: list[Tap] = []
+        for shapes, taps in notes:
+            own = [next(gradients) for _ in shapes]
+            if any(g is not None for g in own):
+                pairs = zip(own, shapes, strict=True)
+                found += taps(*(torch.zeros(s, dtype=d) if g is None else g for g, (s, d) in pairs))
+        return found
+
+    def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
+        """The batch comes first, everywhere: else one row of the sum would not be one example."""
+        if x.shape[dim] != self.batch:
+            raise NotBatchFirst(
+                f"{type(layer).__name__} was given a tensor whose dimension {dim} is not the batch. Keep the batch first "
+                f"(batch_first=True), and do not fold other dimensions into it."
+            )
+
+
+class NotBatchFirst(Exception):
+    """A layer saw something else than one row per example: book-keeping does not apply."""
+
+
+def targets(module: nn.Module, *names: str) -> list[Target | None]:
+    """The named parameters as targets; None where there is none, or where it is frozen."""
+    found = [getattr(module, name, None) for name in names]
+    return [Target(p) if isinstance(p, nn.Parameter) and p.requires_grad else None for p in found]
+
+
+def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
+    recorder.first(layer, input)
+    out = F.linear(input, layer.weight, layer.bias)
+    weight, bias = targets(layer, "weight", "bias")
+    x = input.detach()
+    recorder.note((out,), lambda g: affine(weight, bias, x, g))
+    return out
+
+
+def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
+    """The taps of y = W x + b."""
+    g = single(g)
+    found: list[Tap] = [] if weight is None else [product(weight, single(x), g)]
+    return found if bias is None else [*found, over_places(bias, g)]
+
+
+def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
+    recorder.first(layer, input)
+    out = F.embedding(input, layer.weight, layer.padding_idx)
+    target = Target(cast(nn.Parameter, layer.weight))
+
+    def taps(g: Tensor) -> list[Tap]:
+        ids, g = input.reshape(len(input), -1), single(g)
+        g = g.reshape(*ids.shape, -1)
+        if layer.padding_idx is not None:
+            g = g.masked_fill((ids == layer.padding_idx).unsqueeze(2), 0)
+        return [Lookup(target, ids, g)]
+
+    recorder.note((out,), taps)
+    return out
+
+
+def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
+    if input.dim() != layer.weight.dim():
+        raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
+    recorder.first(layer, input)
+    out: Tensor = layer._conv_forward(input, layer.weight, layer.bias)
+    weight, bias = targets(layer, "weight", "bias")
+    x = input.detach()
+
+    def taps(g: Tensor) -> list[Tap]:
+        g = single(g)
+        found: list[Tap] = [] if weight is None else [_convolved(layer, weight, single(x), g)]
+        return found if bias is None else [*found, Rows(bias, g.flatten(2).sum(2))]
+
+    recorder.note((out,), taps)
+    return out
+
+
+def _convolved(layer: Any, weight: Target, x: Tensor, g: Tensor) -> Tap:
+    """A convolution is a product at every place of the output; with groups, the gradients are built block by block."""
+    patches = unfolded(layer, x)  # [B, channels, kernel, places]
+    batch, groups = len(x), layer.groups
+    if groups == 1:
+        return Product(weight, patches.flatten(1, 2).transpose(1, 2), g.flatten(2).transpose(1, 2))
+    blocks = patches.reshape(batch * groups, -1, patches.shape[-1])
+    rows = torch.bmm(g.reshape(batch * groups, -1, blocks.shape[-1]), blocks.transpose(1, 2))
+    return Rows(weight, rows.view(batch, *layer.weight.shape))
+
+
+def unfolded(layer: Any, x: Tensor) -> Tensor:
+    """The patches that each place of the output saw: [B, channels, kernel, places]."""
+    if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x = F.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
+    elif any(layer.padding):
+        x = F.pad(x, [n for pad in reversed(layer.padding) for n in (pad, pad)])
+    n = len(layer.kernel_size)
+    for dim, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
+        x = x.unfold(dim + 2, dilation * (size - 1) + 1, stride)[..., ::dilation]
+    order = (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n))
+    return x.permute(order).flatten(2, 1 + n).flatten(3)
+
+
+def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor:
+    out = F.layer_norm(input, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+    return _scaled_last(layer, recorder, input, out, lambda x: F.layer_norm(x, layer.normalized_shape, eps=layer.eps))
+
+
+def rms_norm(layer: nn.RMSNorm, recorder: Recorder, input: Tensor) -> Tensor:
+    shape = list(layer.normalized_shape)
+    out = F.rms_norm(input, shape, layer.weight, layer.eps)
+    return _scaled_last(layer, recorder, input, out, lambda x: F.rms_norm(x, shape, eps=layer.eps))
+
+
+def _scaled_last(
+    layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normal: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Scale and shift over the last dimensions: sum over all between the batch and those."""
+    recorder.first(layer, input)
+    weight, bias = targets(layer, "weight", "bias")
+    last = len(layer.normalized_shape)
+    if input.dim() <= last:
+        raise NotBatchFirst(f"{type(layer).__name__} normalizes over the batch.")
+    x = input.detach()
+
+    def taps(g: Tensor) -> list[Tap]:
+        g, between = single(g), tuple(range(1, g.dim() - last))
+        return _shifted(weight, bias, g, single(normal(x)) if weight else g, between)
+
+    recorder.note((out,), taps)
+    return out
+
+
+def _shifted(weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]) -> list[Tap]:
+    found: list[Tap] = []
+    if weight is not None:
+        found.append(Rows(weight, (g * x).sum(between) if between else g * x))
+    if bias is not None:
+        found.append(Rows(bias, g.sum(between) if between else g))
+    return found
+
+
+def group_norm(layer: nn.GroupNorm, recorder: Recorder, input: Tensor) -> Tensor:
+    out = F.group_norm(input, layer.num_groups, layer.weight, layer.bias, layer.eps)
+    return _scaled_channels(layer, recorder, input, out, lambda x: F.group_norm(x, layer.num_groups, eps=layer.eps))
+
+
+def instance_norm(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
+    if input.dim() == layer._get_no_batch_dim():
+        raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
+    out = F.instance_norm(input, weight=layer.weight, bias=layer.bias, eps=layer.eps)
+    return _scaled_channels(layer, recorder, input, out, lambda x: F.instance_norm(x, eps=layer.eps))
+
+
+def _scaled_channels(
+    layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normal: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Scale and shift over channels, the second dimension: sum over all that follow."""
+    recorder.first(layer, input)
+    weight, bias = targets(layer, "weight", "bias")
+    x = input.detach()
+
+    def taps(g: Tensor) -> list[Tap]:
+        g = single(g)
+        return _shifted(weight, bias, g, single(normal(x)) if weight else g, tuple(range(2, g.dim())))
+
+    recorder.note((out,), taps)
+    return out

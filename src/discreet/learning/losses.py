@@ -1,0 +1,157 @@
+"""Losses, one number for each example.
+
+Torch's own losses are recognized and computed without reduction; how they average *within* an example is kept. A function of your own
+must return one loss per example. A loss that divides by something of the whole batch (class weights, ignored labels) lets one person
+move everybody's gradient, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._errors import InvalidInput, Unsupported
+
+Loss = Callable[[Any, Any], Tensor]
+
+_ELEMENTWISE = (
+    nn.MSELoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.BCELoss,
+    nn.BCEWithLogitsLoss,
+    nn.PoissonNLLLoss,
+    nn.SoftMarginLoss,
+)
+_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+NAMES: dict[str, Callable[[], nn.Module]] = {
+    "cross_entropy": nn.CrossEntropyLoss,
+    "mse": nn.MSELoss,
+    "bce": nn.BCEWithLogitsLoss,
+}
+_FUNCTIONS = {
+    F.cross_entropy: nn.CrossEntropyLoss,
+    F.nll_loss: nn.NLLLoss,
+    F.mse_loss: nn.MSELoss,
+    F.l1_loss: nn.L1Loss,
+    F.smooth_l1_loss: nn.SmoothL1Loss,
+    F.huber_loss: nn.HuberLoss,
+    F.binary_cross_entropy: nn.BCELoss,
+    F.binary_cross_entropy_with_logits: nn.BCEWithLogitsLoss,
+}
+
+
+def per_example(loss: Any, *, isolate: bool = False) -> Loss:
+    """The loss as a function of (outputs, targets) that returns a vector, one entry for each example."""
+    if isinstance(loss, str):
+        if loss not in NAMES:
+            raise InvalidInput(f"loss must be one of {', '.join(NAMES)}, a torch loss, or a function; got {loss!r}.")
+        loss = NAMES[loss]()
+    if not callable(loss):
+        raise InvalidInput(f"loss must be callable, got {type(loss).__name__}. Nothing was read or trained.")
+    loss = _FUNCTIONS[loss]() if loss in _FUNCTIONS else loss
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise Unsupported("a loss with trainable parameters is not supported: make it a part of the model.")
+    if type(loss) in _CLASSES:
+        return _classes(loss)
+    if type(loss) in _ELEMENTWISE:
+        return _elementwise(loss)
+    if getattr(loss, "reduction", "none") != "none":
+        raise InvalidInput(
+            f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}); give it reduction='none' and return one loss "
+            f"for each example. Nothing was read or trained."
+        )
+    return _isolated(loss) if isolate else _checked(loss)
+
+
+def _classes(loss: Any) -> Loss:
+    if loss.weight is not None and loss.reduction == "mean":
+        raise Unsupported(
+            f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of the batch, so that one person moves "
+            f"everybody's gradient. Use reduction='sum', and scale the weights yourself. Nothing was read or trained."
+        )
+    smoothing = getattr(loss, "label_smoothing", 0.0)
+    entropy = isinstance(loss, nn.CrossEntropyLoss)
+
+    def compute(outputs: Tensor, targets: Tensor) -> Tensor:
+        kept = {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": "none"}
+        if entropy:
+            each = F.cross_entropy(outputs, targets, label_smoothing=smoothing, **kept)
+        else:
+            each = F.nll_loss(outputs, targets, **kept)
+        if each.dim() == 1:
+            return each
+        each = each.flatten(1)
+        if loss.reduction != "mean":
+            return _summed(loss, each)
+        if targets.dtype.is_floating_point:
+            return each.mean(1)
+        counted = (targets.flatten(1) != loss.ignore_index).sum(1)  # of this example only
+        mean: Tensor = each.sum(1) / counted.clamp(min=1)
+        return mean
+
+    return compute
+
+
+def _elementwise(loss: Any) -> Loss:
+    import copy
+
+    bare = copy.copy(loss)
+    bare.reduction = "none"
+    smaller = [name for name in ("weight", "pos_weight") if getattr(loss, name, None) is not None]
+
+    def compute(outputs: Tensor, targets: Tensor) -> Tensor:
+        if outputs.shape != targets.shape:
+            raise InvalidInput(
+                f"{type(loss).__name__} needs targets of the outputs' shape {tuple(outputs.shape[1:])} per example, got "
+                f"{tuple(targets.shape[1:])}: broadcasting would pair each example with all others. Nothing was trained."
+            )
+        if any(getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in smaller):
+            raise Unsupported(f"{type(loss).__name__} has a weight for each place in the batch; give one per output.")
+        each: Tensor = bare(outputs, targets)
+        if each.dim() == 1:
+            return each
+        flat = each.flatten(1)
+        return flat.mean(1) if loss.reduction == "mean" else _summed(loss, flat)
+
+    return compute
+
+
+def _summed(loss: Any, each: Tensor) -> Tensor:
+    if loss.reduction == "sum" or each.shape[1] == 1:
+        return each.sum(1)
+    raise InvalidInput(
+        f"{type(loss).__name__}(reduction='none') leaves {each.shape[1]} losses for each example: say reduction='sum' or 'mean' for what "
+        f"to do within an example. Nothing was trained."
+    )
+
+
+def _checked(loss: Loss) -> Loss:
+    def compute(outputs: Any, targets: Any) -> Tensor:
+        each = loss(outputs, targets)
+        batch = len(torch.utils._pytree.tree_leaves(targets)[0])
+        if not isinstance(each, Tensor) or tuple(each.shape) != (batch,):
+            shape = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
+            raise InvalidInput(
+                f"the loss must return one number for each example, a vector as long as the batch; got shape {shape}. "
+                f"Do not average over the batch: the trainer divides by the expected batch size. Nothing was trained."
+            )
+        return each
+
+    return compute
+
+
+def _isolated(loss: Loss) -> Loss:
+    """The loss of each example as a batch of one: whatever it does, it sees one example."""
+
+    def one(outputs: Any, targets: Any) -> Tensor:
+        lift = torch.utils._pytree.tree_map
+        each = loss(lift(lambda t: t.unsqueeze(0), outputs), lift(lambda t: t.unsqueeze(0), targets))
+        return each.sum()
+
+    return torch.func.vmap(one, randomness="different")

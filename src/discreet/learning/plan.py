@@ -1,0 +1,203 @@
+"""Which way each part of a model takes: book-keeping, example by example, or not at all.
+
+The classes in `KNOWN` are tapped. Any other module that holds parameters of its own runs under `torch.func.vmap`, each example by
+itself, where examples cannot meet. Layers that mix examples by design are refused, with the way out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrize, stateless
+
+from .._errors import Unsupported
+from . import layers
+from .attention import attention
+from .layers import Recorder
+from .recurrent import recurrent
+from .taps import Rows, Tap, Target, single
+
+KNOWN: dict[type, Callable[..., Any]] = {
+    nn.Linear: layers.linear,
+    nn.Embedding: layers.embedding,
+    nn.Conv1d: layers.convolution,
+    nn.Conv2d: layers.convolution,
+    nn.Conv3d: layers.convolution,
+    nn.LayerNorm: layers.layer_norm,
+    nn.RMSNorm: layers.rms_norm,
+    nn.GroupNorm: layers.group_norm,
+    nn.InstanceNorm1d: layers.instance_norm,
+    nn.InstanceNorm2d: layers.instance_norm,
+    nn.InstanceNorm3d: layers.instance_norm,
+    nn.MultiheadAttention: attention,
+    nn.RNN: recurrent,
+    nn.LSTM: recurrent,
+    nn.GRU: recurrent,
+}
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
+_MIXING = (
+    "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
+)
+
+
+def refusal(module: nn.Module) -> str | None:
+    """Why a layer can never be trained privately, or None."""
+    name = type(module).__name__
+    if isinstance(module, nn.modules.instancenorm._InstanceNorm):
+        if module.track_running_stats:
+            return f"{name}(track_running_stats=True) keeps averages over private examples without paying for them. Turn it off."
+        return None
+    if isinstance(module, _BATCH_NORMS):
+        return f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it."
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if module.scale_grad_by_freq:
+            return (
+                f"{name}(scale_grad_by_freq=True) divides by counts over the batch, which mixes examples. Turn it off."
+            )
+        if module.max_norm is not None:
+            return f"{name}(max_norm=...) rescales the rows that private examples ask for, without noise. Turn it off."
+    return None
+
+
+def _ordinary(module: nn.Module) -> bool:
+    """Whether a known layer is just that: no forward of its own, no parameters computed from others, nothing unusual switched on."""
+    if type(module) not in KNOWN or "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
+        return False
+    if isinstance(module, nn.MultiheadAttention):
+        return module.bias_k is None and module.bias_v is None and not module.add_zero_attn
+    if isinstance(module, nn.RNNBase):
+        return all(name in module._parameters for name in module._flat_weights_names)
+    return "weight" in module._parameters
+
+
+def routes(model: nn.Module) -> dict[str, str]:
+    """By name of the module: "tapped" or "isolated". Everything with trainable parameters is in exactly one of them.
+
+    >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))
+    {'0': 'tapped', '1': 'isolated'}
+    """
+    return dict(_routes(model, ""))
+
+
+def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
+    why = refusal(module)
+    if why is not None:
+        raise Unsupported(f"{name or 'the model'}: {why} Nothing was read or trained.")
+    if not any(p.requires_grad for p in module.parameters()):
+        for child_name, child in module.named_children():
+            yield from _routes(child, f"{name}.{child_name}".lstrip("."))
+        return
+    if _ordinary(module):
+        yield name, "tapped"
+    elif parametrize.is_parametrized(module) or any(p.requires_grad for p in module.parameters(recurse=False)):
+        for inner_name, inner in module.named_modules():
+            if (why := refusal(inner)) is not None:
+                raise Unsupported(f"{name}.{inner_name}: {why} Nothing was read or trained.")
+        yield name, "isolated"
+    else:
+        for child_name, child in module.named_children():
+            yield from _routes(child, f"{name}.{child_name}".lstrip("."))
+
+
+@contextmanager
+def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iterator[None]:
+    """Within this context the model's forward pass leaves taps in the recorder."""
+    changed = []
+    try:
+        for name, way in ways.items():
+            module = model.get_submodule(name)
+            rule = partial(KNOWN[type(module)], module) if way == "tapped" else partial(isolated, module)
+            module.forward = partial(_recorded, recorder, rule, module.forward)
+            changed.append(module)
+        yield
+    finally:
+        for module in changed:
+            del module.forward
+
+
+def _recorded(
+    recorder: Recorder, rule: Callable[..., Any], plain: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    if recorder.inside or not recorder.active:
+        return plain(*args, **kwargs)
+    return rule(recorder, *args, **kwargs)
+
+
+def isolated(module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+    """The module on each example by itself, as a batch of one, with a copy of its parameters for each example.
+
+    Guarantee: no example's output or gradient depends on another example.
+    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another.
+    """
+    own = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    copies = {name: p.detach().expand(recorder.batch, *p.shape).requires_grad_() for name, p in own.items()}
+    flat, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    dims = [0 if isinstance(x, Tensor) and x.dim() and x.shape[0] == recorder.batch else None for x in flat]
+    if not any(d == 0 for d in dims):
+        raise layers.NotBatchFirst(f"{type(module).__name__} was given nothing with the batch first.")
+    forward = type(module).forward
+
+    def one(params: dict[str, Tensor], *inputs: Any) -> Any:
+        lifted = [x.unsqueeze(0) if d == 0 else x for x, d in zip(inputs, dims, strict=True)]
+        a, k = torch.utils._pytree.tree_unflatten(lifted, spec)
+        with stateless._reparametrize_module(module, params):
+            out = forward(module, *a, **k)
+        return torch.utils._pytree.tree_map(lambda t: t.squeeze(0) if isinstance(t, Tensor) else t, out)
+
+    recorder.inside = True
+    try:
+        out = by_example(one, (0, *dims))(copies, *flat)
+    finally:
+        recorder.inside = False
+    _note_copies(recorder, own, copies)
+    return out
+
+
+def by_example(function: Callable[..., Any], dims: Any = 0) -> Callable[..., Any]:
+    """`torch.func.vmap`, without its advice about speed."""
+    mapped = torch.func.vmap(function, in_dims=dims, randomness="different")
+
+    def run(*args: Any) -> Any:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            return mapped(*args)
+
+    return run
+
+
+def _note_copies(recorder: Recorder, own: dict[str, nn.Parameter], copies: dict[str, Tensor]) -> None:
+    def taps(*rows: Tensor) -> list[Tap]:
+        return [Rows(Target(p), single(r)) for p, r in zip(own.values(), rows, strict=True)]
+
+    recorder.note(tuple(copies.values()), taps)
+
+
+def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
+    """A copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as many as divide the channels.
+
+    >>> without_batch_norm(nn.Sequential(nn.Conv2d(3, 48, 3), nn.BatchNorm2d(48)))[1].num_groups
+    24
+    """
+    import copy
+
+    model = copy.deepcopy(model)
+    if isinstance(model, _BATCH_NORMS):
+        return _group_norm(model, groups)
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, _BATCH_NORMS) and not isinstance(child, nn.modules.instancenorm._InstanceNorm):
+                setattr(parent, name, _group_norm(child, groups))
+    return model
+
+
+def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
+    channels = layer.num_features
+    most = max(n for n in range(1, min(groups, channels) + 1) if channels % n == 0)
+    return nn.GroupNorm(most, channels, eps=layer.eps, affine=layer.affine)

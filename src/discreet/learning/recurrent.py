@@ -1,0 +1,144 @@
+"""Recurrent layers, written out step by step so that the gradient of every gate can be tapped.
+
+The products with the inputs are one contraction for all steps. The gradient there is that of the gates, which is also what
+the recurrent weights need: one edge serves both (a GRU's candidate gate sees the state through its reset gate, and has its own).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .layers import NotBatchFirst, Recorder, targets
+from .taps import Tap, Target, over_places, product, single
+
+
+def recurrent(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    """The same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded (not packed) batches."""
+    if not isinstance(input, Tensor) or input.dim() != 3:
+        raise NotBatchFirst(f"{type(layer).__name__} was given a packed sequence, or no batch dimension.")
+    x = input.transpose(0, 1) if layer.batch_first else input  # [T, B, k]
+    recorder.first(layer, x, 1)
+    lstm = isinstance(layer, nn.LSTM)
+    states = _initial(layer, x, hx, lstm)
+    lasts: list[tuple[Tensor, ...]] = []
+    for depth in range(layer.num_layers):
+        ways = []
+        for way in range(2 if layer.bidirectional else 1):
+            state = tuple(s[len(lasts)] for s in states)
+            steps, last = _way(layer, recorder, x, state, depth, way)
+            ways.append(steps)
+            lasts.append(last)
+        x = torch.cat(ways, -1) if len(ways) > 1 else ways[0]
+        if layer.dropout and layer.training and depth < layer.num_layers - 1:
+            x = F.dropout(x, layer.dropout)
+    ends = tuple(torch.stack(parts) for parts in zip(*lasts, strict=True))
+    return (x.transpose(0, 1) if layer.batch_first else x), (ends if lstm else ends[0])
+
+
+def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
+    if hx is not None:
+        return tuple(hx) if lstm else (hx,)
+    count = layer.num_layers * (2 if layer.bidirectional else 1)
+    zero = x.new_zeros(count, x.shape[1], layer.hidden_size)
+    if not lstm:
+        return (zero,)
+    return (x.new_zeros(count, x.shape[1], layer.proj_size) if layer.proj_size else zero), zero
+
+
+def _way(
+    layer: Any, recorder: Recorder, x: Tensor, state: tuple[Tensor, ...], depth: int, way: int
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One layer in one direction: the outputs [T, B, h], and the last state."""
+    end = f"_l{depth}" + ("_reverse" if way else "")
+    names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
+    held: list[Any] = [getattr(layer, name, None) for name in names]
+    w_ih, w_hh, b_ih, b_hh, w_hr = held
+    goals = targets(layer, *names)
+    x = x.flip(0) if way else x
+    gru = isinstance(layer, nn.GRU)
+    shift = b_ih if gru or b_ih is None else b_ih + b_hh
+    gates = F.linear(x, w_ih, shift)
+    if gru:
+        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, goals)
+    elif isinstance(layer, nn.LSTM):
+        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, goals)
+    else:
+        steps, last = _rnn(gates, state[0], w_hh, torch.tanh if layer.nonlinearity == "tanh" else torch.relu)
+    before = torch.cat([state[0].unsqueeze(0), steps[:-1]]).detach()
+    inputs = x.detach()
+
+    def taps(g: Tensor) -> list[Tap]:
+        g = single(g).transpose(0, 1)
+        found = _products(goals[0], inputs, g) + _biases(goals[2], g)
+        if not gru:
+            found += _products(goals[1], before, g) + _biases(goals[3], g)
+        return found
+
+    recorder.note((gates,), taps)
+    return (steps.flip(0) if way else steps), last
+
+
+def _products(target: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
+    return [] if target is None else [product(target, single(x).transpose(0, 1), g)]
+
+
+def _biases(target: Target | None, g: Tensor) -> list[Tap]:
+    return [] if target is None else [over_places(target, g)]
+
+
+def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, bend: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    steps, across = [], w_hh.t()
+    for gate in gates.unbind(0):
+        h = bend(torch.addmm(gate, h, across))
+        steps.append(h)
+    return torch.stack(steps), (h,)
+
+
+def _lstm(
+    recorder: Recorder, gates: Tensor, state: tuple[Tensor, ...], w_hh: Tensor, w_hr: Tensor | None, goals: list[Any]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    (h, c), steps, outs, across = state, [], [], w_hh.t()
+    for gate in gates.unbind(0):
+        i, f, g, o = torch.addmm(gate, h, across).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        if w_hr is not None:
+            outs.append(h)
+            h = F.linear(h, w_hr)
+        steps.append(h)
+    made = torch.stack(steps)
+    if w_hr is not None and goals[4] is not None:
+        held = torch.stack(outs).detach()
+
+        def taps(*g: Tensor) -> list[Tap]:
+            return _products(goals[4], held, single(torch.stack(g, 1)))
+
+        recorder.note(tuple(steps), taps)
+    return made, (h, c)
+
+
+def _gru(
+    recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, goals: list[Any]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    steps, seen, before = [], [], []
+    for gate in gates.unbind(0):
+        inner = F.linear(h, w_hh, b_hh)
+        before.append(h.detach())
+        seen.append(inner)
+        (rx, zx, nx), (rh, zh, nh) = gate.chunk(3, 1), inner.chunk(3, 1)
+        r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
+        n = torch.tanh(nx + r * nh)
+        h = n + z * (h - n)
+        steps.append(h)
+    held = torch.stack(before)
+
+    def taps(*g: Tensor) -> list[Tap]:
+        all_g = single(torch.stack(g, 1))
+        return _products(goals[1], held, all_g) + _biases(goals[3], all_g)
+
+    recorder.note(tuple(seen), taps)
+    return torch.stack(steps), (h,)

@@ -1,0 +1,184 @@
+"""The probe: does one example's data reach another example's gradient?
+
+Clipping bounds what an example does through its own gradient. If a layer or a loss mixes examples, one person moves everybody's
+gradient, and the noise hides far too little. The probe runs model and loss on made-up examples, compares with running each
+example alone, then changes one example (to other values, and to NaN) and watches all others. It sees no data.
+
+It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the proof.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
+from .engine import Engine
+
+BATCH = 5
+TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
+
+
+def probe(engine: Engine, inputs: Any, targets: Any) -> None:
+    """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
+
+    `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
+    """
+    state = copy.deepcopy(engine.model.state_dict())
+    training = engine.model.training
+    with torch.random.fork_rng(devices=[]), engine.attached():
+        try:
+            engine.model.eval()
+            _alone(engine, inputs, targets)
+            for mode in (False, True):
+                engine.model.train(mode)
+                _others(engine, inputs, targets)
+            _same_state(engine, state)
+        except DiscreetError:
+            raise
+        except Exception as error:  # made-up data: the message speaks of no person
+            raise InvalidInput(
+                f"the model or the loss failed on made-up examples: {type(error).__name__}: {error}. If those are not valid for this model, "
+                f"give your own with synthetic=(inputs, targets). No data was read."
+            ) from error
+        finally:
+            engine.model.train(training)
+            engine.model.load_state_dict(state)
+
+
+def made_up(example: Any, batch: int = BATCH) -> Any:
+    """A batch of made-up examples with the shapes and types of `example` (one example, or a batch of them: the first dimension is replaced).
+
+    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model.
+    """
+
+    def one(tensor: Tensor) -> Tensor:
+        shape = (batch, *tensor.shape[1:])
+        if tensor.dtype.is_floating_point:
+            return torch.rand(shape, dtype=tensor.dtype)
+        flips = torch.randint(0, 2, shape)
+        flips[0], flips[1] = 0, 1
+        return flips.to(tensor.dtype)
+
+    return tree_map(one, example)
+
+
+def rows_of(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+    """Each example's gradient, [B, parameters], by the engine's own route. For probes and tests: it is not clipped."""
+    found = engine.gradients(inputs, targets)
+    found.silence(found.squares.sum(1).isfinite())
+    rows = []
+    for weights in torch.split(torch.eye(len(found.losses), dtype=engine.buffer().dtype), 1):
+        out = engine.buffer()
+        with torch.no_grad():
+            found.add(weights.T, engine.sums(out), engine.layers)
+        rows.append(out)
+    return torch.stack(rows)
+
+
+def _pick(data: Any, places: Any) -> Any:
+    return tree_map(lambda t: t[places], data)
+
+
+def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
+    """In a batch and alone, by the engine and by torch itself, an example must have one and the same gradient."""
+    rows = rows_of(engine, inputs, targets)
+    scale = rows.abs().max().clamp(min=1e-12)
+    for i in range(len(rows)):
+        single = torch.tensor([i])
+        truth = _plain(engine, _pick(inputs, single), _pick(targets, single))
+        if _far(rows[i], truth, scale):
+            raise NotPrivate(
+                "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
+                "(a layer or a loss that averages over the batch?), or uses a weight outside its layer. No data was read. Remove what looks "
+                "across the batch, or run each example alone with isolate=True, where that is impossible."
+            )
+
+
+def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+    args = inputs if isinstance(inputs, tuple) else (inputs,)
+    total = engine.loss(engine.model(*args), targets).sum()
+    parameters = list(engine.parameters.values())
+    parts = torch.autograd.grad(total, parameters, allow_unused=True)
+    pairs = zip(parts, parameters, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs])
+
+
+def _others(engine: Engine, inputs: Any, targets: Any) -> None:
+    """Change one example in every way; no other's gradient or loss may move. The same random numbers each time."""
+    seed = int(torch.randint(0, 1 << 30, ()))
+    before, losses = _seeded(engine, seed, inputs, targets)
+    scale = before.abs().max().clamp(min=1e-12)
+    for place, change in ((2, _others_value), (0, _huge), (1, _nan)):
+        rest = torch.arange(len(losses)) != place
+        changed = _changed(inputs, place, change), _changed(targets, place, _others_value)
+        after, other_losses = _seeded(engine, seed, *changed)
+        moved = _far(after[rest], before[rest], scale) or _far(other_losses[rest], losses[rest], losses.abs().max())
+        if moved:
+            raise NotPrivate(
+                "changing one made-up example changed the gradient or the loss of another: the model or the loss mixes examples, and "
+                "one person would move everybody's gradient. No data was read. Replace batch normalization "
+                "(learning.without_batch_norm), averages over the batch, and losses normalized over the batch; or use isolate=True."
+            )
+
+
+def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    found = engine.gradients(inputs, targets)
+    torch.manual_seed(seed)
+    return rows_of(engine, inputs, targets), found.losses
+
+
+def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same batch with another example in one place. Whole numbers are taken from a neighbor: they must stay valid."""
+
+    def one(tensor: Tensor) -> Tensor:
+        out = tensor.clone()
+        if tensor.dtype.is_floating_point:
+            out[place] = change(out[place])
+        else:
+            differing = [i for i in range(len(out)) if not torch.equal(out[i], out[place])]
+            out[place] = tensor[differing[0]] if differing else tensor[place]
+        return out
+
+    return tree_map(one, data)
+
+
+def _others_value(x: Tensor) -> Tensor:
+    return 1 - x
+
+
+def _huge(x: Tensor) -> Tensor:
+    return x * 1000 + 7
+
+
+def _nan(x: Tensor) -> Tensor:
+    return torch.full_like(x, float("nan"))
+
+
+def _far(one: Tensor, other: Tensor, scale: Tensor) -> bool:
+    return not bool(((one - other).abs() <= TOLERANCE * scale).all())
+
+
+def _same_state(engine: Engine, state: dict[str, Any]) -> None:
+    """Running averages and the like are learned from private examples without noise."""
+    names = [name for name, p in engine.model.named_parameters()]
+    for name, tensor in engine.model.state_dict().items():
+        if name not in names and isinstance(tensor, Tensor) and not torch.equal(tensor, state[name]):
+            raise NotPrivate(
+                f"the forward pass changes the buffer {name!r}: what it keeps of private examples is never noised. No data was read. "
+                f"Turn that off."
+            )
+
+
+def batch_of(data: Any) -> int:
+    """The size of the first dimension, the same for all tensors."""
+    sizes = {len(t) for t in tree_leaves(data) if isinstance(t, Tensor)}
+    if len(sizes) != 1:
+        raise Unsupported("inputs and targets must be tensors with one entry for each example, all of one length.")
+    return sizes.pop()

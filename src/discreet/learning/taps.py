@@ -1,0 +1,304 @@
+"""Taps: what a layer leaves behind in one backward pass, enough for per-example norms and for the clipped sum.
+
+A layer's per-example gradient is a contraction of what went in with the gradient of what came out. A tap keeps the two, says how
+long each example's gradient is, without building it where that is cheaper (the "ghost norm"), and later adds the weighted sum of
+all of them to a buffer in one contraction: the book-keeping of Bu, Wang, Zha & Karypis 2023 (arXiv:2210.00038).
+
+Lengths never err on the short side. Every `square` is an upper bound, in float64, on the squared norm of the vector that `add`
+scales. A float32 sum of n products is off by at most n u / (1 - n u) times the sum of their sizes, in whatever order it is taken
+(Higham 2002, section 3.1), plus what underflow takes; the bounds add that. Where terms of both signs cancel, the sum of their
+sizes is bounded by the triangle inequality from the lengths of the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+UNIT = 2.0**-24  # relative rounding error of float32
+TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
+ENTRY_COST = (
+    24  # a built gradient is written once and read twice: as dear as this many multiplications an entry (measured)
+)
+ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
+PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
+
+Key = tuple[int, tuple[int, int] | None]
+
+
+def growth(n: int) -> float:
+    """A bound on the relative error of a float32 sum of n products, with room for the few operations around it."""
+    nu = (n + 8) * UNIT
+    return nu / (1 - nu) if nu < 0.5 else float("inf")
+
+
+def squares(rows: Tensor) -> Tensor:
+    """An upper bound, in float64, on the sum of squares over the last dimension."""
+    n = rows.shape[-1]
+    total: Tensor = torch.linalg.vector_norm(rows, dim=-1).double().square_()
+    return total.mul_(1 + 2 * growth(n)).add_(n * TINY)
+
+
+def single(tensor: Tensor) -> Tensor:
+    """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient unclipped."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a tap's sum goes: a parameter, or some rows of one."""
+
+    parameter: torch.nn.Parameter
+    rows: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> Key:
+        return id(self.parameter), self.rows
+
+    def of(self, sums: dict[int, Tensor]) -> Tensor:
+        out = sums[id(self.parameter)]
+        return out if self.rows is None else out[self.rows[0] : self.rows[1]]
+
+
+class Tap:
+    """Base: the gradient of one target, for every example of the batch."""
+
+    target: Target
+
+    def square(self) -> Tensor:
+        """[B], float64: at least the squared norm of each example's gradient."""
+        raise NotImplementedError
+
+    def built(self) -> Tensor:
+        """The per-example gradients themselves, [B, ...]: for weights that several unlike taps share."""
+        raise NotImplementedError
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        """Add the sum over i of weights[i] times gradient i to the target's buffer."""
+        raise NotImplementedError
+
+    def silence(self, keep: Tensor) -> None:
+        """Zero all that belongs to examples that are not kept: zero times NaN would be NaN."""
+        raise NotImplementedError
+
+
+def _zeroed(tensor: Tensor, keep: Tensor) -> Tensor:
+    return torch.where(keep.view((-1,) + (1,) * (tensor.dim() - 1)), tensor, tensor.new_zeros(()))
+
+
+@dataclass
+class Rows(Tap):
+    """Per-example gradients that are there already, [B, ...]: of biases, of scales, of modules that ran example by example."""
+
+    target: Target
+    rows: Tensor
+
+    def square(self) -> Tensor:
+        return squares(self.rows.flatten(1))
+
+    def built(self) -> Tensor:
+        return self.rows
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        out = self.target.of(sums)
+        out.view(-1).addmv_(self.rows.flatten(1).T, weights)
+
+    def silence(self, keep: Tensor) -> None:
+        self.rows = _zeroed(self.rows, keep)
+
+
+@dataclass
+class Outer(Tap):
+    """y = W x at one place of each example: the gradient is an outer product, as long as its two sides multiplied."""
+
+    target: Target
+    x: Tensor  # [B, k]
+    g: Tensor  # [B, p]
+
+    def square(self) -> Tensor:
+        return squares(self.x).mul_(squares(self.g))
+
+    def built(self) -> Tensor:
+        return torch.einsum("bp,bk->bpk", self.g, self.x)
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        out = self.target.of(sums).view(self.g.shape[1], -1)
+        if self.x.shape[1] < self.g.shape[1]:
+            out.addmm_(self.g.T, self.x * weights.unsqueeze(1))
+        else:
+            out.addmm_((self.g * weights.unsqueeze(1)).T, self.x)
+
+    def silence(self, keep: Tensor) -> None:
+        self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
+
+
+@dataclass
+class Product(Tap):
+    """y_t = W x_t at T places of each example: the gradient is the sum over t of g_t x_tᵀ."""
+
+    target: Target
+    x: Tensor  # [B, T, k]
+    g: Tensor  # [B, T, p]
+    made: Tensor | None = field(default=None, init=False)
+
+    def square(self) -> Tensor:
+        batch, places, k = self.x.shape
+        p = self.g.shape[2]
+        if places * places * (k + p) < ENTRY_COST * k * p or batch * k * p > ENTRIES_AT_MOST:
+            return self._ghost()
+        self.made = self.built()
+        return squares(self.made.flatten(1))
+
+    def _ghost(self) -> Tensor:
+        """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
+
+        Each product of two inner products is off by at most growth(k + p) |x_t||x_s||g_t||g_s|; over all t, s that is growth times
+        (sum of |x_t||g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the vector by at most u times the same sum.
+        """
+        x, g = self.x, self.g
+        gram = torch.bmm(x, x.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
+        parts = squares(x).mul_(squares(g)).sqrt_().sum(1)
+        slack = 2 * growth(x.shape[2] + g.shape[2])
+        total = gram.sum((1, 2), dtype=torch.float64).add_(parts.square(), alpha=slack)
+        return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+
+    def built(self) -> Tensor:
+        return torch.bmm(self.g.transpose(1, 2), self.x)
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        out = self.target.of(sums).view(self.g.shape[2], -1)
+        if self.made is not None:
+            out.view(-1).addmv_(self.made.flatten(1).T, weights)
+            return
+        x, g, by = self.x, self.g, weights.view(-1, 1, 1)
+        x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
+        out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
+
+    def silence(self, keep: Tensor) -> None:
+        self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
+        self.made = None if self.made is None else _zeroed(self.made, keep)
+
+
+def product(target: Target, x: Tensor, g: Tensor) -> Tap:
+    """The tap of y = W x, with x [B, ..., k] and g [B, ..., p]."""
+    if g.dim() == 2 or g[0, ..., 0].numel() == 1:
+        return Outer(target, x.reshape(x.shape[0], -1), g.reshape(g.shape[0], -1))
+    return Product(target, x.flatten(1, -2), g.flatten(1, -2))
+
+
+def over_places(target: Target, g: Tensor) -> Rows:
+    """The tap of a bias: g [B, ..., p] summed over places."""
+    return Rows(target, g if g.dim() == 2 else g.flatten(1, -2).sum(1))
+
+
+@dataclass
+class Lookup(Tap):
+    """Rows of a table: the gradient of row v is the sum of g_t over the places t that asked for v."""
+
+    target: Target
+    ids: Tensor  # [B, T]
+    g: Tensor  # [B, T, d]
+
+    def square(self) -> Tensor:
+        if self.ids.shape[1] == 1:
+            return squares(self.g[:, 0])
+        return self._pairs() if self.ids.shape[1] <= PAIRS_UP_TO else self._sorted()
+
+    def _pairs(self) -> Tensor:
+        """The sum of g_t . g_s over places that asked for the same row, and what rounding may have hidden."""
+        gram = torch.bmm(self.g, self.g.transpose(1, 2))
+        gram.masked_fill_(self.ids.unsqueeze(2) != self.ids.unsqueeze(1), 0)
+        return self._widened(gram.sum((1, 2), dtype=torch.float64))
+
+    def _sorted(self) -> Tensor:
+        """Sums of equal rows first, in float64, then their squares."""
+        batch, _, d = self.g.shape
+        size = self.target.parameter.shape[0]
+        found, place = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
+        sums = torch.zeros(len(found), d, dtype=torch.float64).index_add_(
+            0, place.flatten(), self.g.reshape(-1, d).double()
+        )
+        return self._widened(torch.zeros(batch, dtype=torch.float64).index_add_(0, found // size, squares(sums)))
+
+    def _widened(self, total: Tensor) -> Tensor:
+        parts = squares(self.g).sqrt_().sum(1)
+        total = total.add_(parts.square(), alpha=2 * growth(self.g.shape[2]))
+        return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+
+    def built(self) -> Tensor:
+        batch, _, d = self.g.shape
+        rows = self.g.new_zeros(batch, self.target.parameter.shape[0], d)
+        return rows.scatter_add_(1, self.ids.unsqueeze(2).expand_as(self.g), self.g)
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        scaled = (self.g * weights.view(-1, 1, 1)).reshape(-1, self.g.shape[2])
+        self.target.of(sums).index_add_(0, self.ids.reshape(-1), scaled)
+
+    def silence(self, keep: Tensor) -> None:
+        self.g = _zeroed(self.g, keep)
+
+
+@dataclass
+class Tied(Tap):
+    """A table that is also a matrix: the embedding of a language model that is its output layer too."""
+
+    lookup: Lookup
+    product: Product
+
+    def __post_init__(self) -> None:
+        self.target = self.lookup.target
+
+    def square(self) -> Tensor:
+        """|a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t]; rounding widens it."""
+        ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
+        one, two = self.lookup.square(), self.product.square()
+        chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
+        meet = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
+        lengths = squares(g).sqrt_().sum(1) * squares(x).mul_(squares(h)).sqrt_().sum(1)
+        return (one + two + 2 * meet + 4 * growth(g.shape[2]) * lengths).clamp_(min=0)
+
+    def built(self) -> Tensor:
+        return self.lookup.built() + self.product.built()
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        self.lookup.add(weights, sums)
+        self.product.add(weights, sums)
+
+    def silence(self, keep: Tensor) -> None:
+        self.lookup.silence(keep)
+        self.product.silence(keep)
+
+
+def merged(taps: list[Tap]) -> list[Tap]:
+    """One tap for each target. A weight used twice has one gradient, the sum: its length is not that of the parts."""
+    by_target: dict[Key, list[Tap]] = {}
+    for tap in taps:
+        by_target.setdefault(tap.target.key, []).append(tap)
+    return [group[0] if len(group) == 1 else _one(group) for group in by_target.values()]
+
+
+def _one(group: list[Tap]) -> Tap:
+    target = group[0].target
+    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
+    lookups = [tap for tap in group if isinstance(tap, Lookup)]
+    if len(products) + len(lookups) < len(group):
+        return Rows(target, torch.stack([tap.built().flatten(1) for tap in group]).sum(0))
+    matrix = (
+        Product(target, torch.cat([t.x for t in products], 1), torch.cat([t.g for t in products], 1))
+        if products
+        else None
+    )
+    table = (
+        Lookup(target, torch.cat([t.ids for t in lookups], 1), torch.cat([t.g for t in lookups], 1))
+        if lookups
+        else None
+    )
+    if matrix is not None and table is not None:
+        return Tied(table, matrix)
+    return matrix if matrix is not None else table  # type: ignore[return-value]
+
+
+def _as_product(tap: Outer | Product) -> Product:
+    return tap if isinstance(tap, Product) else Product(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))

@@ -1,0 +1,171 @@
+"""The clipped sum of one backward pass is that of the naive loop, for every layer; and no term is longer than the clip."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from discreet.learning import Automatic, Engine, Flat, PerLayer, plan
+
+from .zoo import ZOO, B, loss, made, naive
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using padding='same'"),
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported"),
+]
+ISOLATED = {
+    "somebody's own": {"1"},
+    "prelu": {"1"},
+    "bilinear": {"two"},
+    "transposed convolution": {""},
+    "weight normed": {""},
+    "attention with bias_kv": {"inner"},
+}
+
+
+def rows_of(engine: Engine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Each example's gradient as the engine would add it, and the engine's bound on its norm."""
+    rows = []
+    with engine.attached():
+        found = engine.gradients(x, y)
+        for i in range(B):
+            out = engine.buffer()
+            with torch.no_grad():
+                found.add(torch.eye(B, dtype=out.dtype)[:, i : i + 1], engine.sums(out), engine.layers)
+            rows.append(out)
+    return torch.stack(rows), found.squares.sum(1).sqrt()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_gradients_and_norms_are_those_of_the_naive_loop(name: str) -> None:
+    model, x, y = made(name)
+    truth = naive(model, x, y)
+    rows, norms = rows_of(Engine(model, loss), x, y)
+    scale = truth.norm(dim=1, keepdim=True).clamp(min=1e-6)
+    assert ((rows - truth) / scale).abs().max() < 1e-5
+    exact = truth.double().norm(dim=1)
+    assert (norms >= exact * (1 - 1e-6)).all()
+    assert (norms <= exact * 1.001 + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_clipped_sum_is_that_of_the_naive_loop(name: str) -> None:
+    model, x, y = made(name)
+    truth = naive(model, x, y)
+    norms = truth.norm(dim=1)
+    clip = float(norms.median())
+    wanted = (truth * (clip / norms).clamp(max=1).unsqueeze(1)).sum(0)
+    engine = Engine(model, loss)
+    with engine.attached():
+        got = engine.clipped_sum(x, y, clip=clip)
+        parts = engine.buffer()
+        for i in range(0, B, 2):  # in microbatches
+            engine.clipped_sum(x[i : i + 2], y[i : i + 2], clip=clip, into=parts)
+    for found in (got, parts):
+        assert (found - wanted).norm() < 1e-3 * clip  # the bound on the norm is up to 0.1% above it
+    assert "forward" not in vars(model)
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_named_layers_take_the_book_keeping_path_and_only_they(name: str) -> None:
+    routes = plan.routes(made(name)[0])
+    assert {part for part, way in routes.items() if way == "isolated"} == ISOLATED.get(name, set())
+
+
+def test_every_known_layer_is_in_the_zoo() -> None:
+    seen = {type(module) for build, _ in ZOO.values() for module in build().modules()}
+    assert set(plan.KNOWN) - seen == {nn.InstanceNorm3d}
+
+
+@pytest.mark.parametrize("name", ["linear", "cnn with in-place relu", "transformer", "text classifier"])
+def test_isolated_examples_give_the_same(name: str) -> None:
+    model, x, y = made(name)
+    truth = naive(model, x, y)
+    rows, _ = rows_of(Engine(model, loss, isolate=True), x, y)
+    assert ((rows - truth).norm(dim=1) / truth.norm(dim=1)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "rule", [Flat(clip=0.5), PerLayer(clip=0.5), Automatic(clip=0.5)], ids=["flat", "per layer", "automatic"]
+)
+@pytest.mark.parametrize("name", ["cnn with in-place relu", "tied embedding", "transformer", "lstm", "somebody's own"])
+def test_no_example_moves_the_sum_by_more_than_the_clip(name: str, rule: Flat | PerLayer | Automatic) -> None:
+    model, x, y = made(name)
+    engine = Engine(model, loss)
+    with engine.attached():
+        for i in range(B):
+            one = engine.clipped_sum(x[i : i + 1], y[i : i + 1], clip=rule).double()
+            assert one.norm() <= 0.5 * (1 + 1e-6)  # 1e-6 is for the rounding of the sum itself
+            assert one.norm() >= 0.5 * 0.2 or i == 0
+
+
+def test_per_layer_clipping_bounds_each_layer() -> None:
+    model, x, y = made("cnn with in-place relu")
+    engine = Engine(model, loss)
+    share = 0.5 / 5**0.5
+    with engine.attached():
+        one = engine.clipped_sum(x[4:], y[4:], clip=PerLayer(clip=0.5))
+    parts = engine.parts(one)
+    layers = {name.split(".")[0] for name in parts}
+    assert len(layers) == 5
+    for layer in layers:
+        norm = torch.cat([p.flatten() for name, p in parts.items() if name.startswith(layer + ".")]).norm()
+        assert norm == pytest.approx(share, rel=1e-3)
+        assert norm <= share * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize(
+    "name", ["linear", "linear, many places", "conv2d", "layer norm", "lstm", "somebody's own", "attention"]
+)
+def test_a_gradient_that_is_not_finite_counts_as_zero(name: str, bad: float) -> None:
+    model, x, y = made(name)
+    engine = Engine(model, loss)
+    keep = [0, 1, 3, 4]
+    x[2] = bad
+    with engine.attached():
+        got = engine.clipped_sum(x, y, clip=1.0)
+        wanted = engine.clipped_sum(x[keep], y[keep], clip=1.0)
+    assert got.isfinite().all()
+    if bad != 1e30:
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    assert (got - wanted).norm() <= 1.0 + 1e-4
+
+
+def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
+    """Ghost norms subtract large numbers: the bound must cover what rounding leaves, here all of the gradient."""
+    from discreet.learning.taps import Product, Target
+
+    weight = nn.Parameter(torch.zeros(200, 100))
+    x = torch.randn(3, 1, 100).repeat(1, 6, 1) * 1e3
+    g = torch.randn(3, 6, 200) * 1e3
+    g[:, 5] = -g[:, :5].sum(1)  # sums to zero up to rounding, exactly or not
+    tap = Product(Target(weight), x, g)
+    bound = tap.square().sqrt()
+    assert tap.made is None, "the ghost path is what is tested"
+    exact = torch.einsum("btp,btk->bpk", g.double(), x.double()).flatten(1).norm(dim=1)
+    assert (bound >= exact).all()
+    factor = (1.0 / bound).float()
+    scaled = torch.einsum("btp,btk->bpk", g.double(), (x * factor.view(-1, 1, 1)).double()).flatten(1).norm(dim=1)
+    assert (scaled <= 1 + 1e-6).all()
+
+
+def test_gradients_too_small_to_square_are_still_clipped() -> None:
+    """1e-25 squared is zero in float32; times a large activation the gradient is not."""
+    from discreet.learning.taps import Outer, Target
+
+    tap = Outer(Target(nn.Parameter(torch.zeros(2, 2))), torch.full((1, 2), 1e18), torch.full((1, 2), 1e-22))
+    assert tap.square().sqrt().item() >= 1e18 * 1e-22 * 2
+
+
+def test_half_precision_norms_do_not_underflow() -> None:
+    model = nn.Linear(6, 4)
+    engine = Engine(model, lambda out, y: (out.float() * y).sum(1))
+    x, y = torch.randn(B, 6), torch.full((B, 4), 1e-5)
+    with engine.attached(), torch.autocast("cpu", dtype=torch.bfloat16):
+        got = engine.clipped_sum(x, y, clip=1e-6)
+        one = engine.clipped_sum(x[:1], y[:1], clip=1e-6)
+    assert got.norm() > 0
+    assert one.norm() <= 1e-6 * (1 + 1e-5)

@@ -1,0 +1,188 @@
+"""What mixes examples is refused, before any data is read; what does not is let through."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from discreet import InvalidInput, NotPrivate, Unsupported
+from discreet.learning import Engine, without_batch_norm
+from discreet.learning.safety import made_up, probe
+
+from .zoo import ZOO, loss, made
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using padding='same'"),
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported"),
+]
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_honest_models_pass_the_probe_and_stay_as_they_were(name: str) -> None:
+    model, x, y = made(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    probe(Engine(model, loss), made_up(x), made_up(y))
+    assert model.training
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+class BatchMean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+class Lazy(nn.Module):
+    """Mixes in training only, and only a little."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.01 * x.flip(0) if self.training else x
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += x.detach().sum(0)
+        return x
+
+
+class Sorted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sort(0).values
+
+
+class Functional(nn.Module):
+    """Uses a weight outside its layer: not a leak, but a gradient that would be lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.layer(x), self.layer.weight)
+
+
+@pytest.mark.parametrize("bad", [BatchMean, Lazy, Counter, Sorted])
+def test_layers_that_mix_examples_are_refused_by_the_probe(bad: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), bad(), nn.Linear(4, 3))
+    engine = Engine(model, nn.CrossEntropyLoss())
+    with pytest.raises(NotPrivate, match="No data was read"):
+        probe(engine, torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+
+
+def test_weights_used_outside_their_layer_are_noticed() -> None:
+    with pytest.raises(NotPrivate, match="outside its layer"):
+        probe(Engine(Functional(), loss), torch.rand(5, 4), torch.rand(5, 4))
+
+
+def test_alone_they_are_trained_right() -> None:
+    engine = Engine(Functional(), loss, isolate=True)
+    probe(engine, torch.rand(5, 4), torch.rand(5, 4))
+
+
+def test_what_mixes_cannot_when_isolated() -> None:
+    """Each example sees a batch of one: its own mean is itself."""
+    engine = Engine(nn.Sequential(nn.Linear(4, 4), BatchMean(), nn.Linear(4, 3)), nn.CrossEntropyLoss(), isolate=True)
+    probe(engine, torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(4), nn.SyncBatchNorm(4), nn.BatchNorm1d(4, affine=False), nn.LazyBatchNorm1d()]
+)
+def test_batch_norm_is_refused_and_the_swap_offered(layer: nn.Module) -> None:
+    with pytest.raises(Unsupported, match="without_batch_norm"):
+        Engine(nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer)), loss)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.InstanceNorm1d(4, track_running_stats=True),
+        nn.Embedding(4, 4, max_norm=1.0),
+        nn.Embedding(4, 4, scale_grad_by_freq=True),
+    ],
+)
+def test_layers_with_leaking_options_are_refused(layer: nn.Module) -> None:
+    with pytest.raises(Unsupported, match="Turn it off"):
+        Engine(nn.Sequential(nn.Linear(4, 4), layer), loss)
+
+
+def test_the_swap_keeps_everything_else() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(1, 12, 3), nn.BatchNorm2d(12), nn.Sequential(nn.ReLU(), nn.Conv2d(12, 7, 3), nn.BatchNorm2d(7))
+    )
+    swapped = without_batch_norm(model, groups=8)
+    assert isinstance(swapped[1], nn.GroupNorm)
+    assert (swapped[1].num_groups, swapped[2][2].num_groups) == (6, 7)
+    assert isinstance(model[1], nn.BatchNorm2d)
+    assert torch.equal(model[0].weight, swapped[0].weight)
+    probe(Engine(swapped, loss), torch.rand(5, 1, 8, 8), torch.rand(5, 7, 4, 4))
+    assert isinstance(without_batch_norm(nn.BatchNorm1d(4)), nn.GroupNorm)
+
+
+def test_class_weighted_mean_is_refused() -> None:
+    weight = torch.tensor([1.0, 50.0])
+    with pytest.raises(Unsupported, match="everybody's gradient"):
+        Engine(nn.Linear(4, 2), nn.CrossEntropyLoss(weight=weight))
+    probe(
+        Engine(nn.Linear(4, 2), nn.CrossEntropyLoss(weight=weight, reduction="sum")),
+        torch.rand(5, 4),
+        torch.tensor([0, 1, 1, 0, 1]),
+    )
+
+
+def test_a_class_weighted_mean_in_disguise_is_found_by_the_probe() -> None:
+    weight = torch.tensor([1.0, 50.0])
+
+    def disguised(outputs: Tensor, targets: Tensor) -> Tensor:
+        each = F.cross_entropy(outputs, targets, weight=weight, reduction="none")
+        return each / weight[targets].sum() * len(targets)
+
+    with pytest.raises(NotPrivate):
+        probe(Engine(nn.Linear(4, 2), disguised), torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("reduce", [torch.mean, torch.sum])
+def test_a_loss_that_reduces_over_the_batch_is_caught(reduce: object) -> None:
+    engine = Engine(nn.Linear(4, 2), lambda out, y: reduce(F.cross_entropy(out, y, reduction="none")))  # type: ignore[operator]
+    with pytest.raises(InvalidInput, match="one number for each example"), engine.attached():
+        engine.clipped_sum(torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1]), clip=1)
+    with pytest.raises(InvalidInput, match="reduces over the batch"):
+        Engine(nn.Linear(4, 2), nn.KLDivLoss())
+
+
+def test_broadcasting_targets_are_caught() -> None:
+    """Outputs [B, 1] against targets [B] would pair everybody with everybody: a classic."""
+    engine = Engine(nn.Linear(4, 1), nn.MSELoss())
+    with pytest.raises(InvalidInput, match="pair each example with all others"), engine.attached():
+        engine.clipped_sum(torch.rand(5, 4), torch.rand(5), clip=1)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_torch_losses_mean_within_an_example_what_they_say(reduction: str) -> None:
+    outputs, targets = torch.randn(5, 3, 7), torch.randint(0, 3, (5, 7))
+    targets[:, :3] = -100
+    targets[2] = -100
+    ours = Engine(nn.Linear(1, 1), nn.CrossEntropyLoss(reduction=reduction)).loss(outputs, targets)
+    for i in range(5):
+        alone = F.cross_entropy(outputs[i : i + 1], targets[i : i + 1], reduction=reduction)
+        assert ours[i].item() == pytest.approx(0.0 if i == 2 else alone.item(), rel=1e-6)
+    with pytest.raises(InvalidInput, match="within an example"):
+        Engine(nn.Linear(1, 1), nn.MSELoss(reduction="none")).loss(torch.rand(5, 3), torch.rand(5, 3))
+
+
+def test_sequence_first_inside_a_model_is_refused_by_name() -> None:
+    class Wrong(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x.transpose(0, 1)).transpose(0, 1)
+
+    with pytest.raises(Unsupported, match="batch_first=True"):
+        probe(Engine(Wrong(), loss), torch.rand(5, 3, 4), torch.rand(5, 3, 4))
