@@ -169,7 +169,8 @@ class Curator:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             writer.append(books.SERVED, body, topic=f"{stored.seq} {analyst}")
         error = getattr(mechanism, "error", None)
-        return Release(value=values.decode(stored.body["value"]), event=mechanism.event, _error=error)
+        scored = bool(stored.body.get("scored"))
+        return Release(value=values.decode(stored.body["value"]), event=mechanism.event, scored=scored, _error=error)
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
         try:
@@ -183,7 +184,7 @@ class Curator:
             ) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
         if values.storable(made.value):
-            body["value"] = values.encode(made.value)
+            body |= {"value": values.encode(made.value), "scored": made.scored}
         else:
             key = None
         with self.ledger.writing() as writer:

@@ -21,9 +21,8 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import _columns
-from ._scored import scored_release
 from .noise import IntegerLaplace
-from .protocols import Release, check_source
+from .protocols import Release, check_source, release
 from .statistics import require_rows
 
 Real = int | float | Fraction
@@ -83,7 +82,7 @@ class HistogramBounds:
             """Rows outside the answer, at most: each range left out is below the threshold by its noisy count."""
             return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
 
-        return scored_release(value, event=self.event, entropy=entropy, error=error)
+        return release(value, event=self.event, entropy=entropy, error=error, scored=True)
 
 
 @described
@@ -148,7 +147,7 @@ class BinarySearchBounds:
         low, high = min(low, high), max(low, high)  # noise may cross them
         low -= low == high  # `high` is never the lowest edge
         value = Bounds(float(edges[low]), float(edges[high]))
-        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
         """The first edge, but the lowest, at which the noisy comparison passes; `covered` counts the rows up to each edge."""

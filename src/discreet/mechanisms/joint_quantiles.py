@@ -18,14 +18,11 @@ from .. import _require, _round
 from .._public import Public
 from .._registry import described
 from ..accounting import Event
-from ..sampling import Entropy
-from ..sampling._bounds import exp_neg
+from ..sampling import Entropy, decide, exp_neg
 from ..tables import Source
 from ._columns import as_step
-from ._scored import scored_release
-from ._softmax import decide
 from .choosers import ExponentialMechanism
-from .protocols import Release, check_source
+from .protocols import Release, check_source, release
 from .quantiles import as_quantile, grid_of, indices, number, swaps
 from .statistics import require_rows
 
@@ -45,7 +42,7 @@ class JointQuantiles:
 
     Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit exceeds the smallest
                possible one by at most `error` rows. (Any distance of an answer's rank from its aim is at most half the misfit.)
-    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244, Section 3, on a grid. A row that appears or goes changes its own
+    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. A row that appears or goes changes its own
                term by at most 1 - w and the others by their own w, which sum to 1 - w: 2 (1 - w) at most, w the smallest
                q_j - q_{j-1}. One that is replaced changes two terms by 1. Error: `ExponentialMechanism` over
                C(points + m - 1, m) sequences. Sampler: `_Tables`.
@@ -101,7 +98,7 @@ class JointQuantiles:
         up_to = np.cumsum(np.bincount(rows - grid.low, minlength=grid.high - grid.low + 1)).tolist()
         found = draw_jointly(up_to, unit, widths, self._chooser().rate, entropy)
         value = tuple(number((grid.low + at) * grid.step) for at in found)
-        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
 def draw_jointly(up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy) -> list[int]:

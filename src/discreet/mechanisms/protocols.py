@@ -93,12 +93,14 @@ class Interactive(Protocol):
 class Release:
     """What a mechanism let out: the value, what it cost, and how far off it may be.
 
-    `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only.
+    `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With `scored` the error is in
+    scores or ranks, not in the value's own unit.
     """
 
     value: Any
     event: Event
     private: bool = True
+    scored: bool = False
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def error(self, confidence: float = 0.95) -> Any:
@@ -109,23 +111,38 @@ class Release:
         return self._error(confidence)
 
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
-        """value - error, value + error."""
+        """value - error, value + error; refused where the value is not numbers that the error is about."""
+        if self.scored:
+            raise InvalidInput(
+                "the error of this release is in scores or ranks, so it gives no interval around the value. Use `error`."
+            )
+        if isinstance(self.value, str | dict | tuple | list) or self.value is None:
+            raise InvalidInput("this release is not made of plain numbers: look at its value and at error(confidence).")
         width = self.error(confidence)
         return np.subtract(self.value, width), np.add(self.value, width)
 
 
 def release(
-    value: Any, *, event: Event, entropy: Entropy, error: Callable[[float], Any] | None = None
+    value: Any,
+    *,
+    event: Event,
+    entropy: Entropy,
+    error: Callable[[float], Any] | None = None,
+    scored: bool = False,
 ) -> Release:
     """The release of `value`, marked as not private if its randomness was seeded."""
     paid = event if entropy.private else NonPrivate(neighbors=event.neighbors)
-    return Release(value=value, event=paid, private=entropy.private, _error=error)
+    return Release(value=value, event=paid, private=entropy.private, scored=scored, _error=error)
 
 
 def check_source(public: Public, source: Source) -> None:
     """Refuse a source with other public facts than those the price was computed for."""
     if source.public != public:
-        differing = [name for name in ("table", "version", "unit", "neighbors", "size", "schema") if getattr(source.public, name) != getattr(public, name)]
+        differing = [
+            name
+            for name in ("table", "version", "unit", "neighbors", "size", "schema")
+            if getattr(source.public, name) != getattr(public, name)
+        ]
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: {', '.join(differing)} differ. "
             f"Nothing was read or released. Build the mechanism with the source's own `public`."

@@ -20,14 +20,12 @@ from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Public
 from .._registry import described
 from ..accounting import Event
-from ..sampling import Entropy
+from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
 from . import _columns
 from ._columns import as_step
-from ._scored import scored_release
-from ._softmax import weighted_softmax
 from .choosers import ExponentialMechanism
-from .protocols import Release, check_source
+from .protocols import Release, check_source, release
 from .statistics import require_rows
 
 Real = int | float | Fraction
@@ -56,7 +54,7 @@ class Quantile:
     Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance is at most `error` ranks;
                some grid point has distance 0.
     Proof:     the exponential mechanism (`choosers.ExponentialMechanism`) over all grid points, drawn exactly: first a stretch of equal
-               score with its number of points as weight, then a point of it, uniformly (Smith 2011, Algorithm 2, on a
+               score with its number of points as weight, then a point of it, uniformly (Smith 2011, on a
                grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B + E)). A row that appears or goes moves each term,
                hence the maximum, by at most max(q, 1-q). One that is replaced moves B and B + E by at most 1 at fixed n; or
                it is missing before or after, which is the first case. For q = 0 the distance is B, for q = 1 it is A, and one row
@@ -92,7 +90,7 @@ class Quantile:
         grid, chooser = grid_of(self), self._chooser()
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         at = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
-        return scored_release(number(at * grid.step), event=self.event, entropy=entropy, error=self.error)
+        return release(number(at * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
 def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantile:
@@ -153,7 +151,7 @@ class MinMax:
         ]
         low, high = min(ends), max(max(ends), min(ends) + 1)
         value = Bounds(number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable)
-        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
 @described
@@ -231,7 +229,7 @@ class ApproximateQuantiles:
         fine = (rows << self.jitter_bits) + sampling.uniform_below(1 << self.jitter_bits, len(rows), entropy)
         found = self._recurse(np.sort(fine), self._exact(), *self._ends(), entropy)
         value = tuple(number((at >> self.jitter_bits) * grid.step) for at in found)
-        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _recurse(self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy) -> list[int]:
         """Points for `qs` among low..high; where the range is empty, its edge: the split that emptied it."""

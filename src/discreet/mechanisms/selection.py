@@ -24,7 +24,6 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import _columns
-from ._scored import scored_release
 from .choosers import (
     Chooser,
     ExponentialMechanism,
@@ -35,7 +34,7 @@ from .choosers import (
     WithGap,
     as_scores,
 )
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import CountsBelow, Histogram, Trusted, require_rows
 
 Real = int | float | Fraction
@@ -225,7 +224,7 @@ class Select:
                 f"Nothing was drawn or released."
             )
         value = self.chooser.named(self.chooser.pick(scores, entropy), self.candidates)
-        return scored_release(value, event=self.event, entropy=entropy, error=self.error)
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
 def moves_one_way(statistic: Statistic, public: Public) -> bool:

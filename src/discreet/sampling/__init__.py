@@ -6,9 +6,11 @@ are rationals; a float is taken at its binary value. See docs/sampling.md for ho
 
 from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset
 from ._binomial import binomial
+from ._bounds import exp_neg
 from ._entropy import Entropy, SeededEntropy
 from ._noise import discrete_gaussian, discrete_laplace, geometric
 from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel
+from ._softmax import decide, weighted_softmax
 from ._uniform import categorical, permutation, subset, uniform_below
 
 __all__ = [
@@ -23,12 +25,15 @@ __all__ = [
     "bernoulli_exp_each",
     "binomial",
     "categorical",
+    "decide",
     "discrete_gaussian",
     "discrete_laplace",
+    "exp_neg",
     "geometric",
     "permutation",
     "poisson_subset",
     "subset",
     "top_k_gumbel",
     "uniform_below",
+    "weighted_softmax",
 ]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from ..sampling import Entropy
-from ..sampling._bounds import exp_neg
+from ._bounds import exp_neg
+from ._entropy import Entropy
 
 # Relative error allowed to one float term weight * exp(-x), x <= 700, numpy's exp included; tests compare with mpmath.
 _TERM_ERROR = 2.0**-40
