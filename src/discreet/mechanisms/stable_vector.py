@@ -37,9 +37,11 @@ class StableSparseVector:
     Proof:     "None" is distance + nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None / not None are those of
                a sparse vector on the statistic -distance of sensitivity 1, (epsilon, d1)-DP with d1 = 0 or delta/2. Fix two neighbors. Where a
                question has the same value on both, releasing it is post-processing of "not None". Where it has not, both distances are 0,
-               and "not None" needs nu >= T + rho. The chance that this ever happens is at most d2 = `questions` * P(nu >= T + rho),
-               each nu being independent of rho and of all that led to its question. So for outputs S, with E the event that it
-               happens: P(S) <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is chosen such that d2 is at
+               and "not None" needs nu >= T + rho. The chance that this ever happens is at most d2 = `questions` * P(nu >= T + rho).
+               For until it happens every such question gets None, and with a redrawn threshold None ends the round: so a rho meets
+               at most `questions` of them, a redrawn one at most one. And whether such a question is asked may depend on rho, but
+               its nu does not: "asked, and nu >= T + rho" has at most the chance P(nu >= T + rho). So for outputs S, with E the
+               event that it happens: P(S) <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is chosen such that d2 is at
                most what d1 leaves of delta: P(nu >= y) <= q^y / (1+q) for every integer y, so P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and
                E[q^rho] = (1-r)^2 / ((1-rq)(1-r/q)), where q = exp(-1/scale of nu) > r = exp(-1/scale of rho).
                The construction is that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101.
