@@ -99,7 +99,6 @@ def round_tree(tree: Tree, values: Any) -> Ints:
 
 def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     """Rounded family by family: family f has the entries from first[f] on and gets the sum totals[f]."""
-    x = _snapped(x)
     base = np.floor(x).astype(np.int64)
     size = np.diff(first, append=len(x))
     missing = totals - np.add.reduceat(base, first)
