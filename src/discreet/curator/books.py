@@ -43,15 +43,16 @@ def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
 
 
 def spent_by(ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None) -> Spent:
-    """What was spent under `rule`: read off the last charge for the dataset, added up for an analyst."""
-    if analyst is not None:
-        return rule.replay(charged(ledger, analyst))
-    last, policy = ledger.last(SPENDING), ledger.last("policy")
-    if last is None:
+    """What was spent under `rule` by the dataset or an analyst: the total that their last entry carries."""
+    kinds, total = ((SPENDING,), "spent") if analyst is None else ((SPENDING, SERVED), "own")
+    found = [entry for kind in kinds if (entry := ledger.last(kind, analyst)) is not None]
+    policy = ledger.last("policy")
+    if not found:
         return rule.start()
-    if policy is not None and policy.seq > last.seq:  # the rule has changed since
-        return rule.replay(charged(ledger))
-    spent: Spent = _registry.from_json(last.body["spent"])
+    last = max(found, key=lambda entry: entry.seq)
+    if total not in last.body or (policy is not None and policy.seq > last.seq):  # the rule has changed since
+        return rule.replay(charged(ledger, analyst))
+    spent: Spent = _registry.from_json(last.body[total])
     return spent
 
 
@@ -60,10 +61,18 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    rule = rule_of(ledger)
-    try:
-        if rule.replay(charged(ledger)) != spent_by(ledger, rule):
-            problems.append("the running total is not what the charges add up to")
-    except BudgetExceeded:
-        problems.append("the charges add up to more than the budget")
+    policy = policy_of(ledger)
+    owners = [(None, policy.budget), *((name, own) for name, own in policy.analysts if own is not None)]
+    for analyst, budget in owners:
+        problems += _totals(ledger, analyst, budget)
     return problems
+
+
+def _totals(ledger: Ledger, analyst: str | None, budget: Budget) -> list[str]:
+    whose, rule = "" if analyst is None else f" of {analyst}", rule_of(ledger, budget)
+    try:
+        if rule.replay(charged(ledger, analyst)) != spent_by(ledger, rule, analyst):
+            return [f"the running total{whose} is not what the charges add up to"]
+    except BudgetExceeded:
+        return [f"the charges{whose} add up to more than the budget"]
+    return []

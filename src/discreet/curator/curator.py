@@ -152,22 +152,28 @@ class Curator:
             )
         body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
-        rule, own = self.filter, self.policy.of(analyst)
+        own = self._own(writer, event, analyst)
+        rule = self.filter
         body["spent"] = _registry.to_json(rule.charge(books.spent_by(writer, rule), event))
-        if own is not None:
-            mine = books.rule_of(self.ledger, own)
-            mine.charge(books.spent_by(writer, mine, analyst), event)
-        return writer.append(books.SPENDING, body, topic=analyst)
+        return writer.append(books.SPENDING, body | own, topic=analyst)
+
+    def _own(self, writer: Writer, event: Event, analyst: str) -> dict[str, Any]:
+        """The analyst's own running total with `event`, where they have a budget of their own; refused if it does not fit."""
+        own = self.policy.of(analyst)
+        if own is None:
+            return {}
+        mine = books.rule_of(self.ledger, own)
+        return {"own": _registry.to_json(mine.charge(books.spent_by(writer, mine, analyst), event))}
 
     def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
-        own = self.policy.of(analyst)
-        seen = stored.body["analyst"] == analyst or writer.last(books.SERVED, f"{stored.seq} {analyst}") is not None
-        if own is not None and not seen:
-            mine = books.rule_of(self.ledger, own)
-            mine.charge(books.spent_by(writer, mine, analyst), mechanism.event)
+        self.policy.of(analyst)
+        seen = stored.body["analyst"] == analyst or any(
+            entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
+            for entry in writer.entries(kind=books.SERVED)
+        )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
-            writer.append(books.SERVED, body, topic=f"{stored.seq} {analyst}")
+            writer.append(books.SERVED, body | self._own(writer, mechanism.event, analyst), topic=analyst)
         error = getattr(mechanism, "error", None)
         scored = bool(stored.body.get("scored"))
         return Release(value=values.decode(stored.body["value"]), event=mechanism.event, scored=scored, _error=error)

@@ -2,10 +2,11 @@
 
 from types import ModuleType
 
-from . import composition, first_answers, one_budget
+from . import composition, consistency, first_answers, one_budget
 
 CHAPTERS: dict[str, ModuleType] = {
     "one-budget": one_budget,
     "first-answers": first_answers,
+    "consistency": consistency,
     "composition": composition,
 }
