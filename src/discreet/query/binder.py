@@ -148,12 +148,7 @@ class Binder:
         if node.args.get("query") is not None or not node.expressions:
             raise refuse(node, "IN needs a list of fixed values", "A list from another query: join it.")
         x = self(node.this)
-        found: Expr | None = None
-        for item in node.expressions:
-            one = make("=", x, _as_date(self(item), x))
-            found = one if found is None else make("or", found, one)
-        assert found is not None
-        return found
+        return make("in", x, *(_as_date(self(item), x) for item in node.expressions))
 
     def case(self, node: Node) -> Expr:
         subject = self(node.this) if node.this is not None else None

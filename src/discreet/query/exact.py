@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ..tables import Engine
 from .compile import Compiler
+from .errors import QueryError
 from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
 
@@ -52,6 +53,20 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
             found[m] = _dense(result, "m0", size, index)
     scores = [_scores(compiler, choice, engine, size, index) for choice in recipes.choices]
     return Exact(keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS])
+
+
+def rehearse(plan: Plan, recipes: Recipes, bounding: Bounding) -> None:
+    """Writes all engine queries once, so that whatever cannot be written is refused before anything is charged."""
+    compiler = Compiler(plan, bounding, {}, 0)
+    try:
+        compiler.additive([m for m in recipes.measures if m.kind != "distinct"] or [UNITS])
+        for m in recipes.measures:
+            if m.kind == "distinct" and m.expression is not None:
+                compiler.distinct(m.expression)
+        for choice in recipes.choices:
+            (compiler.histogram if choice.kind == "quantile" else compiler.frequencies)(choice)
+    except RecursionError:
+        raise QueryError("the query nests too deep. Nothing was read or charged.") from None
 
 
 def public_keys(plan: Plan) -> list[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ from .nodes import Expr
 from .plan import Aggregate, Plan
 
 STEPS = 1 << 20  # a range is divided into about this many steps
-MOST_ROWS = 1 << 20
+MOST_ROWS = 100_000  # also of groups; the engine keeps lists of this length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +205,10 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
             "or count people with COUNT(DISTINCT ...)."
         )
     rows = 1 if unit_rows is None else unit_rows
-    if rows > MOST_ROWS:
-        raise InvalidInput(f"rows must be at most {MOST_ROWS}, got {rows}. Nothing was read or charged.")
+    if max(rows, unit_groups or 1) > MOST_ROWS:
+        raise InvalidInput(
+            f"rows and groups must be at most {MOST_ROWS}, got {rows} and {unit_groups}. Nothing was read or charged."
+        )
     if not plan.keys:
         return Bounding(rows=rows, groups=1)
     known = plan.groups

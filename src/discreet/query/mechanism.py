@@ -30,7 +30,7 @@ from ..sampling import Entropy
 from ..tables import Source, engine_of
 from . import partition
 from .answer import Answer
-from .exact import Exact, measure
+from .exact import Exact, measure, rehearse
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
@@ -92,6 +92,7 @@ class Query:
                 "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
             )
         keep(self, "_allocation", allocate(self._shape(), self._target()))
+        rehearse(self._plan, self._recipes, self._bounding)
 
     def _check(self) -> None:
         for name in ("epsilon", "rho"):

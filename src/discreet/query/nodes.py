@@ -19,6 +19,7 @@ from .errors import Node, Refusal
 from .operators import OPERATORS, cast, double
 
 HEAVIEST = 20_000
+DEEPEST = 64
 REPEATS = {"clamp": 4, "sqrt": 2, "ln": 2}  # how often these write their argument
 
 
@@ -55,6 +56,7 @@ class Call:
     args: tuple[Expr, ...]
     domain: Domain
     weight: int = field(default=1, compare=False, repr=False)
+    depth: int = field(default=1, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,10 @@ Expr = Column | Literal | Call | Output
 def make(op: str, *args: Expr) -> Call:
     """The call of a known operator; its domain rule checks the arguments (and raises Refusal)."""
     heavy = 1 + REPEATS.get(op, 1) * sum(weight(arg) for arg in args)
-    if heavy > HEAVIEST:
+    deep = 1 + max((arg.depth if isinstance(arg, Call) else 0 for arg in args), default=0)
+    if heavy > HEAVIEST or deep > DEEPEST:
         raise Refusal("this expression is too large")
-    return Call(op, args, OPERATORS[op].domain(*(arg.domain for arg in args)), heavy)
+    return Call(op, args, OPERATORS[op].domain(*(arg.domain for arg in args)), heavy, deep)
 
 
 def weight(node: Expr) -> int:

@@ -206,6 +206,12 @@ def _comparison(*args: Domain) -> Domain:
     return boolean(_nullable(*args))
 
 
+def _member(a: Domain, *items: Domain) -> Domain:
+    for item in items:
+        _comparison(a, item)
+    return boolean(_nullable(a, *items))
+
+
 def _logic(*args: Domain) -> Domain:
     for arg in args:
         arg.need(Kind.BOOLEAN, "AND, OR, NOT, WHERE")
@@ -407,6 +413,14 @@ def _or(a: Any, b: Any) -> Any:
     return np.where((a == 1) | (b == 1), 1.0, np.where(np.isnan(a) | np.isnan(b), np.nan, 0.0))
 
 
+def _in(a: Any, *items: Any) -> Any:
+    equal = _truth(operator.eq)
+    result = equal(a, items[0])
+    for item in items[1:]:
+        result = _or(result, equal(a, item))
+    return result
+
+
 def _guarded(name: str, above: float, *, strictly: bool) -> Callable[[Node], Node]:
     cls = exp.GT if strictly else exp.GTE
     return lambda a: call(name, if_(cls(this=a.copy(), expression=double(above)), a))  # the argument itself is safe
@@ -498,6 +512,7 @@ OPERATORS: dict[str, Operator] = {
     "null?": Operator(
         lambda a: boolean(False), lambda a: paren(exp.Is(this=a, expression=exp.Null())), lambda a: _missing(a) * 1.0
     ),
+    "in": Operator(_member, lambda a, *items: paren(exp.In(this=a, expressions=list(items))), _in),
     "like": Operator(_like, _like_sql(exp.Like)),
     "ilike": Operator(_like, _like_sql(exp.ILike)),
     "case": Operator(_case, _case_sql, _case_value),

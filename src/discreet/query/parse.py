@@ -16,6 +16,8 @@ def parse(text: str) -> exp.Select:
     """The one SELECT that the text holds."""
     if not isinstance(text, str) or not text.strip():
         raise QueryError("the query is empty. Nothing was read or charged. Write SELECT ... FROM ...")
+    if "\x00" in text:
+        raise QueryError("the query holds a character that is no text. Nothing was read or charged.")
     if len(text) > LONGEST:
         raise QueryError(f"the query has {len(text)} characters, more than {LONGEST}. Nothing was read or charged.")
     if _depth(text) > DEEPEST:

@@ -108,7 +108,11 @@ class DuckDB:
             con.execute(f"{view}*, rowid AS {ROW} FROM {inner}.{quoted(data.table)}")
         else:
             table = as_arrow(data)
-            numbered = table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+            numbered = (
+                table
+                if ROW in table.column_names
+                else table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+            )
             raw = f"__discreet_raw_{len(self._held)}"
             self._held[raw] = numbered
             con.register(raw, numbered)

@@ -1,0 +1,132 @@
+"""Tables that differ in one unit, and how far their exact answers may be apart. A light engine that swaps its table in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from discreet import Bounds, Categories, Public, Related, Text, Unit
+from discreet.query import Query
+from discreet.query.exact import Exact, measure
+from discreet.query.measures import Bounding
+from discreet.tables.engine import ROW
+
+KEY = 987654321
+TOWNS = pa.table({"town": ["a", "a", "b", "c"], "size": [1.0, 4.0, 2.0, 30.0]})
+RELATED = (
+    Related(name="towns", schema=(("town", Text()), ("size", Bounds(0, 10)))),
+    Related(name="visits", schema=(("cost", Bounds(-3, 8)),), private=True, unit="who"),
+)
+SCHEMA = (
+    ("region", Categories(["north", "south", "east"])),
+    ("age", Bounds(0, 99, nullable=False)),
+    ("spend", Bounds(-10, 50)),
+    ("town", Text()),
+)
+
+
+class Swapped:
+    """An engine over small tables that tests replace again and again."""
+
+    def __init__(self, public: Public) -> None:
+        self.public = public
+        self.con = duckdb.connect(config={"threads": 1})
+        self.fetched: list[pa.Table] = []
+        number, text = "number", "text"
+        self.kinds = {
+            "people": {"id": "integer", "region": text, "age": number, "spend": number, "town": text},
+            "towns": {"town": text, "size": number},
+            "visits": {"who": "integer", "cost": number},
+        }
+        self.con.register("towns", TOWNS.append_column(ROW, pa.array(range(4))))
+
+    def load(self, rows: list[tuple[Any, ...]], visits: list[tuple[int, float]]) -> Swapped:
+        columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[], [], [], [], [], []]
+        types = [pa.int64(), pa.int64(), pa.string(), pa.float64(), pa.float64(), pa.string()]
+        names = [ROW, "id", "region", "age", "spend", "town"]
+        self.con.register(
+            "people", pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
+        )
+        who, cost = [v[0] for v in visits], [v[1] for v in visits]
+        self.con.register(
+            "visits",
+            pa.table(
+                {
+                    "who": pa.array(who, pa.int64()),
+                    "cost": pa.array(cost, pa.float64()),
+                    ROW: pa.array(range(len(who)), pa.int64()),
+                }
+            ),
+        )
+        return self
+
+    def batches(self, columns: Any) -> Any:
+        raise AssertionError("rows never leave")
+
+    def answer(self, sql: str) -> pa.Table:
+        table = self.con.execute(sql).to_arrow_table()
+        self.fetched.append(table)
+        return table
+
+
+def public(unit: str | None, neighbors: str = "add_remove") -> Public:
+    return Public(schema=SCHEMA, unit=Unit(unit), table="people", tables=RELATED, neighbors=neighbors)
+
+
+def exact(query: Query, engine: Swapped, bounding: Bounding | None = None, key: int = KEY) -> Exact:
+    return measure(query._plan, query._recipes, bounding or query._bounding, engine, key)
+
+
+def aligned(a: Exact, b: Exact) -> list[tuple[Any, Any]]:
+    """The measures of both as integers over the same groups; a group that one lacks is zero there."""
+    keys = list(dict.fromkeys([*a.keys, *b.keys]))
+    pairs = []
+    for x, y in zip([*a.measures, *a.scores], [*b.measures, *b.scores], strict=True):
+        pairs.append((_spread(x, a.keys, keys), _spread(y, b.keys, keys)))
+    return pairs
+
+
+def _spread(values: Any, have: list[Any], keys: list[Any]) -> Any:
+    width = values.shape[1:]
+    full = np.zeros((len(keys), *width), dtype=object)
+    for i, key in enumerate(have):
+        full[keys.index(key)] = values[i]
+    return full
+
+
+def assert_within(query: Query, a: Exact, b: Exact) -> None:
+    """The two exact answers differ by no more than the query claims of any unit."""
+    from discreet.query.quantiles import scores
+
+    pairs = aligned(a, b)
+    groups = query._plan.groups
+    for m, (x, y) in zip(query._recipes.measures, pairs, strict=False):
+        claim = m.sensitivity(query._bounding, query.public.neighbors, groups)
+        moved = np.abs((x - y).astype(float))
+        assert (moved > 0).sum() <= claim.l0
+        assert moved.max(initial=0) <= claim.linf
+        assert moved.sum() <= claim.l1
+        assert (moved**2).sum() <= claim.l2_squared
+    choices = zip(
+        query._recipes.choices, query._allocation.choosers, pairs[len(query._recipes.measures) :], strict=True
+    )
+    for choice, chooser, (x, y) in choices:
+        if choice.kind == "quantile":
+            x, y = scores(x, choice.parameter), scores(y, choice.parameter)
+        moved = np.abs((x - y).astype(float))
+        assert moved.max(initial=0) <= chooser.sensitivity
+        assert (moved.sum(axis=1) > 0).sum() <= query._bounding.groups * (
+            1 if query.public.neighbors == "add_remove" else 2
+        )
+        if chooser.monotone:
+            assert (x >= y).all() or (x <= y).all()
+    if a.units is not None:
+        x, y = (
+            _spread(a.units, a.keys, list(dict.fromkeys([*a.keys, *b.keys]))),
+            _spread(b.units, b.keys, list(dict.fromkeys([*a.keys, *b.keys]))),
+        )
+        assert np.abs((x - y).astype(float)).max(initial=0) <= 1
+        assert (x != y).sum() <= query._bounding.groups * (1 if query.public.neighbors == "add_remove" else 2)
