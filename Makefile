@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
+# Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
+test test-all: export OMP_NUM_THREADS = 1
+
 .PHONY: demo test test-all lint format bench docs peers clean
 
 demo: $(STAMP)
