@@ -89,7 +89,7 @@ def budget(path: Path = LEDGER, as_json: bool = JSON) -> None:
     opened = Ledger(path)
     policy = books.policy_of(opened)
     rows = [("dataset", policy.budget, None), *((name, own, name) for name, own in policy.analysts if own is not None)]
-    found = []
+    found: list[dict[str, Any]] = []
     for name, own, analyst in rows:
         rule = books.rule_of(opened, own)
         used = rule.used(books.spent_by(opened, rule, analyst))

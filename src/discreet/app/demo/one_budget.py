@@ -7,6 +7,7 @@ import pyarrow as pa
 from ... import session as sessions
 from ..._errors import BudgetExceeded, DiscreetError
 from ...curator import Budget
+from ...query import Answer
 from ...tables import Memory, rand_hie
 from .stage import Bar, Stage
 
@@ -60,7 +61,7 @@ def run(stage: Stage) -> None:
     )
 
 
-def _bars(answer: sessions.Answer, data: Memory) -> list[Bar]:
+def _bars(answer: Answer, data: Memory) -> list[Bar]:
     table = pa.Table.from_batches(data.batches(["coinsurance", "visits"]))
     true = dict(zip(*table.group_by("coinsurance").aggregate([("visits", "mean")]).to_pydict().values(), strict=True))
     trios = zip(answer["coinsurance"], answer["visits"], answer.error(0.95)["visits"], strict=True)
