@@ -263,7 +263,7 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
     """An upper bound on the true-positive rate of any attacker, at each false-positive rate.
 
     Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta - FPR)) (Dong, Roth & Su 2022,
-    arXiv:1905.02383, Prop. 2.4); the least over a grid of epsilons is taken, so the profile is computed once for the whole curve.
+    arXiv:1905.02383, equation 5); the least over a grid of epsilons is taken, so the profile is computed once for the whole curve.
     """
     top = min(acc.epsilon(event, delta=1e-4), 40.0)
     epsilons = [top * (k / (points - 1)) ** 1.5 for k in range(points)]
