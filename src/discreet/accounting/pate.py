@@ -36,7 +36,8 @@ def other_answer(votes: Sequence[float], sigma: float) -> float:
 def query_rdp(order: float, q: float, sigma: float) -> float:
     """The Rényi cost of one query whose answer is another than the plurality with chance at most q.
 
-    Guarantee: an upper bound of the Rényi divergence between these votes and any with one vote moved; at most order / sigma².
+    Guarantee: an upper bound of the Rényi divergence *of* these votes' answer *from* that of any with one vote moved, at most order / sigma².
+               The other direction is bounded by the moved votes' own cost, not by this one.
     Proof:     Papernot et al. 2018, arXiv:1802.08908, Theorem 6 with the orders of Proposition 10, under its conditions; otherwise
                the data-independent Proposition 8.
     """
