@@ -170,6 +170,8 @@ class Related:
             raise InvalidInput(f"table {self.name!r} is private: name the column that says whose a row is, unit=...")
         if self.private and self.key:
             raise InvalidInput(f"table {self.name!r} is private: that a key is unique would be a fact about people.")
+        if unknown := [column for column in self.key if column not in dict(self.schema)]:
+            raise InvalidInput(f"the key of table {self.name!r} names {unknown}, which its schema does not declare.")
 
 
 @described

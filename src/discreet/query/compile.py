@@ -7,7 +7,6 @@ so the sensitivity holds for every key; the hash only has to be fair. Ties are b
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
 
 from sqlglot import exp
@@ -50,7 +49,7 @@ class Compiler:
             .from_("keyed")
             .group_by(name("u"), name("j"), *self._raw_keys())
         )
-        query = query.with_("pairs", as_=pairs, materialized=self.chooses)
+        query = query.with_("pairs", copy=False, as_=pairs, materialized=self.chooses)
         totals = [aliased(call("SUM", name(f"a{i}")), f"m{i}") for i in range(len(measures))]
         source = "pairs"
         if self.chooses:
@@ -64,12 +63,12 @@ class Compiler:
         query = self._with_choice(query, ["x0"])
         if self.plan.many:
             mine = exp.select(name("u"), name("j"), name("x0")).distinct().from_("chosen").where(not_null("x0"))
-            query = query.with_("mine", as_=mine)
+            query = query.with_("mine", copy=False, as_=mine)
             pair = exp.Struct(expressions=[_slice("h", self._hash(name("u"), name("x0"))), _slice("x", name("x0"))])
             taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", pair, whole(self.bounding.rows))), "t"))
-            query = query.with_("taken", as_=taken.from_("mine").group_by(name("u"), name("j")))
+            query = query.with_("taken", copy=False, as_=taken.from_("mine").group_by(name("u"), name("j")))
             value = exp.Dot(this=name("t"), expression=exp.to_identifier("x", quoted=True))
-            query = query.with_("picked", as_=exp.select(name("j"), aliased(value, "x0")).from_("taken"))
+            query = query.with_("picked", copy=False, as_=exp.select(name("j"), aliased(value, "x0")).from_("taken"))
             return self._finish(query, "picked", [aliased(_count_distinct("x0"), "m0")])
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
 
@@ -82,14 +81,14 @@ class Compiler:
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)])
         query = self._with_choice(query, ["x0"])
-        query = query.with_("present", as_=exp.select("*").from_("chosen").where(not_null("x0")))
+        query = query.with_("present", copy=False, as_=exp.select("*").from_("chosen").where(not_null("x0")))
         if self.plan.many:
             ordered = _packed(self._hash(name("u"), name("x0")), name("x0"), 32)
             taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", ordered, whole(self.bounding.rows))), "t"))
             taken = taken.from_("present").group_by(name("u"), name("j"))
-            query = query.with_("taken", as_=taken)
+            query = query.with_("taken", copy=False, as_=taken)
             unpacked = cast(exp.BitwiseAnd(this=name("t"), expression=_unsigned((1 << 32) - 1)), "BIGINT")
-            query = query.with_("picked", as_=exp.select(name("j"), aliased(unpacked, "x0")).from_("taken"))
+            query = query.with_("picked", copy=False, as_=exp.select(name("j"), aliased(unpacked, "x0")).from_("taken"))
             return self._finish(query, "picked", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
@@ -98,12 +97,12 @@ class Compiler:
         query = self._keyed([("k", sql(choice.expression))])
         query = self._with_choice(query, ["k"])
         indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
-        query = query.with_("indexed", as_=indexed)
+        query = query.with_("indexed", copy=False, as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
             limited = call("LEAST", exp.Count(this=exp.Star()), whole(self.bounding.rows))
             mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
-            query = query.with_("mine", as_=mine.group_by(name("u"), name("j"), name("vi")))
+            query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
             source, total = "mine", call("SUM", name("n"))
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
@@ -112,10 +111,10 @@ class Compiler:
         keys = [f"k{i}" for i in range(len(self.plan.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = exp.select(*(name(k) for k in keys), *totals).from_("rows")
-        query = exp.select().with_("rows", as_=self._rows(columns))
-        query = query.with_("read", as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped)
+        query = exp.select().with_("rows", copy=False, as_=self._rows(columns))
+        query = query.with_("read", copy=False, as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped)
         names = [f"m{i}" for i in range(len(sums))]
-        query = query.with_("keyed", as_=self._indexed(self.plan.keys, names))
+        query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
         return self._finish(query, "keyed", [aliased(call("SUM", name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Node | None]]:
@@ -136,19 +135,17 @@ class Compiler:
     def _keyed(self, columns: list[tuple[str, Node]]) -> exp.Select:
         """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
         keys = self.plan.keys
-        query = exp.select().with_("read", as_=self._rows(columns))
+        query = exp.select().with_("read", copy=False, as_=self._rows(columns))
         names = ["u", *(alias for alias, _ in columns)]
         if self.plan.known_keys:
-            return query.with_("keyed", as_=self._indexed(keys, names))
+            return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
         return self._unknown(query, keys, names)
 
     def _rows(self, columns: list[tuple[str, Node]]) -> exp.Select:
-        rows = exp.select(aliased(name(self.plan.unit), "u"))
-        for i, k in enumerate(self.plan.keys):
-            rows = rows.select(aliased(self._key_value(k.expression), f"k{i}"))
-        for alias, node in columns:
-            rows = rows.select(aliased(node, alias))
-        return rows.from_(self._source().subquery("s"))
+        keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
+        made = [aliased(node, alias) for alias, node in columns]
+        rows = exp.select(aliased(name(self.plan.unit), "u"), *keys, *made)
+        return rows.from_(self._source().subquery("s", copy=False), copy=False)
 
     def _key_value(self, x: Expr) -> Node:
         """Whole numbers that are declared as categories are compared as they are."""
@@ -173,21 +170,21 @@ class Compiler:
             else:
                 keyed, position = _position(keyed, k, i)
                 keyed = keyed.select(aliased(cast(position, "BIGINT"), f"k{i}"), append=True)
-        query = query.with_("named", as_=keyed)
+        query = query.with_("named", copy=False, as_=keyed)
         columns = [name(f"k{i}") for i in range(len(keys))]
         seen = exp.select(*columns).distinct().from_("named")
         number = exp.Window(
             this=exp.RowNumber(), order=exp.Order(expressions=[exp.Ordered(this=c.copy()) for c in columns])
         )
         numbered = exp.select(*(c.copy() for c in columns), aliased(number, "j")).from_(seen.subquery("d"))
-        query = query.with_("dictionary", as_=numbered, materialized=True)
+        query = query.with_("dictionary", copy=False, as_=numbered, materialized=True)
         both = exp.select(
             *(_of("named", n) for n in [*names, *(f"k{i}" for i in range(len(keys)))]), _of("dictionary", "j")
         )
         on = all_of(
             [exp.EQ(this=_of("named", f"k{i}"), expression=_of("dictionary", f"k{i}")) for i in range(len(keys))]
         )
-        return query.with_("keyed", as_=both.from_("named").join("dictionary", on=on))
+        return query.with_("keyed", copy=False, as_=both.from_("named").join("dictionary", on=on))
 
     def _raw_keys(self) -> list[Node]:
         return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
@@ -210,16 +207,16 @@ class Compiler:
         kept = exp.select(aliased(name("u"), "ku"), aliased(last, "last")).from_(pairs or source).group_by(name("u"))
         on = all_of([_equal("u", "ku"), exp.LTE(this=name("h"), expression=name("last"))])
         chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_(source).join("kept", on=on)
-        return query.with_("kept", as_=kept).with_("chosen", as_=chosen)
+        return query.with_("kept", copy=False, as_=kept).with_("chosen", copy=False, as_=chosen)
 
     def _with_choice(self, query: exp.Select, names: list[str]) -> exp.Select:
         """WITH chosen AS the rows that count, for queries that are not sums."""
         if not self.chooses:
             chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
-            return query.with_("chosen", as_=chosen)
+            return query.with_("chosen", copy=False, as_=chosen)
         ranked = exp.select(name("u"), name("j"), *(name(n) for n in names), *self._rank()).from_("keyed")
-        query = query.with_("ranked", as_=ranked, materialized=True)
-        query = query.with_("pairs", as_=exp.select(name("u"), name("h")).distinct().from_("ranked"))
+        query = query.with_("ranked", copy=False, as_=ranked, materialized=True)
+        query = query.with_("pairs", copy=False, as_=exp.select(name("u"), name("h")).distinct().from_("ranked"))
         return self._chosen(query, "ranked", names, "pairs")
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
@@ -265,12 +262,12 @@ def _times(x: Node, step: Fraction) -> Node:
 def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """The same whole steps as from the cleaned column, in one go: almost all rows pass the first test."""
     low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
-    inside, most = cast(x, "DOUBLE"), double(sys.float_info.max)
-    steps = exp.TryCast(this=_times(inside, step), to=exp.DataType.build("BIGINT", dialect="duckdb"))
+    number = cast(x, "DOUBLE")
+    steps = exp.TryCast(this=_times(number, step), to=exp.DataType.build("BIGINT", dialect="duckdb"))
+    beyond = if_(exp.GT(this=number.copy(), expression=double(float(fact.upper))), whole(high), whole(low))
     cases = [
         (exp.Between(this=steps, low=whole(low), high=whole(high)), steps.copy()),
-        (exp.Between(this=inside.copy(), low=double(float(fact.upper)), high=most), whole(high)),
-        (exp.Between(this=inside.copy(), low=double(-sys.float_info.max), high=double(float(fact.lower))), whole(low)),
+        (call("isfinite", number.copy()), beyond),
     ]
     missing = exp.Null() if fact.nullable else whole(low)
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
@@ -291,7 +288,7 @@ def _limited(m: Measure, total: Node, x: Node | None, bounding: Bounding) -> Nod
         if low == 0
         else call("LEAST", call("GREATEST", total, whole(low)), whole(high))
     )
-    return cast(clipped, "BIGINT")
+    return cast(clipped, "BIGINT" if max(-low, high) < 1 << 62 else "HUGEINT")
 
 
 def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:

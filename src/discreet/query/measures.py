@@ -102,7 +102,7 @@ class Recipe:
 def grid(domain: Domain) -> tuple[Fraction, int, int]:
     """The step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
     most = max(abs(domain.low), abs(domain.high))
-    if domain.whole and most <= 1 << 40:
+    if domain.whole and most <= 1 << 30:  # a square still fits 64 bits
         step = Fraction(1)
     else:
         step = Fraction(2) ** (math.frexp(most / STEPS)[1])

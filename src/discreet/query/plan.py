@@ -21,6 +21,7 @@ from .parse import parse
 from .relation import Filtered, From, Joined, PerUnit, Projected, Relation, Relations, Scan, by_position, named, only
 
 MOST_GROUPS = 1 << 20
+MOST_AGGREGATES = 100
 EXTREME = Fraction(1, 100)  # MIN and MAX are this quantile and its mirror image
 
 
@@ -149,6 +150,10 @@ class _Planner:
         condition = None if having is None else self._condition(having.this)
         order = tuple(self._order())
         limit, offset = (self._whole(clause) for clause in ("limit", "offset"))
+        if len(self.aggregates) > MOST_AGGREGATES:
+            raise refuse(
+                self.select, f"more than {MOST_AGGREGATES} aggregates are asked for", "Ask in several queries."
+            )
         if not self.aggregates:
             raise refuse(
                 self.select, "no aggregate is asked for, and rows never leave", "Write COUNT(*), SUM(x), AVG(x), ..."

@@ -272,10 +272,13 @@ class Relations:
         )
 
     def _unique(self, right: Relation, on: tuple[Expr, ...]) -> bool:
-        """Whether a public table adds at most one row: all columns of its declared key are compared for equality."""
+        """Whether a public table adds at most one row: all columns of its declared key are compared for equality.
+
+        Only keys that are compared as they are: clipped numbers that differ may become equal.
+        """
         node = right.node
         tables = [t for t in self.public.tables if isinstance(node, Scan) and t.name == node.table and t.key]
-        if not tables:
+        if not tables or any(right.columns[name].domain.kind is not Kind.TEXT for name in tables[0].key):
             return False
         sides = {side for c in on if isinstance(c, Call) and c.op == "=" for side in c.args}
         return all(any(_same(right.columns[name], side) for side in sides) for name in tables[0].key)

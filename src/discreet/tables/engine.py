@@ -59,6 +59,7 @@ class DuckDB:
             self._register(name, data, paths)
         self._kinds = {name: self._describe(name) for name in tables}
         self._check()
+        self._check_keys()
         _lock(self._con, paths)
 
     @property
@@ -140,6 +141,18 @@ class DuckDB:
             missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
             if missing:
                 raise InvalidInput(f"{missing} declared for table {name!r}, which has only {list(columns)}.")
+
+    def _check_keys(self) -> None:
+        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
+        for table in self._public.tables:
+            if not table.key:
+                continue
+            texts = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in table.key)
+            repeated = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1)"
+            if self._con.con.execute(repeated).fetchone()[0]:
+                raise InvalidInput(
+                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: leave key out."
+                )
 
     def __repr__(self) -> str:
         return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"

@@ -1,0 +1,258 @@
+"""Engines: the same answers from every kind of table, nothing else within reach; schema files, drafts, dummies and versions."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet import Bounds, Categories, InvalidInput, Public, Related, Unit
+from discreet._public import Boolean, Dates, Text
+from discreet.query import Query
+from discreet.sampling import SeededEntropy
+from discreet.tables import (
+    Database,
+    EngineError,
+    Memory,
+    connect,
+    draft,
+    dummy,
+    dump,
+    engine_of,
+    load,
+    rand_hie,
+    version_of,
+)
+from discreet.tables.engine import ROW, Engine
+
+SECRET = 90210
+TABLE = pa.table(
+    {
+        "id": [1, 1, 2, 3],
+        "age": [20.5, float("nan"), 200.0, None],
+        "sex": ["f", "m", "f", None],
+        "born": [date(1990, 1, 1), date(1700, 1, 1), None, date(2001, 5, 5)],
+        "smokes": [True, False, None, True],
+        "code": [SECRET, 2, 3, 4],
+    }
+)
+SCHEMA = (
+    ("age", Bounds(0, 99)),
+    ("sex", Categories(["f", "m"])),
+    ("born", Dates("1900-01-01", "2020-12-31")),
+    ("smokes", Boolean()),
+    ("code", Text()),
+)
+PUBLIC = Public(schema=SCHEMA, unit=Unit("id", rows=2), table="people")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    import duckdb
+
+    path = tmp_path_factory.mktemp("tables")
+    pq.write_table(TABLE, path / "people.parquet")
+    TABLE.to_pandas().to_csv(path / "people.csv", index=False)
+    con = duckdb.connect(str(path / "people.duckdb"))
+    con.register("given", TABLE)
+    con.execute("CREATE TABLE people AS SELECT * FROM given")
+    con.close()
+    return path
+
+
+def kinds_of_data(folder):
+    return {
+        "arrow": TABLE,
+        "pandas": TABLE.to_pandas(),
+        "mapping": {name: TABLE[name].to_pylist() for name in TABLE.column_names},
+        "parquet": folder / "people.parquet",
+        "csv": str(folder / "people.csv"),
+        "database": Database(folder / "people.duckdb", "people"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "mapping", "parquet", "csv", "database"])
+def test_every_kind_of_table_gives_the_same_answer(folder, kind):
+    engine = connect(kinds_of_data(folder)[kind], PUBLIC)
+    assert isinstance(engine, Engine)
+    sql = "SELECT COUNT(*), COUNT(age), SUM(age), COUNT_IF(smokes), COUNT_IF(born < '1950-01-01'), SUM(EXTRACT(year FROM born)), COUNT(DISTINCT id) FROM people"
+    (row,) = Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(engine, 1)
+    assert row == [4, 2, 119.5, 2, 1, 1990 + 1900 + 2001, 3]
+    assert sum(batch.num_rows for batch in engine.batches(["sex"])) == 4
+    assert sum(batch.num_rows for batch in engine.batches([])) == 4
+    assert str(SECRET) not in repr(engine)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_what_is_not_finite_is_missing_also_where_statistics_hide_it(tmp_path, nullable, as_file):
+    """The statistics of Parquet files leave NaN out, and DuckDB folds comparisons by them."""
+    table = pa.table(
+        {
+            "x": [1.0, float("nan"), 2.0, 3.0],
+            "k": [1.0, 2.0, float("nan"), 2.0],
+            "y": [5.0, float("inf"), float("-inf"), 1e300],
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    schema = {"x": Bounds(1, 4, nullable=nullable), "y": Bounds(0, 7, nullable=nullable), "k": Categories([1, 2])}
+    engine = connect(tmp_path / "t.parquet" if as_file else table, Public(schema=schema, table="t"))
+    sql = "SELECT COUNT(x), SUM(x), SUM(x + 0), SUM(y), SUM(y + 0), COUNT_IF(x >= 1), MAX(x), COUNT(k) FROM t"
+    (row,) = Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1)
+    filled = 0 if nullable else 1
+    assert row[:6] == [3 + filled, 6 + filled, 6 + filled, 12, 12, 3 + filled]
+    assert row[7] == 3
+    grouped = Query(
+        sql="SELECT k, COUNT(*) FROM t WHERE x > 0 OR x IS NULL GROUP BY k", public=engine.public, epsilon=1
+    )
+    assert grouped._without_noise(engine, 1) == [[1, 1], [2, 2]]
+
+
+def test_rows_are_numbered_for_good(folder):
+    for data in kinds_of_data(folder).values():
+        numbers = connect(data, PUBLIC).answer(f"SELECT {ROW} FROM people").column(0).to_pylist()
+        assert len(set(numbers)) == 4
+    with_gap = TABLE.append_column(ROW, pa.array([5, 7, 9, 11])).slice(1)
+    assert connect(with_gap, PUBLIC).answer(f"SELECT {ROW} FROM people").column(0).to_pylist() == [7, 9, 11]
+
+
+def test_engine_text_is_withheld():
+    engine = connect(TABLE, PUBLIC)
+    with pytest.raises(EngineError) as error:
+        engine.answer("SELECT CAST(sex AS INTEGER) FROM people")
+    assert "withheld" in str(error.value)
+    assert "Could not convert" not in str(error.value)
+    assert error.value.__cause__ is None
+
+
+def test_a_memory_table_becomes_an_engine_once():
+    source = rand_hie()
+    assert engine_of(source) is engine_of(source)
+    engine = connect(TABLE, PUBLIC)
+    assert engine_of(engine) is engine
+
+
+def test_what_is_declared_must_be_there(folder):
+    with pytest.raises(InvalidInput, match="declared for table 'people'"):
+        connect(TABLE.drop_columns(["sex"]), PUBLIC)
+    with pytest.raises(InvalidInput, match="none of that name was given"):
+        connect(TABLE, Public(table="people", tables=(Related(name="towns"),)))
+    with pytest.raises(InvalidInput, match=r"neither \.parquet nor \.csv"):
+        connect("people.xlsx", PUBLIC)
+    with pytest.raises(InvalidInput, match="is not a table"):
+        connect(object(), PUBLIC)
+
+
+def test_a_public_key_that_repeats_is_refused():
+    towns = Related(name="towns", schema=(("town", Text()),), key=("town",))
+    public = Public(table="people", tables=(towns,))
+    connect(TABLE, public, related={"towns": {"town": ["a", "b"]}})
+    with pytest.raises(InvalidInput, match="not unique"):
+        connect(TABLE, public, related={"towns": {"town": ["a", "a"]}})
+
+
+def test_a_csv_with_broken_lines_neither_fails_nor_guesses(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text('id,age\n1,20\n2,"unclosed\n3,thirty\n4\n5,50,extra\n')
+    engine = connect(path, Public(schema={"age": Bounds(0, 99)}, unit=Unit("id", rows=1), table="people"))
+    assert engine.kinds["people"] == {"id": "text", "age": "text"}
+    query = Query(sql="SELECT COUNT(age), SUM(age) FROM people", public=engine.public, epsilon=1)
+    (row,) = query._without_noise(engine, 1)
+    assert row[0] <= 3
+
+
+def test_the_schema_file_is_exact_both_ways():
+    from fractions import Fraction
+
+    related = (
+        Related(name="towns", schema=(("town", Text()), ("size", Bounds(0, Fraction(1, 3)))), key="town"),
+        Related(name="odd name", schema=(("a.b", Categories(['x "y"', "z\n"])),), private=True, unit="who"),
+    )
+    public = Public(
+        schema=SCHEMA, unit=Unit("id", rows=5, groups=2), table="people", version="7", size=100, tables=related
+    )
+    assert load(dump(public)) == public
+    assert load(dump(rand_hie().public)) == rand_hie().public
+    assert load(dump(Public())) == Public()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("table = ", "not valid TOML"),
+        ('tabel = "x"', "no entry 'tabel'"),
+        ("[columns.age]\nlower = 1", "needs type"),
+        ('[columns.age]\ntype = "number"\nlower = 1', "needs upper"),
+        ('[columns.age]\ntype = "number"\nlower = 2\nupper = 1', "column 'age'.*below"),
+        ('[columns.age]\ntype = "text"\nlower = 2', "no entry 'lower'"),
+        ("[unit]\ncolumn = 'id'\nrow = 2", "no entry 'row'"),
+        ("columns = 3", "must be a table"),
+    ],
+)
+def test_a_bad_schema_file_says_what_is_wrong(text, message):
+    with pytest.raises(InvalidInput, match=re.compile(message, re.DOTALL)):
+        load(text)
+
+
+def test_a_draft_asks_and_shows_no_value(folder):
+    for name in ("people.parquet", "people.csv", "people.duckdb"):
+        text = draft(folder / name)
+        assert str(SECRET) not in text
+        assert "1990" not in text
+        assert "[columns.age]" in text
+        assert "without looking at the data" in text or name.endswith("csv")
+        assert load(text).schema == ()  # nothing is declared until the steward answers
+    answered = draft(folder / "people.parquet").replace(
+        '# [columns.age]\n# type = "number"\n# lower = \n# upper = ',
+        '[columns.age]\ntype = "number"\nlower = 0\nupper = 99',
+    )
+    assert load(answered).bounds("age") == Bounds(0, 99)
+
+
+def test_a_draft_does_not_depend_on_the_rows(tmp_path):
+    texts = set()
+    for i, rows in enumerate((TABLE, TABLE.slice(0, 0), TABLE.slice(2))):
+        path = tmp_path / str(i) / "people.parquet"
+        path.parent.mkdir()
+        pq.write_table(rows, path)
+        texts.add(draft(path))
+    assert len(texts) == 1
+
+
+def test_a_dummy_has_the_columns_and_keeps_to_the_schema():
+    fake = dummy(PUBLIC, rows=50, seed=3)
+    table = pa.Table.from_batches(fake.batches(["age", "sex", "born", "smokes", "code", "id"]))
+    assert table.num_rows == 50
+    assert set(table["sex"].to_pylist()) <= {"f", "m"}
+    ages = np.array(table["age"].to_pylist())
+    assert 0 <= ages.min() <= ages.max() <= 99
+    assert min(table["born"].to_pylist()) >= date(1900, 1, 1)
+    assert dummy(PUBLIC, rows=50, seed=3)._table == fake._table
+    answer = Query(sql="SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", public=fake.public, epsilon=1)(
+        fake, entropy=SeededEntropy(1)
+    )
+    assert answer.value["sex"] == ["f", "m"]
+
+
+def test_a_version_follows_the_file_and_not_its_contents(tmp_path):
+    import os
+
+    path = tmp_path / "x"
+    path.write_text("a")
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    first = version_of(path)
+    path.write_text("b")
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert version_of(path) == first == "2001-09-09T01:46:40.000000Z"
+    os.utime(path, (1_000_000_001, 1_000_000_001))
+    assert version_of(path) != first
+
+
+def test_a_memory_source_is_queried_too():
+    source = Memory(TABLE, PUBLIC)
+    query = Query(sql="SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", public=PUBLIC, epsilon=1)
+    assert query._without_noise(source, 1) == [["f", 2], ["m", 1]]
