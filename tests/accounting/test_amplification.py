@@ -136,13 +136,45 @@ def test_vote_costs_print_nothing() -> None:
 def test_smooth_sensitivity_is_at_least_local_and_smooth() -> None:
     queries = [[60, 30, 10]] * 3
     value = pate.smooth_sensitivity(queries, 10.0, order=10.0, beta=0.05)
-    local = 3 * pate._local_sensitivity(10.0, pate.other_answer([60, 30, 10], 10.0), 10.0, 3)
+    q = pate.other_answer([60, 30, 10], 10.0)
+    local = 3 * pate._local_sensitivity(10.0, q, q, 10.0, 3)
     assert value >= local > 0
     next_door = pate.smooth_sensitivity([[59, 31, 10]] + [[60, 30, 10]] * 2, 10.0, order=10.0, beta=0.05)
     assert next_door <= value * math.exp(0.05) * 1.001
-    assert pate.release_rdp(4.0, beta=0.05, noise=20.0) > 4.0 * math.exp(0.1) / 400
     with pytest.raises(InvalidInput, match="order"):
         pate.release_rdp(11.0, beta=0.05, noise=20.0)
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0, 9.0, 20.0])
+@pytest.mark.parametrize("beta", [0.001, 0.01, 0.02])
+def test_publishing_with_smooth_noise_is_never_below_the_divergence_of_any_allowed_pair(order, beta) -> None:
+    noise = 10.0
+    claimed = pate.release_rdp(order, beta=beta, noise=noise)
+    for ratio in (math.exp(-beta), math.exp(-beta / 2), 1.0, math.exp(beta / 2), math.exp(beta)):
+        v = order - (order - 1) * ratio**2  # in units of the second scale
+        gap = min(ratio, 1.0) / noise
+        truth = order * gap**2 / (2 * v) - math.log(ratio) - math.log(v) / (2 * (order - 1))
+        assert truth <= claimed
+    v = order - (order - 1) * math.exp(2 * beta)  # attained
+    assert claimed == pytest.approx(order / (200 * v) - beta - math.log(v) / (2 * (order - 1)), rel=1e-9)
+
+
+def test_the_published_bound_for_smooth_noise_is_below_the_truth() -> None:
+    order, beta, noise = 20.0, 0.02, 10.0
+    published = order * math.exp(2 * beta) / noise**2 + (beta * order - 0.5 * math.log1p(-2 * order * beta)) / (
+        order - 1
+    )
+    assert published < 0.28 < 0.46 < pate.release_rdp(order, beta=beta, noise=noise)
+
+
+def test_a_sure_vote_is_not_free() -> None:
+    # the chance of another answer underflows a float; at high orders the divergence to a neighbor does not
+    q = pate.other_answer([250, 0], 3.0)
+    assert q > 0
+    log_q, log_other = (-(gap**2) / 36 - math.log(gap / 3 * math.sqrt(math.pi)) for gap in (250, 248))
+    order = 512.0
+    truth = (order * log_q + (1 - order) * log_other) / (order - 1)  # a lower bound: only the rare answer counted
+    assert pate.query_rdp(order, q, 3.0) >= max(truth, 1.0)
 
 
 def test_full_batch_filter_stops_each_record_at_its_own_budget() -> None:

@@ -15,6 +15,7 @@ from .. import _require
 from .conversion import rdp_to_epsilon, rdp_to_epsilon_classic
 
 _NORMAL = NormalDist()
+_LEAST = 2.0**-1000  # chances below this are taken as this: an underflow to 0 would make a query look free
 ORDERS: tuple[float, ...] = (
     tuple(1 + x / 10 for x in range(1, 100)) + tuple(range(11, 64)) + (80, 100, 128, 192, 256, 384, 512)
 )
@@ -30,7 +31,7 @@ def other_answer(votes: Sequence[float], sigma: float) -> float:
         raise _require.fail("votes", f"{len(votes)} counts", "counts for at least two classes")
     top = max(range(len(votes)), key=lambda i: votes[i])
     total = math.fsum(0.5 * math.erfc((votes[top] - count) / (2 * sigma)) for i, count in enumerate(votes) if i != top)
-    return min(1.0, total * (1 + 1e-12))
+    return min(1.0, max(total, _LEAST) * (1 + 1e-12))
 
 
 def query_rdp(order: float, q: float, sigma: float) -> float:
@@ -44,10 +45,9 @@ def query_rdp(order: float, q: float, sigma: float) -> float:
     if not order > 1:
         raise _require.fail("order", order, "above 1")
     plain = order / (sigma * sigma) * (1 + 1e-14)
-    if q <= 0:
-        return 0.0
     if q >= 1:
         return plain
+    q = max(q, _LEAST)
     mu2 = sigma * math.sqrt(-math.log(q))
     mu1 = mu2 + 1
     eps1, eps2 = mu1 / (sigma * sigma), mu2 / (sigma * sigma)
@@ -98,18 +98,16 @@ def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
     Papernot et al. 2018, arXiv:1802.08908, Appendix B: moving one vote changes every gap by at most 2.
     """
     others = classes - 1
-    share = min(q / others, 0.5)
-    if share <= 0:
-        return 0.0
+    share = min(max(q, _LEAST) / others, 0.5)
     shifted = _NORMAL.inv_cdf(share) + votes * math.sqrt(2) / sigma if share < 0.5 else votes * math.sqrt(2) / sigma
-    return min(1.0, others * 0.5 * math.erfc(-shifted / math.sqrt(2)))
+    return min(1.0, max(others * 0.5 * math.erfc(-shifted / math.sqrt(2)), _LEAST))
 
 
-def _local_sensitivity(order: float, q: float, sigma: float, classes: int) -> float:
-    here = query_rdp(order, q, sigma)
-    more = query_rdp(order, _moved(q, sigma, classes, 1), sigma)
-    less = query_rdp(order, _moved(q, sigma, classes, -1), sigma)
-    return max(more - here, here - less, 0.0)
+def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
+    """A bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows with q, so ends are enough."""
+    more = query_rdp(order, _moved(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
+    less = query_rdp(order, high, sigma) - query_rdp(order, _moved(low, sigma, classes, -1), sigma)
+    return max(more, less, 0.0)
 
 
 def smooth_sensitivity(
@@ -117,9 +115,9 @@ def smooth_sensitivity(
 ) -> float:
     """The beta-smooth sensitivity of the total cost at one order: max over d of e^{-beta d} times the local sensitivity d votes away.
 
-    Private, for the steward or the release below. Local sensitivity is maximised over a grid of the q reachable with d moved
-    votes in every query; beyond `distance` the data-independent bound order / sigma² per query is used (Papernot et al. 2018,
-    arXiv:1802.08908, Appendix B; Nissim, Raskhodnikova & Smith 2007).
+    Private, for the steward or the release below. Local sensitivity is bounded on intervals that cover all q reachable with d
+    moved votes in every query; beyond `distance` the data-independent bound order / sigma² per query is used (Papernot et al.
+    2018, arXiv:1802.08908, Appendix B; Nissim, Raskhodnikova & Smith 2007).
     """
     _require.positive(beta=beta)
     given = [list(votes) for votes in queries]
@@ -128,25 +126,41 @@ def smooth_sensitivity(
     best = math.exp(-beta * (distance + 1)) * worst_each * len(given)
     for d in range(distance + 1):
         for i, votes in enumerate(given):
-            q = other_answer(votes, sigma)
-            for step in (d - 1, d - 0.75, d - 0.5, d - 0.25, d):
-                for sign in (1, -1) if step > 0 else (1,):
-                    moved = _moved(q, sigma, len(votes), sign * max(step, 0.0))
-                    peak[i] = max(peak[i], _local_sensitivity(order, moved, sigma, len(votes)))
+            peak[i] = max(peak[i], _between(order, other_answer(votes, sigma), sigma, len(votes), d))
         best = max(best, math.exp(-beta * d) * math.fsum(peak))
         if math.exp(-beta * d) * worst_each * len(given) <= best:
             break
     return best * (1 + 1e-9)
 
 
+def _between(order: float, q: float, sigma: float, classes: int, d: int) -> float:
+    """The largest local sensitivity that d - 1 to d moved votes can lead to, either way, over eight intervals that leave no gap."""
+    if d == 0:
+        return _local_sensitivity(order, q, q, sigma, classes)
+    worst = 0.0
+    for quarter in range(4):
+        near, far = d - 1 + quarter / 4, d - 1 + (quarter + 1) / 4
+        for low, high in ((near, far), (-far, -near)):
+            ends = (_moved(q, sigma, classes, low), _moved(q, sigma, classes, high))
+            worst = max(worst, _local_sensitivity(order, *ends, sigma, classes))
+    return worst
+
+
 def release_rdp(order: float, *, beta: float, noise: float) -> float:
     """The Rényi price of publishing a value plus smooth sensitivity times N(0, noise²).
 
-    Guarantee: order e^{2 beta} / noise² + (beta order - ln(1 - 2 order beta) / 2) / (order - 1), for 1 < order < 1 / (2 beta).
-    Proof:     Papernot et al. 2018, arXiv:1802.08908, Theorem 23 (GNSS).
+    Guarantee: order / (2 noise² (1 - (order-1)(e^{2 beta} - 1))) - (ln(room) / 2 + order beta) / (order - 1), where
+               room = 1 - order (1 - e^{-2 beta}) must be positive.
+    Proof:     neighbors give N(f, s²) and N(f', s'²) with s'/s within e^{+-beta} and |f - f'| at most the smaller of s, s' over noise.
+               Between Gaussians D_a = a (f-f')² / (2 v) + ln(s'/s) + ln(s'²/v) / (2(a-1)), v = a s'² - (a-1) s². With r = s/s' both the
+               first term and the rest, whose derivative has the sign of r² - 1, are largest at r = e^beta, as given.
+               (Theorem 23 of Papernot et al. 2018, arXiv:1802.08908, states a smaller bound, which is false for large order
+               times beta: tests/accounting/test_amplification.py has a pair above it.)
     """
     _require.positive(beta=beta, noise=noise)
-    if not 1 < order < 1 / (2 * beta):
-        raise _require.fail("order", order, f"between 1 and 1 / (2 beta) = {1 / (2 * beta):g}")
-    extra = (beta * order - 0.5 * math.log1p(-2 * order * beta)) / (order - 1)
-    return (order * math.exp(2 * beta) / noise**2 + extra) * (1 + 1e-13)
+    room = 1 + order * math.expm1(-2 * beta)
+    if not (order > 1 and room > 0):
+        raise _require.fail("order", order, f"between 1 and 1 / (1 - exp(-2 beta)) = {-1 / math.expm1(-2 * beta):g}")
+    shift = order / (2 * noise**2 * (1 - (order - 1) * math.expm1(2 * beta)))
+    scale = (-math.log(room) / 2 - order * beta) / (order - 1)
+    return (shift + max(scale, 0.0)) * (1 + 1e-12) + 1e-14

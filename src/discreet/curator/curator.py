@@ -135,7 +135,11 @@ class Curator:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
 
     def change_policy(self, policy: Policy) -> None:
-        """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it."""
+        """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it.
+
+        Decide without looking at answers: the guarantee of a budget that was chosen because of what was released is weaker, as the
+        deltas of all budgets that might have been chosen add up (docs/filters.md).
+        """
         new = policy.budget.filter(self.source.public.neighbors)
         with self.ledger.writing() as writer:
             new.replay(books.charged(writer))
