@@ -337,3 +337,9 @@ def test_calibration_of_a_rate():
     assert pld.epsilon(make(rate), 1e-6) <= 2.0 < pld.epsilon(make(rate * 1.001), 1e-6)
     with pytest.raises(InvalidInput, match="start"):
         pld.calibrate_monotone(lambda s: acc.PureDP(epsilon=3), epsilon=1.0, delta=1e-6)
+
+
+def test_the_page_lists_every_rule():
+    page = (Path(__file__).parents[2] / "docs" / "pld.md").read_text()
+    for event, rule in pld.RULES.items():
+        assert f"| {event.__name__} | {rule.theorem} |" in page

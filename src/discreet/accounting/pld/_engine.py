@@ -122,7 +122,7 @@ def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
         built.append(Part(knots, dominating.mass, n))
         infinite += n * dominating.infinite
     window = _window(plan)
-    total = _fourier.compose(built, plan.theta, plan.mesh, window.size, window.start)
+    total = _fourier.compose(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
     return _read_upper(total, plan, window, _wrapped(built, plan.theta, plan, window).above, infinite)
 
 
@@ -168,7 +168,7 @@ def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
 def _tails(parts: Sequence[Part], plan: Plan, theta: float, window: Window, sign: int) -> Array:
     """log of the probability of reaching each index, rounded down (sign -1) or up (+1)."""
     h, first = plan.mesh, window.first
-    total = _fourier.compose(parts, theta, h, window.size, window.start)
+    total = _fourier.compose(parts, theta, h, window.size, window.start, plan.precise)
     wrapped = _wrapped(parts, theta, plan, window)
     law = total.law[first - window.start :] + sign * total.error
     offset = h * np.arange(len(law))

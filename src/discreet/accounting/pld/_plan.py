@@ -20,6 +20,7 @@ INFLATION = 6e-5  # relative error of epsilon that the mesh may cause
 _MOST = 2**22
 _COARSE = 0.01
 _STEEPEST = 40.0
+_PRECISE = math.log(1e-4)  # relative rounding error of delta above which the widest floating-point type is used
 
 
 class Plan(NamedTuple):
@@ -38,6 +39,7 @@ class Plan(NamedTuple):
     high: float
     up: float
     down: float | None
+    precise: bool
 
     @property
     def points(self) -> float:
@@ -57,6 +59,7 @@ class Cumulants:
         self._times = np.array([float(n) for _, n in parts])
         self.steps = float(self._times.sum())
         self.offset = 0.0
+        self.log_goal: float | None = None  # log of the delta that is looked for, if known
 
     def center(self, t: float) -> list[float]:
         """A typical loss of each part under the tilt: the largest weight's."""
@@ -167,18 +170,30 @@ def plan(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 1
     _, epsilon, spread = k(theta)
     sd = math.sqrt(max(spread, 1e-300))
     t = factor * theta
-    lost = k.log_delta(theta) - (k(t)[0] - t * epsilon)  # log of delta in units of the tilted law
+    log_delta = k.log_delta(theta) if k.log_goal is None else k.log_goal
+    lost = log_delta - (k(t)[0] - t * epsilon)  # log of delta in units of the tilted law
     alias = alias + max(0.0, -lost - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
     first = epsilon - 3.0 / max(theta, 1e-3 / sd)
     high = max(high, epsilon + 1e-6 * sd)
-    width = (alias - k.log_delta(theta)) / max(t, 1e-12 / sd)
+    width = (alias - log_delta) / max(t, 1e-12 / sd)
     down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
     high = max(high, first + width) if down is None else high
     made = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
     if t * made > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
         return plan(k, theta, made, alias, 0.99 * _STEEPEST / (theta * made))
-    return Plan(t, epsilon, k(t)[1], made, first, min(first, low), high, up, down)
+    return Plan(
+        t,
+        epsilon,
+        k(t)[1],
+        made,
+        first,
+        min(first, low),
+        high,
+        up,
+        down,
+        math.log(k.steps * 4e-14) - lost > _PRECISE and high - low < 2**20 * made,
+    )
 
 
 def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> Plan:
@@ -189,7 +204,8 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
     for factor in (0.85, 0.7, 0.55, 0.4):
         other = plan(k, theta, best.mesh if mesh is None else mesh, alias, factor)
         lost = k(other.theta)[0] - other.theta * best.epsilon - k(theta)[0] + theta * best.epsilon
-        if lost > max(1.0, math.log(2e9 / k.steps)) or other.points > 0.8 * best.points:
+        slower = other.precise and not best.precise
+        if slower or lost > max(1.0, math.log(2e9 / k.steps)) or other.points > 0.8 * best.points:
             break
         best = other
     return best

@@ -279,6 +279,11 @@ def merged(form: Normal) -> dict[Event, int]:
     return _merged(form)
 
 
+def only_renyi(parts: dict[Event, int]) -> bool:
+    """Whether all that is known are Rényi bounds: then adding them up before converting is at least as good."""
+    return all(isinstance(part, ev.ZCDP) or RULES.get(type(part), (None, ""))[1] is _RENYI for part in parts)
+
+
 def hopeless(form: Normal) -> bool:
     """Something was released without any noise."""
     return any(isinstance(p, ev.NonPrivate) or getattr(p, "noise_multiplier", 1) == 0 for p in form.parts)

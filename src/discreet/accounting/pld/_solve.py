@@ -52,6 +52,7 @@ class Solver:
             offsets = [pair.lattice[1] if pair.lattice else 0.0 for pair, _ in composition.parts]
         self.parts = [part._replace(offset=offset) for part, offset in zip(plain, offsets, strict=True)]
         self.k = k.shifted(offsets)
+        self.k.log_goal = math.log(delta)
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
         self.finest = math.inf
         self.alias = 15.0

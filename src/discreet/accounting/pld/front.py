@@ -9,13 +9,13 @@ from fractions import Fraction
 from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import events as ev
-from .. import pure
+from .. import pure, rdp
 from ..events import Event
 from ..normal import Normal, normal
 from ..solve import with_room
 from . import _closed, _rules, _solve
 from ._rules import RULES, Rule
-from ._solve import Solver
+from ._solve import Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
@@ -32,6 +32,10 @@ def epsilon(event: Event, delta: float) -> float:
     >>> 2.38168973 <= epsilon(run, 1e-5) <= 2.38168973 * 1.0001
     True
     """
+    return _epsilon(event, delta, None)
+
+
+def _epsilon(event: Event, delta: float, known: list[Solved] | None) -> float:
     _require.probability(delta=delta)
     form = normal(event)
     exact = _pure(form)
@@ -39,7 +43,7 @@ def epsilon(event: Event, delta: float) -> float:
         return 0.0
     if delta == 0 or _rules.hopeless(form):
         return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
-    return min(with_room(form, float(delta), lambda room: _above(form, room), exact), math.inf)
+    return with_room(form, float(delta), lambda room: _above(form, room, known), exact)
 
 
 def bounds(event: Event, delta: float) -> tuple[float, float]:
@@ -49,13 +53,14 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     >>> low <= 8.28357335 + 5e-9 and high >= 8.28357335 - 5e-9 and high - low < 1e-6
     True
     """
-    upper = epsilon(event, delta)
+    known: list[Solved] = []
+    upper = _epsilon(event, delta, known)
     form = normal(event)
     if delta in (0, 1) or not math.isfinite(upper):
         return (upper if delta in (0, 1) else 0.0), upper
     lost = _surely_lost(event)
     left = (float(delta) - lost) / (1 - lost) * (1 + 1e-12)
-    return (min(_below(form, left, upper), upper) if left > 0 else upper), upper
+    return (min(_below(form, left, known), upper) if left > 0 else upper), upper
 
 
 def delta(event: Event, epsilon: float) -> float:
@@ -123,7 +128,7 @@ def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
     return _round.down(exact) * (1 - 4e-15), _round.up(exact)
 
 
-def _above(form: Normal, delta: float) -> float:
+def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> float:
     parts = _rules.merged(form)
     if not parts:
         return 0.0
@@ -132,24 +137,42 @@ def _above(form: Normal, delta: float) -> float:
         return _closed.gaussian_epsilon(shift[1], delta)[1]
     best = 0.0
     for composition in _rules.compositions(parts, delta * _TAIL)[0]:
-        best = max(best, Solver(composition, delta).epsilon_above(delta, best))
+        solver = Solver(composition, delta)
+        found = solver.epsilon_above(delta, best)
+        if known is not None:
+            known.append((composition, solver, found))
+        best = max(best, found)
+    if _rules.only_renyi(parts):
+        best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
     return min(best, _pure(form))
 
 
-def _below(form: Normal, delta: float, near: float) -> float:
+def _below(form: Normal, delta: float, known: list[Solved]) -> float:
+    """From below, the more expensive direction first; one that is known to cost no more than what was found is skipped."""
     parts = _rules.merged(form)
     if not parts:
         return 0.0
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_epsilon(shift[0], delta)[0]
+    found = [_solved(c, delta, known) for c in _rules.compositions(parts, delta * _TAIL)[1]]
     best = 0.0
-    for composition in _rules.compositions(parts, delta * _TAIL)[1]:
-        solver = Solver(composition, delta)
-        guess = solver.epsilon_above(delta, best)
-        if guess > best:
-            best = max(best, solver.epsilon_below(delta, min(guess, near)))
+    for solver, above in sorted(found, key=lambda pair: -pair[1]):
+        if above > best:
+            best = max(best, solver.epsilon_below(delta, above))
     return best
+
+
+Solved = tuple[Composition, Solver, float]
+
+
+def _solved(composition: Composition, delta: float, known: list[Solved]) -> tuple[Solver, float]:
+    """The solver and upper bound of a composition: those already found, if it is the same one."""
+    for other, solver, above in known:
+        if other.parts == composition.parts:
+            return solver, above
+    solver = Solver(composition, delta)
+    return solver, solver.epsilon_above(delta)
 
 
 def _delta_above(form: Normal, epsilon: float) -> float:
