@@ -8,7 +8,34 @@ except ImportError:
     raise MissingExtra("discreet.learning needs PyTorch. Install it with: pip install 'discreet[learn]'") from None
 
 from .clipping import Automatic, Flat, PerLayer
+from .data import Examples, Tabular
 from .engine import Engine
+from .noise import fill_gaussian
+from .optimizers import SGD, Adam, warmup_cosine
 from .plan import routes, without_batch_norm
+from .safety import made_up, probe
+from .schedules import BallsInBins, Poisson, WithoutReplacement
+from .trainer import Progress, Run, Trainer
 
-__all__ = ["Automatic", "Engine", "Flat", "PerLayer", "routes", "without_batch_norm"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "Automatic",
+    "BallsInBins",
+    "Engine",
+    "Examples",
+    "Flat",
+    "PerLayer",
+    "Poisson",
+    "Progress",
+    "Run",
+    "Tabular",
+    "Trainer",
+    "WithoutReplacement",
+    "fill_gaussian",
+    "made_up",
+    "probe",
+    "routes",
+    "warmup_cosine",
+    "without_batch_norm",
+]

@@ -15,6 +15,11 @@ from .._registry import described
 MARGIN = 1 - 2.0**-22
 
 
+def norms(squares: Tensor) -> Tensor:
+    """[B, 1]: of all layers together."""
+    return (squares if squares.shape[1] == 1 else squares.sum(1, keepdim=True)).sqrt()
+
+
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
@@ -27,8 +32,7 @@ class Flat:
 
     def weights(self, squares: Tensor) -> Tensor:
         """[B, layers] squared norms to [B, layers] factors; all layers of an example by one factor."""
-        norms = squares.sum(1, keepdim=True).sqrt_()
-        return (self.clip * MARGIN / norms).clamp_(max=MARGIN)
+        return (self.clip * MARGIN / norms(squares)).clamp_(max=MARGIN)
 
 
 @described
@@ -61,7 +65,7 @@ class Automatic:
         _require.positive(clip=self.clip, stability=self.stability)
 
     def weights(self, squares: Tensor) -> Tensor:
-        return self.clip * MARGIN / squares.sum(1, keepdim=True).sqrt_().add_(self.stability)
+        return self.clip * MARGIN / (norms(squares) + self.stability)
 
 
 Clipping = Flat | PerLayer | Automatic
@@ -72,12 +76,14 @@ def as_clipping(clip: float | Clipping) -> Clipping:
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 
-def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """The factors in float32, and which examples are kept: one whose norm is not a finite number counts as zero.
+def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The factors in float32, and which examples are kept (None for all): one whose norm is not a finite number counts as zero.
 
     Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding of the multiplication.
     Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product.
     """
-    keep = squares.sum(1).isfinite()
     found = rule.weights(squares)
+    if math.isfinite(squares.sum().item()):
+        return found.float(), None
+    keep = squares.sum(1).isfinite()
     return torch.where(keep.unsqueeze(1), found, 0.0).float(), keep

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from .._errors import InvalidInput, Unsupported
 from . import plan
-from .clipping import Clipping, as_clipping, factors
+from .clipping import Clipping, PerLayer, as_clipping, factors
 from .layers import NotBatchFirst, Recorder
 from .losses import per_example
 from .taps import Tap, merged
@@ -29,7 +29,7 @@ from .taps import Tap, merged
 
 @dataclass
 class Gradients:
-    """The gradients of one batch, each example's by itself, as taps; `squares` bounds their squared norms, [B, layers]."""
+    """The gradients of one batch, each example's by itself, as taps; `squares` bounds their squared norms, [B, layers or 1]."""
 
     taps: list[Tap]
     squares: Tensor
@@ -58,10 +58,11 @@ class Engine:
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"}
-        self.recorder = Recorder()
+        self.recorder, self.is_attached = Recorder(), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
+        self.dtype = next(iter(self.parameters.values())).dtype
         kinds = {p.dtype for p in self.parameters.values()}
         if not kinds <= {torch.float32} and not kinds <= {torch.float64}:
             raise Unsupported(
@@ -77,7 +78,7 @@ class Engine:
 
     def buffer(self) -> Tensor:
         """A zero vector with room for one number per trainable parameter."""
-        return torch.zeros(self.size, dtype=next(iter(self.parameters.values())).dtype)
+        return torch.zeros(self.size, dtype=self.dtype)
 
     def parts(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of such a vector in the shapes of the parameters, by name."""
@@ -93,9 +94,13 @@ class Engine:
     def attached(self) -> Iterator[None]:
         """Within this context the model leaves what the engine needs; outside, it is as it was."""
         with plan.attached(self.model, self.recorder, self.routes):
-            yield
+            self.is_attached = True
+            try:
+                yield
+            finally:
+                self.is_attached = False
 
-    def gradients(self, inputs: Any, targets: Any) -> Gradients:
+    def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True) -> Gradients:
         """Forward and backward of one batch; the first dimension of every tensor is the batch."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         recorder = self.recorder
@@ -103,12 +108,17 @@ class Engine:
         try:
             with torch.enable_grad():
                 losses = self.loss(self.model(*inputs), targets)
-                taps = merged(recorder.taps(losses.sum()))
+                taps = merged(recorder.taps(losses))
         except NotBatchFirst as error:
             raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
         finally:
             recorder.active, recorder.edges, recorder.notes = False, [], []
-        return Gradients(taps, self._squares(taps, recorder.batch), losses.detach())
+        if by_layer or not taps:
+            return Gradients(taps, self._squares(taps, recorder.batch), losses.detach())
+        total = taps[0].square()
+        for tap in taps[1:]:
+            total.add_(tap.square())
+        return Gradients(taps, total.unsqueeze(1), losses.detach())
 
     def _squares(self, taps: list[Tap], batch: int) -> Tensor:
         by_layer: list[Any] = [0.0] * (max(self.layers.values()) + 1)
@@ -131,12 +141,12 @@ class Engine:
         return out
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        found = self.gradients(inputs, targets)
+        found = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer))
         weights, keep = factors(rule, found.squares)
-        if not keep.all():
+        if keep is not None:
             found.silence(keep)
         with torch.no_grad():
-            found.add(weights.to(next(iter(sums.values())).dtype), sums, self.layers)
+            found.add(weights.to(self.dtype), sums, self.layers)
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
-from .taps import Lookup, Product, Rows, Tap, Target, over_places, product, single
+from .taps import Lookup, Outer, Rows, Tap, Target, over_places, product, single
 
 Taps = Callable[..., list[Tap]]
 
@@ -36,13 +36,14 @@ class Recorder:
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
             self.edges.extend(map(get_gradient_edge, outputs))  # now: the tensor may be changed in place later
 
-    def taps(self, total: Tensor) -> list[Tap]:
+    def taps(self, losses: Tensor) -> list[Tap]:
         """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the way."""
         edges, notes = self.edges, self.notes
         self.edges, self.notes = [], []
-        if not edges or not total.requires_grad:
+        if not edges or not losses.requires_grad:
             return []
-        gradients = iter(torch.autograd.grad(total, edges, allow_unused=True))
+        ones = torch.ones_like(losses)  # the gradient of their sum, without summing
+        gradients = iter(torch.autograd.grad(losses, edges, ones, allow_unused=True))
         found: list[Tap] = []
         for shapes, taps in notes:
             own = [next(gradients) for _ in shapes]
@@ -66,8 +67,8 @@ class NotBatchFirst(Exception):
 
 def targets(module: nn.Module, *names: str) -> list[Target | None]:
     """The named parameters as targets; None where there is none, or where it is frozen."""
-    found = [getattr(module, name, None) for name in names]
-    return [Target(p) if isinstance(p, nn.Parameter) and p.requires_grad else None for p in found]
+    found = [module._parameters.get(name) for name in names]
+    return [Target(p) if p is not None and p.requires_grad else None for p in found]
 
 
 def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
@@ -82,7 +83,11 @@ def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
 def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
     """The taps of y = W x + b."""
     g = single(g)
-    found: list[Tap] = [] if weight is None else [product(weight, single(x), g)]
+    if weight is None:
+        return [] if bias is None else [over_places(bias, g)]
+    if g.dim() == 2:
+        return [Outer(weight, single(x), g, bias)]
+    found = [product(weight, single(x), g)]
     return found if bias is None else [*found, over_places(bias, g)]
 
 
@@ -100,48 +105,6 @@ def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
 
     recorder.note((out,), taps)
     return out
-
-
-def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
-    if input.dim() != layer.weight.dim():
-        raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
-    recorder.first(layer, input)
-    out: Tensor = layer._conv_forward(input, layer.weight, layer.bias)
-    weight, bias = targets(layer, "weight", "bias")
-    x = input.detach()
-
-    def taps(g: Tensor) -> list[Tap]:
-        g = single(g)
-        found: list[Tap] = [] if weight is None else [_convolved(layer, weight, single(x), g)]
-        return found if bias is None else [*found, Rows(bias, g.flatten(2).sum(2))]
-
-    recorder.note((out,), taps)
-    return out
-
-
-def _convolved(layer: Any, weight: Target, x: Tensor, g: Tensor) -> Tap:
-    """A convolution is a product at every place of the output; with groups, the gradients are built block by block."""
-    patches = unfolded(layer, x)  # [B, channels, kernel, places]
-    batch, groups = len(x), layer.groups
-    if groups == 1:
-        return Product(weight, patches.flatten(1, 2).transpose(1, 2), g.flatten(2).transpose(1, 2))
-    blocks = patches.reshape(batch * groups, -1, patches.shape[-1])
-    rows = torch.bmm(g.reshape(batch * groups, -1, blocks.shape[-1]), blocks.transpose(1, 2))
-    return Rows(weight, rows.view(batch, *layer.weight.shape))
-
-
-def unfolded(layer: Any, x: Tensor) -> Tensor:
-    """The patches that each place of the output saw: [B, channels, kernel, places]."""
-    if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
-        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        x = F.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
-    elif any(layer.padding):
-        x = F.pad(x, [n for pad in reversed(layer.padding) for n in (pad, pad)])
-    n = len(layer.kernel_size)
-    for dim, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
-        x = x.unfold(dim + 2, dilation * (size - 1) + 1, stride)[..., ::dilation]
-    order = (0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n))
-    return x.permute(order).flatten(2, 1 + n).flatten(3)
 
 
 def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize, stateless
 from .._errors import Unsupported
 from . import layers
 from .attention import attention
+from .convolution import convolution
 from .layers import Recorder
 from .recurrent import recurrent
 from .taps import Rows, Tap, Target, single
@@ -27,9 +28,9 @@ from .taps import Rows, Tap, Target, single
 KNOWN: dict[type, Callable[..., Any]] = {
     nn.Linear: layers.linear,
     nn.Embedding: layers.embedding,
-    nn.Conv1d: layers.convolution,
-    nn.Conv2d: layers.convolution,
-    nn.Conv3d: layers.convolution,
+    nn.Conv1d: convolution,
+    nn.Conv2d: convolution,
+    nn.Conv3d: convolution,
     nn.LayerNorm: layers.layer_norm,
     nn.RMSNorm: layers.rms_norm,
     nn.GroupNorm: layers.group_norm,

@@ -12,6 +12,7 @@ sizes is bounded by the triangle inequality from the lengths of the parts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -19,9 +20,10 @@ from torch import Tensor
 
 UNIT = 2.0**-24  # relative rounding error of float32
 TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
-ENTRY_COST = (
-    24  # a built gradient is written once and read twice: as dear as this many multiplications an entry (measured)
-)
+# A built gradient is written once and read twice: as dear as this many multiplications an entry, and as that many where it is too
+# large for the allocator to reuse, so that every page is fresh (both measured).
+ENTRY_COST, FRESH_COST = 16, 96
+FRESH_FROM = 1 << 23  # entries: 32 megabytes, beyond which the C library gives every block back to the system
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
@@ -34,11 +36,19 @@ def growth(n: int) -> float:
     return nu / (1 - nu) if nu < 0.5 else float("inf")
 
 
-def squares(rows: Tensor) -> Tensor:
-    """An upper bound, in float64, on the sum of squares over the last dimension."""
+def lengths(rows: Tensor) -> Tensor:
+    """An upper bound on the norm over the last dimension, in the rows' own type.
+
+    sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of the norm.
+    """
     n = rows.shape[-1]
-    total: Tensor = torch.linalg.vector_norm(rows, dim=-1).double().square_()
-    return total.mul_(1 + 2 * growth(n)).add_(n * TINY)
+    found: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    return found.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
+
+
+def squares(rows: Tensor) -> Tensor:
+    """The same bound squared, in float64: squares of small lengths underflow in float32."""
+    return lengths(rows).double().square_()
 
 
 def single(tensor: Tensor) -> Tensor:
@@ -62,10 +72,21 @@ class Target:
         return out if self.rows is None else out[self.rows[0] : self.rows[1]]
 
 
+def build_is_cheaper(batch: int, places: int, k: int, p: int) -> bool:
+    """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T places with each other."""
+    entries = batch * k * p
+    if entries > ENTRIES_AT_MOST:
+        return False
+    return places * places * (k + p) > (ENTRY_COST if entries <= FRESH_FROM else FRESH_COST) * k * p
+
+
 class Tap:
     """Base: the gradient of one target, for every example of the batch."""
 
     target: Target
+    bias: Target | None = (
+        None  # of a layer whose bias has the gradient that comes in, and is looked after by the same tap
+    )
 
     def square(self) -> Tensor:
         """[B], float64: at least the squared norm of each example's gradient."""
@@ -116,9 +137,13 @@ class Outer(Tap):
     target: Target
     x: Tensor  # [B, k]
     g: Tensor  # [B, p]
+    bias: Target | None = None
 
     def square(self) -> Tensor:
-        return squares(self.x).mul_(squares(self.g))
+        """|g|² |x|², and |g|² more for a bias. In float64 a product of two lengths neither underflows nor loses a digit."""
+        long, wide = lengths(self.g).double(), lengths(self.x).double()
+        found = (long * wide).square_()
+        return found.addcmul_(long, long) if self.bias is not None else found
 
     def built(self) -> Tensor:
         return torch.einsum("bp,bk->bpk", self.g, self.x)
@@ -129,6 +154,8 @@ class Outer(Tap):
             out.addmm_(self.g.T, self.x * weights.unsqueeze(1))
         else:
             out.addmm_((self.g * weights.unsqueeze(1)).T, self.x)
+        if self.bias is not None:
+            self.bias.of(sums).addmv_(self.g.T, weights)
 
     def silence(self, keep: Tensor) -> None:
         self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
@@ -144,9 +171,7 @@ class Product(Tap):
     made: Tensor | None = field(default=None, init=False)
 
     def square(self) -> Tensor:
-        batch, places, k = self.x.shape
-        p = self.g.shape[2]
-        if places * places * (k + p) < ENTRY_COST * k * p or batch * k * p > ENTRIES_AT_MOST:
+        if not build_is_cheaper(*self.x.shape, self.g.shape[2]):
             return self._ghost()
         self.made = self.built()
         return squares(self.made.flatten(1))
@@ -273,10 +298,20 @@ class Tied(Tap):
 
 def merged(taps: list[Tap]) -> list[Tap]:
     """One tap for each target. A weight used twice has one gradient, the sum: its length is not that of the parts."""
+    keys = [t.key for tap in taps for t in (tap.target, tap.bias) if t is not None]
+    if len(set(keys)) == len(keys):
+        return taps
+    taps = [part for tap in taps for part in _parted(tap)]
     by_target: dict[Key, list[Tap]] = {}
     for tap in taps:
         by_target.setdefault(tap.target.key, []).append(tap)
     return [group[0] if len(group) == 1 else _one(group) for group in by_target.values()]
+
+
+def _parted(tap: Tap) -> list[Tap]:
+    if isinstance(tap, Outer) and tap.bias is not None:
+        return [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]
+    return [tap]
 
 
 def _one(group: list[Tap]) -> Tap:

@@ -1,0 +1,139 @@
+"""Convolutions: a product at every place of the output, of the weight with the patch that the place saw.
+
+Patches are many times larger than what they are cut from. They are cut a few examples at a time into one small buffer that stays in the caches,
+made into gradients or Gram matrices there, and forgotten; the clipped sum is one ordinary weight gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .layers import NotBatchFirst, Recorder, targets
+from .taps import UNIT, Rows, Tap, Target, _zeroed, build_is_cheaper, growth, lengths, single, squares
+
+_BUFFER = 1 << 18  # numbers: a megabyte
+
+
+def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
+    if input.dim() != layer.weight.dim():
+        raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
+    recorder.first(layer, input)
+    out: Tensor = layer._conv_forward(input, layer.weight, layer.bias)
+    weight, bias = targets(layer, "weight", "bias")
+    x = input.detach()
+
+    def taps(g: Tensor) -> list[Tap]:
+        g = single(g)
+        found: list[Tap] = [] if weight is None else [Convolved(weight, layer, single(x), g.contiguous())]
+        return found if bias is None else [*found, Rows(bias, g.flatten(2).sum(2))]
+
+    recorder.note((out,), taps)
+    return out
+
+
+@dataclass
+class Convolved(Tap):
+    """The gradient of a convolution's weight; `made` is [B, groups, k, p] where it was cheaper to build."""
+
+    target: Target
+    layer: Any
+    x: Tensor  # [B, channels, ...]
+    g: Tensor  # [B, channels, ...]
+    made: Tensor | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.padded = padded(self.layer, self.x)
+        self.patches = cut(self.layer, self.padded)
+        groups, weight = self.layer.groups, self.layer.weight
+        self.places = self.g[0, 0].numel()
+        self.k, self.p = weight[0].numel(), weight.shape[0] // groups
+
+    def square(self) -> Tensor:
+        batch, groups = len(self.g), self.layer.groups
+        if groups == 1 and not build_is_cheaper(batch, self.places, self.k, self.p):
+            return self._ghost()
+        self._make()
+        assert self.made is not None
+        return squares(self.made.flatten(1))
+
+    def _make(self) -> None:
+        batch, groups = len(self.g), self.layer.groups
+        if self.made is None:
+            self.made = self.g.new_empty(batch, groups, self.k, self.p)
+            for part, x, g in self._chunks():
+                torch.bmm(x, g.transpose(1, 2), out=self.made[part].view(-1, self.k, self.p))
+
+    def _chunks(self) -> Any:
+        """A few examples at a time: where, their patches [n, k, T], their gradients [n, p, T]."""
+        batch, groups = len(self.g), self.layer.groups
+        step = max(1, _BUFFER // (groups * self.k * self.places))
+        buffer = self.g.new_empty((min(step, batch), *self.patches.shape[1:]))
+        for start in range(0, batch, step):
+            part = slice(start, min(start + step, batch))
+            n = part.stop - part.start
+            held = buffer[:n].copy_(self.patches[part])
+            yield part, held.view(n * groups, self.k, self.places), self.g[part].view(n * groups, self.p, self.places)
+
+    def _ghost(self) -> Tensor:
+        """As `taps.Product`: the sum over places t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden."""
+        totals, parts = [], []
+        for _, x, g in self._chunks():
+            gram = torch.bmm(x.transpose(1, 2), x).mul_(torch.bmm(g.transpose(1, 2), g))
+            totals.append(gram.sum((1, 2), dtype=torch.float64))
+            long, wide = _column_lengths(x), _column_lengths(g)
+            parts.append(long.double().mul_(wide).sum(1))
+        total, part = torch.cat(totals), torch.cat(parts)
+        slack = 2 * growth(self.k + self.p)
+        return total.add_(part.square(), alpha=slack).clamp_(min=0).sqrt_().add_(part, alpha=4 * UNIT).square_()
+
+    def built(self) -> Tensor:
+        self._make()
+        assert self.made is not None
+        return self.made.transpose(2, 3).reshape(len(self.g), *self.layer.weight.shape)
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        out = self.target.of(sums)
+        if self.made is not None:
+            total = torch.mv(self.made.flatten(1).T, weights).view(self.layer.groups, self.k, self.p)
+            out.view(self.layer.groups, self.p, self.k).add_(total.transpose(1, 2))
+            return
+        scaled = self.g * weights.view((-1,) + (1,) * (self.g.dim() - 1))
+        layer, n = self.layer, self.g.dim() - 2
+        out.add_(
+            torch.ops.aten.convolution_backward(
+                scaled, self.padded, layer.weight, None, layer.stride, [0] * n, layer.dilation, False, [0] * n,
+                layer.groups, [False, True, False],
+            )[1]
+        )  # fmt: skip
+
+    def silence(self, keep: Tensor) -> None:
+        self.g, self.padded = _zeroed(self.g, keep), _zeroed(self.padded, keep)
+        self.patches = cut(self.layer, self.padded)
+        self.made = None if self.made is None else _zeroed(self.made, keep)
+
+
+def _column_lengths(rows: Tensor) -> Tensor:
+    return lengths(rows.transpose(1, 2))
+
+
+def padded(layer: Any, x: Tensor) -> Tensor:
+    """The input with its padding, so that none is left to do."""
+    if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        return F.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
+    if any(layer.padding):
+        return F.pad(x, [n for pad in reversed(layer.padding) for n in (pad, pad)])
+    return x
+
+
+def cut(layer: Any, x: Tensor) -> Tensor:
+    """A view of the patches that each place of the output saw: [B, channels, *kernel, *places]."""
+    n = len(layer.kernel_size)
+    for dim, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
+        x = x.unfold(dim + 2, dilation * (size - 1) + 1, stride)[..., ::dilation]
+    return x.permute(0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n))

@@ -1,0 +1,132 @@
+"""Optimizers over one flat vector of weights. They see noisy gradients only: whatever they do is post-processing, and free.
+
+A function that builds one of torch's own (`lambda parameters: torch.optim.RMSprop(parameters)`) is as good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .. import _require
+from .._registry import described
+
+
+class Update(Protocol):
+    """One training run's optimizer: changes `values` in place, given the noisy sum of gradients, which it may overwrite."""
+
+    def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SGD:
+    """Stochastic gradient descent, with heavy-ball or Nesterov momentum."""
+
+    lr: float
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require.positive(lr=self.lr)
+        _require.non_negative(momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
+        """All is linear: velocity is kept for the sum, and divided when it moves the weights."""
+        velocity = torch.zeros(size, dtype=dtype) if self.momentum else None
+
+        def update(values: Tensor, total: Tensor, factor: float) -> None:
+            if self.weight_decay:
+                total.add_(values, alpha=self.weight_decay * divisor)
+            if velocity is not None:
+                velocity.mul_(self.momentum).add_(total)
+                total = total.add_(velocity, alpha=self.momentum) if self.nesterov else velocity
+            values.add_(total, alpha=-self.lr * factor / divisor)
+
+        return update
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adam:
+    """Adam with decoupled weight decay (AdamW). The second moment is freed of what the noise adds to it.
+
+    Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)², which is public: with it
+    every step looks like sign descent. `noise_aware` subtracts it (Tang & Lécuyer 2023, arXiv:2312.14334), down to `floor`².
+    """
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    noise_aware: bool = True
+    floor: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _require.positive(lr=self.lr, eps=self.eps, floor=self.floor)
+        _require.non_negative(weight_decay=self.weight_decay)
+        object.__setattr__(self, "betas", tuple(self.betas))
+        for beta in self.betas:
+            _require.probability(beta=beta)
+
+    def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
+        first, second = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
+        one, two = self.betas
+        excess = (deviation / divisor) ** 2 if self.noise_aware else 0.0
+        steps = 0
+
+        def update(values: Tensor, total: Tensor, factor: float) -> None:
+            nonlocal steps
+            steps += 1
+            gradient = total.div_(divisor)
+            first.lerp_(gradient, 1 - one)
+            second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
+            size = second / (1 - two**steps)
+            if excess:
+                size.sub_(excess).clamp_(min=self.floor**2)
+            if self.weight_decay:
+                values.mul_(1 - self.lr * factor * self.weight_decay)
+            values.addcdiv_(first, size.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - one**steps))
+
+        return update
+
+
+Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+def foreign(
+    build: Callable[[list[nn.Parameter]], torch.optim.Optimizer], parameters: list[nn.Parameter], divisor: float
+) -> Any:
+    """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the step."""
+    inner = build(parameters)
+    rates = [group["lr"] for group in inner.param_groups]
+
+    def update(values: Tensor, total: Tensor, factor: float) -> None:
+        gradient = total.div_(divisor)
+        for group, rate in zip(inner.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
+        for p, part in zip(parameters, torch.split(gradient, [p.numel() for p in parameters]), strict=True):
+            p.grad = part.view(p.shape)
+        inner.step()
+        for p in parameters:
+            p.grad = None
+
+    return update
+
+
+def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
+    """A factor for the learning rate: up in a line for `warmup` steps, then down along a cosine."""
+    _require.integer(steps=steps, at_least=1)
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+    return factor

@@ -1,0 +1,246 @@
+"""The trainer: DP-SGD as a mechanism with a price.
+
+    trainer = Trainer(model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10)
+    trainer.event                               # the price, before any data is read
+    model = trainer(data, entropy=Entropy()).value
+
+Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divides by a public number, and moves the weights (Abadi et al.
+2016, arXiv:1607.00133). The number of steps is fixed; after the last one there is nothing left to run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import _require
+from .. import accounting as acc
+from .._errors import Halted, InvalidInput, Unsupported
+from .._public import Public
+from ..accounting import Event
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from .clipping import Clipping, as_clipping
+from .data import Examples, Tabular, examples_of
+from .engine import Engine
+from .noise import fill_gaussian
+from .optimizers import SGD, Adam, Optimizer, foreign
+from .safety import made_up, probe
+from .schedules import Indices, Schedule, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What may be shown while training: how far it is. Not the loss, not the size of a batch."""
+
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains a copy of `model` with DP-SGD.
+
+    Say how private: `epsilon` and `delta`, or `noise_multiplier` (noise over clip). How long: `batch` or `rate`, `epochs` or `steps`; `n` declares
+    the number of examples where `public.size` does not. `clip` is a number or a clipping rule. The rest has defaults.
+
+    Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model, and every model on the way.
+    Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a function of the noisy sums, of
+               public parameters, and of fresh randomness.
+    Assumes:   model and loss compute each example's gradient from that example (probed; certain with `isolate=True`); floats are
+               close enough to reals (docs/learning.md).
+    """
+
+    model: nn.Module
+    loss: Any
+    public: Public = field(default=Public(), kw_only=True)
+    epsilon: float | None = field(default=None, kw_only=True)
+    delta: float | None = field(default=None, kw_only=True)
+    noise_multiplier: float = field(default=None, kw_only=True)  # type: ignore[assignment]
+    clip: float | Clipping = field(default=1.0, kw_only=True)
+    rate: Any = field(default=None, kw_only=True)
+    batch: Any = field(default=None, kw_only=True)
+    n: int | None = field(default=None, kw_only=True)
+    steps: int | None = field(default=None, kw_only=True)
+    epochs: Any = field(default=None, kw_only=True)
+    sampling: str | Schedule = field(default="poisson", kw_only=True)
+    optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
+    learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
+    average: float | None = field(default=None, kw_only=True)
+    microbatch: int | None = field(default=None, kw_only=True)
+    isolate: bool = field(default=False, kw_only=True)
+    columns: Tabular | None = field(default=None, kw_only=True)
+    synthetic: tuple[Any, Any] | None = field(default=None, kw_only=True)
+    schedule: Schedule = field(init=False, repr=False)
+    event: Event = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.public.unit.column is not None:
+            raise Unsupported(
+                f"one person may have many examples here (unit {self.public.unit.column!r}), and each would be clipped by itself. Nothing was "
+                f"read or trained. Give one example for each person, with unit=rows()."
+            )
+        size = self.n if self.n is not None else self.public.size
+        if self.n is not None:
+            _require.integer(n=self.n, at_least=1)
+        found = schedule(
+            self.sampling, neighbors=self.public.neighbors, size=size, rate=self.rate, batch=self.batch, steps=self.steps, epochs=self.epochs
+        )  # fmt: skip
+        self._set("schedule", found)
+        self._set("clip", as_clipping(self.clip))
+        self._set("noise_multiplier", self._calibrated())
+        self._set("event", found.event(self.noise_multiplier, self.public.neighbors))
+        if self.average is not None:
+            _require.open_probability(average=self.average)
+        if self.microbatch is not None:
+            _require.integer(microbatch=self.microbatch, at_least=1)
+        engine = Engine(self.model, self.loss, isolate=self.isolate)
+        if self.synthetic is not None:
+            probe(engine, *self.synthetic)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _calibrated(self) -> float:
+        if self.noise_multiplier is not None:
+            if self.epsilon is not None:
+                raise InvalidInput(
+                    "give epsilon= and delta=, or noise_multiplier=, not both. Nothing was read or trained."
+                )
+            _require.positive(noise_multiplier=self.noise_multiplier)
+            return float(self.noise_multiplier)
+        if self.epsilon is None or self.delta is None:
+            raise InvalidInput(
+                "say how private: epsilon= and delta=, or noise_multiplier=. Nothing was read or trained."
+            )
+        relation = self.public.neighbors
+        return float(acc.calibrate(lambda s: self.schedule.event(s, relation), epsilon=self.epsilon, delta=self.delta))
+
+    def spent(self, step: int, *, delta: float) -> float:
+        """Epsilon after so many steps of a Poisson or fixed-size schedule; the whole price for others."""
+        if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):
+            return acc.epsilon(self.event, delta=delta)
+        per = self.schedule.steps // self.event.times
+        return acc.epsilon(self.event.event.repeated(-(-step // per)), delta=delta)
+
+    def start(self, source: Source, *, entropy: Entropy) -> Run:
+        """A run that is stepped by hand. The whole price is due when it starts."""
+        check_source(self.public, source)
+        return Run(self, examples_of(source, self.columns), entropy)
+
+    def __call__(
+        self, source: Source, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
+    ) -> Release:
+        """All steps; the release's value is the trained model. `progress` is called after each step with public facts only."""
+        run = self.start(source, entropy=entropy)
+        with run:
+            while not run.done:
+                run.step()
+                if progress is not None:
+                    progress(Progress(run.taken, self.schedule.steps))
+        return release(run.model, event=self.event, entropy=entropy)
+
+
+class Run:
+    """One training run. `step()` until `done`; one more is refused. `model` is the model so far, averaged where that was asked."""
+
+    def __init__(self, trainer: Trainer, examples: Examples, entropy: Entropy) -> None:
+        self._trainer, self._examples, self._entropy = trainer, examples, entropy
+        self.taken = 0
+        self._live = copy.deepcopy(trainer.model)
+        self._live.train()
+        self._engine = Engine(self._live, trainer.loss, isolate=trainer.isolate)
+        if trainer.synthetic is None:
+            inputs, targets = examples._shapes()
+            probe(self._engine, made_up(inputs), made_up(targets))
+        self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
+        self._sums = self._engine.sums(self._gradient)
+        self._averaged = self._values.clone() if trainer.average is not None else None
+        self._update = self._optimizer()
+        self._batches: Iterator[Indices] = trainer.schedule.batches(examples._size, entropy)
+        self._context = ExitStack()
+
+    def _optimizer(self) -> Any:
+        trainer = self._trainer
+        if isinstance(trainer.optimizer, SGD | Adam):
+            return trainer.optimizer.start(
+                self._engine.size, self._values.dtype, trainer.schedule.divisor, self.deviation
+            )
+        return foreign(trainer.optimizer, list(self._engine.parameters.values()), trainer.schedule.divisor)
+
+    @property
+    def done(self) -> bool:
+        return self.taken >= self._trainer.schedule.steps
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise on the sum of clipped gradients."""
+        return self._trainer.noise_multiplier * self._trainer.clip.clip  # type: ignore[union-attr]
+
+    def __enter__(self) -> Run:
+        self._context.enter_context(self._engine.attached())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._context.close()
+
+    def step(self) -> None:
+        """One noisy step. An empty batch is a step like any other."""
+        if self.done:
+            raise Halted(
+                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was read. Training on means a new trainer, "
+                f"which pays for its own steps."
+            )
+        if not self._engine.is_attached:
+            with self:
+                return self.step()
+        self.taken += 1
+        fill_gaussian(self._gradient, self.deviation, self._entropy)
+        self._accumulate(next(self._batches))
+        self._descend()
+        return None
+
+    def _descend(self) -> None:
+        """The move, from the noisy sum alone: nothing here depends on the data but through it."""
+        factor = self._trainer.learning_rate(self.taken - 1) if self._trainer.learning_rate else 1.0
+        with torch.no_grad():
+            self._update(self._values, self._gradient, factor)
+            if self._averaged is not None:
+                decay = min(self._trainer.average or 0.0, self.taken / (self.taken + 9))
+                self._averaged.lerp_(self._values, 1 - decay)
+
+    def _accumulate(self, members: Indices) -> None:
+        """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once, for all of them."""
+        most = self._trainer.microbatch or max(1, len(members))
+        for begin in range(0, len(members), most):
+            inputs, targets = self._examples._take(members[begin : begin + most])
+            self._engine.add_clipped(inputs, targets, self._trainer.clip, self._sums)  # type: ignore[arg-type]
+
+    @property
+    def model(self) -> nn.Module:
+        """A copy of the model as it is now, with weights of its own."""
+        found = copy.deepcopy(self._live)
+        vector = self._values if self._averaged is None else self._averaged
+        parts = self._engine.parts(vector)
+        with torch.no_grad():
+            for name, p in found.named_parameters():
+                p.data = parts[name].clone() if name in parts else p.data.clone()
+        for module in found.modules():
+            vars(module).pop("forward", None)
+        return found.eval()
+
+
+def _flattened(engine: Engine) -> Tensor:
+    """Move all trainable parameters into one vector, of which they become views."""
+    values = engine.buffer()
+    for p, part in zip(engine.parameters.values(), engine.parts(values).values(), strict=True):
+        part.copy_(p.detach())
+        p.data = part
+    return values
