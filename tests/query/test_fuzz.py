@@ -93,7 +93,7 @@ HOSTILE = [
     "SELECT SUM(" + "CLAMP(" * 40 + "age" + ", 0, 1)" * 40 + ") FROM people",
     "SELECT SUM(" + "SQRT(" * 40 + "age" + ")" * 40 + ") FROM people",
     "SELECT COUNT(*) FROM people WHERE age IN (" + ",".join(map(str, range(4000))) + ")",
-    "SELECT " + ", ".join(f"SUM(age + {i}) AS s{i}" for i in range(200)) + " FROM people",
+    "SELECT " + ", ".join(f"SUM(age + {i}) AS s{i}" for i in range(90)) + " FROM people",
     "WITH a AS (SELECT * FROM people), b AS (SELECT a.* FROM a JOIN a AS c ON a.id = c.id) SELECT COUNT(*) FROM b",
     "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT * FROM a) SELECT COUNT(*) FROM a",
     "WITH people AS (SELECT * FROM people) SELECT COUNT(*) FROM people",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -14,8 +15,12 @@ from .compile import Compiler
 from .errors import QueryError
 from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
+from .scan import Kinds
 
 UNITS = Measure(kind="units")
+PLACEHOLDER = (
+    secrets.randbits(62) | 1 << 62
+)  # stands for the key in written queries; nobody can put it into a query by hand
 
 
 @dataclass(slots=True)
@@ -28,45 +33,62 @@ class Exact:
     units: Any = field(default=None)  # how many units each group has; only where the groups are not public
 
 
-def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
-    """Runs the engine's queries: one for all sums and counts, one for each distinct count, quantile and most common value."""
-    compiler = Compiler(plan, bounding, engine.kinds, key)
-    additive = [m for m in recipes.measures if m.kind != "distinct"]
-    asked = list(additive)
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The engine's queries of one plan, with a placeholder where the key of a run goes."""
+
+    additive: str | None
+    asked: tuple[Measure, ...]
+    distinct: tuple[tuple[Measure, str], ...]
+    choices: tuple[str, ...]
+
+
+def statements(plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds) -> Statements:
+    """One query for all sums and counts, and one for each distinct count, quantile and most common value; written once."""
+    known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
+    cached: Statements | None = recipes.written.get((bounding, known))
+    if cached is not None:
+        return cached
+    compiler = Compiler(plan, bounding, kinds, PLACEHOLDER)
+    asked = [m for m in recipes.measures if m.kind != "distinct"]
     if not plan.known_keys and UNITS not in asked:
         asked.append(UNITS)
-    if plan.known_keys:
-        size = plan.groups or 1
-        table = engine.answer(compiler.additive(asked)) if asked else None
-        columns = [_dense(table, f"m{i}", size) for i in range(len(asked))] if table is not None else []
-        keys, index = public_keys(plan), None
-    else:
-        table = engine.answer(compiler.additive(asked))
-        keys, index = _found_keys(plan, table)
-        size = len(keys)
-        columns = [integers(table.column(f"m{i}")) for i in range(len(asked))]
-    found = dict(zip(asked, columns, strict=True))
-    for m in recipes.measures:
-        if m.kind == "distinct":
-            assert m.expression is not None
-            result = engine.answer(compiler.distinct(m.expression))
-            found[m] = _dense(result, "m0", size, index)
-    scores = [_scores(compiler, choice, engine, size, index) for choice in recipes.choices]
-    return Exact(keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS])
-
-
-def rehearse(plan: Plan, recipes: Recipes, bounding: Bounding) -> None:
-    """Writes all engine queries once, so that whatever cannot be written is refused before anything is charged."""
-    compiler = Compiler(plan, bounding, {}, 0)
     try:
-        compiler.additive([m for m in recipes.measures if m.kind != "distinct"] or [UNITS])
-        for m in recipes.measures:
-            if m.kind == "distinct" and m.expression is not None:
-                compiler.distinct(m.expression)
-        for choice in recipes.choices:
-            (compiler.histogram if choice.kind == "quantile" else compiler.frequencies)(choice)
+        made = Statements(
+            compiler.additive(asked) if asked else None,
+            tuple(asked),
+            tuple(
+                (m, compiler.distinct(m.expression)) for m in recipes.measures if m.kind == "distinct" and m.expression
+            ),
+            tuple((compiler.histogram if c.kind == "quantile" else compiler.frequencies)(c) for c in recipes.choices),
+        )
     except RecursionError:
         raise QueryError("the query nests too deep. Nothing was read or charged.") from None
+    recipes.written[bounding, known] = made
+    return made
+
+
+def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
+    """Runs the engine's queries under the key of this run."""
+    written = statements(plan, recipes, bounding, engine.kinds)
+
+    def answer(sql: str) -> pa.Table:
+        return engine.answer(sql.replace(str(PLACEHOLDER), str(key)))
+
+    table = None if written.additive is None else answer(written.additive)
+    if plan.known_keys:
+        keys, index, size = public_keys(plan), None, plan.groups or 1
+        columns = [] if table is None else [_dense(table, f"m{i}", size) for i in range(len(written.asked))]
+    else:
+        assert table is not None
+        keys, index = _found_keys(plan, table)
+        size = len(keys)
+        columns = [integers(table.column(f"m{i}")) for i in range(len(written.asked))]
+    found = dict(zip(written.asked, columns, strict=True))
+    for m, sql in written.distinct:
+        found[m] = _dense(answer(sql), "m0", size, index)
+    scores = [_scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)]
+    return Exact(keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS])
 
 
 def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
@@ -87,11 +109,9 @@ def _found_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dic
     return keys, {j: at for at, j in enumerate(table.column("j").to_pylist())}
 
 
-def _scores(compiler: Compiler, choice: Choice, engine: Engine, size: int, index: dict[int, int] | None) -> Any:
+def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Any:
     quantile = choice.kind == "quantile"
-    width = choice.points if quantile else len(choice.values)
-    table = engine.answer(compiler.histogram(choice) if quantile else compiler.frequencies(choice))
-    counts = np.zeros((size, width), np.int64)
+    counts = np.zeros((size, choice.points if quantile else len(choice.values)), np.int64)
     group = _positions(table, index)
     counts[group, integers(table.column("x0" if quantile else "vi"))] = integers(table.column("m0"))
     return counts

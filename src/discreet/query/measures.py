@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
@@ -129,6 +130,7 @@ class Recipes:
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
         self.recipes = [self._recipe(asked) for asked in plan.aggregates]
+        self.written: dict[Any, Any] = {}  # the engine's queries, once they are needed
 
     def _recipe(self, asked: Aggregate) -> Recipe:
         function, x = asked.function, asked.argument

@@ -30,7 +30,7 @@ from ..sampling import Entropy
 from ..tables import Source, engine_of
 from . import partition
 from .answer import Answer
-from .exact import Exact, measure, rehearse
+from .exact import Exact, measure, statements
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
@@ -92,7 +92,9 @@ class Query:
                 "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
             )
         keep(self, "_allocation", allocate(self._shape(), self._target()))
-        rehearse(self._plan, self._recipes, self._bounding)
+        statements(
+            self._plan, self._recipes, self._bounding, {}
+        )  # what cannot be written is refused before it is charged
 
     def _check(self) -> None:
         for name in ("epsilon", "rho"):
@@ -214,7 +216,8 @@ class Query:
         if not self._plan.known_keys:
             exact = _shown(exact, np.ones(len(exact.keys), dtype=bool), False)
         choices = [best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)]
-        return rows_of(self._plan, self._recipes, exact.keys, exact.measures, choices)[0]
+        rows, _ = rows_of(self._plan, self._recipes, exact.keys, exact.measures, choices)
+        return [list(row) for row in rows]
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
         noises = list(self._allocation.noises)
@@ -223,8 +226,8 @@ class Query:
         exact_noise = [None if m is None else (noises[m], self._recipes.measures[m].worth) for m in at]
         return Answer(
             columns=self.columns,
-            rows=tuple(tuple(row) for row in rows),
-            deviations=tuple(tuple(row) for row in deviations),
+            rows=tuple(rows),
+            deviations=tuple(deviations),
             noises=tuple(exact_noise),
             event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
             epsilon=None if self.epsilon is None else float(self.epsilon),

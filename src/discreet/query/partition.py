@@ -17,7 +17,7 @@ from .._errors import InvalidInput
 from ..sampling import Entropy
 
 _BITS = 128  # chances are multiples of 2**-128
-LONGEST = 1 << 20
+LONGEST = 1_000_000
 
 
 def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
@@ -43,24 +43,19 @@ def _down(x: Fraction, bits: int) -> Fraction:
 
 
 @lru_cache(maxsize=64)
-def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
-    """The largest chances to show a group of 0, 1, 2, ... units such that showing it or not is (epsilon, delta)-DP; the last is 1.
-
-    Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon, delta)-indistinguishable, and
-               an empty group is never shown. No strategy with this guarantee shows any group more often, up to 2**-100.
-    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: p(n+1) is the least of e^eps p(n) + delta,
-               1 - e^-eps (1 - p(n) - delta), and 1. A rational at most e^eps stands for it, and chances are rounded down, so both
-               inequalities hold exactly as stated.
-    """
+def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
+    """The chances below as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
-    factor = exp_below(epsilon)
-    found = [Fraction(0)]
-    while found[-1] < 1:
+    one = 1 << _BITS
+    factor, step = int(exp_below(epsilon) * one), int(delta * one)  # both rounded down
+    found = [0]
+    while found[-1] < one:
         p = found[-1]
-        up = min(factor * p + delta, 1 - (1 - p - delta) / factor, Fraction(1))
-        found.append(Fraction(1) if up >= 1 else _down(up, _BITS))
-        if len(found) > LONGEST:
+        up = (factor * p >> _BITS) + step
+        down = one + ((p + step - one) << _BITS) // factor  # 1 - (1 - p - delta) / factor, rounded down
+        found.append(min(up, down, one))
+        if len(found) > LONGEST or found[-1] <= p:
             raise InvalidInput(
                 f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need more than {LONGEST} units to be "
                 f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups a unit."
@@ -68,18 +63,30 @@ def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
     return tuple(found)
 
 
+def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
+    """The largest chances to show a group of 0, 1, 2, ... units such that showing it or not is (epsilon, delta)-DP; the last is 1.
+
+    Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon, delta)-indistinguishable, and
+               an empty group is never shown. No strategy with this guarantee shows any group more often, up to 2**-90 or so.
+    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: p(n+1) is the least of e^eps p(n) + delta,
+               1 - e^-eps (1 - p(n) - delta), and 1. A rational at most e^eps stands for it, delta and chances are rounded down, so
+               both inequalities hold exactly as stated.
+    """
+    return tuple(Fraction(p, 1 << _BITS) for p in _table(epsilon, delta))
+
+
 def sure(epsilon: Fraction, delta: Fraction) -> int:
     """From how many units on a group is always shown."""
-    return len(chances(epsilon=epsilon, delta=delta)) - 1
+    return len(_table(epsilon, delta)) - 1
 
 
 def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) -> Any:
     """For each group's exact number of units, whether to show it: independent coins of exactly the chances above."""
     _require.positive(epsilon=epsilon)
-    table = chances(epsilon=epsilon, delta=delta)
+    table = _table(epsilon, delta)
     sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)
     shown = sizes == len(table) - 1
     for size in np.unique(sizes[~shown]).tolist():
         here = np.flatnonzero(sizes == size)
-        shown[here] = sampling.bernoulli(table[size], len(here), entropy)
+        shown[here] = sampling.bernoulli(Fraction(table[size], 1 << _BITS), len(here), entropy)
     return shown

@@ -23,6 +23,8 @@ from ..mechanisms.protocols import Sensitivity
 from .measures import Bounding, Choice, Recipes
 from .plan import Plan
 
+SLACK = 1 - Fraction(1, 1 << 48)
+
 Noise = IntegerLaplace | IntegerGaussian
 Chooser = ExponentialMechanism | TopK
 
@@ -116,9 +118,8 @@ def _require_target(shape: Shape, target: Target) -> None:
 def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    shares = [
-        Fraction(_round.down(target.epsilon * w / total)) for w in shape.weights
-    ]  # floats, so that they add up exactly
+    room = 1 if len(shape.weights) == 1 else SLACK  # so that float totals, which round up, stay within what was asked
+    shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:
         noises = _gaussians(shape, sum(shares[:count], Fraction(0)), delta)

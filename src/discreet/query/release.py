@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .domain import Domain
+from .domain import Domain, Kind
 from .exact import shown
 from .measures import Measure, Recipe, Recipes
 from .nodes import Output, value
@@ -18,6 +18,7 @@ from .plan import Plan
 from .price import Noise
 
 DRAWS = 400
+CHUNK = 10_000  # groups at a time
 
 
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
@@ -59,32 +60,40 @@ def table(
     measures: list[Any],
     choices: list[Any],
     noises: list[Noise],
-) -> tuple[list[list[Any]], list[list[float | None]]]:
+) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]]]:
     """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT."""
-    rows, kept = rows_of(plan, recipes, keys, measures, choices)
-    deviations = _deviations(plan, recipes, _key_columns(plan, keys), measures, choices, noises, len(keys))
-    return rows, [[_float(d[r]) if d is not None else None for d in deviations] for r in kept]
+    columns = _key_columns(plan, keys)
+    rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
+    found = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
+    none = [None] * len(kept)
+    return rows, list(zip(*(none if d is None else _listed(d[kept]) for d in found), strict=True))
 
 
 def rows_of(
-    plan: Plan, recipes: Recipes, keys: list[tuple[Any, ...]], measures: list[Any], choices: list[Any]
-) -> tuple[list[list[Any]], list[int]]:
+    plan: Plan,
+    recipes: Recipes,
+    keys: list[tuple[Any, ...]],
+    measures: list[Any],
+    choices: list[Any],
+    columns: list[Any] | None = None,
+) -> tuple[list[tuple[Any, ...]], list[int]]:
     """The rows of the answer, and which group each is."""
     size = len(keys)
-    columns = _key_columns(plan, keys)
+    columns = _key_columns(plan, keys) if columns is None else columns
     found = aggregates(plan, recipes, measures, choices)
     kept = _kept(plan, columns, found, size)
-    outputs = [_broadcast(value(e, columns, found), size) for _, e in plan.outputs]
-    cells = [_cells(plan, recipes, i, outputs[i], measures) for i in range(len(outputs))]
-    return [[column[r] for column in cells] for r in kept], kept
+    outputs = [_broadcast(value(e, columns, found), size)[kept] for _, e in plan.outputs]
+    cells = [_cells(plan, recipes, i, outputs[i], measures, kept) for i in range(len(outputs))]
+    return list(zip(*cells, strict=True)), kept
 
 
 def _key_columns(plan: Plan, keys: list[tuple[Any, ...]]) -> list[Any]:
     columns = []
-    for i in range(len(plan.keys)):
-        raw = [shown(key[i]) for key in keys]
-        numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in raw)
-        columns.append(np.array(raw, dtype=float if numeric else object))
+    for i, k in enumerate(plan.keys):
+        numeric = k.expression.domain.kind is Kind.NUMBER
+        columns.append(
+            np.array([key[i] if numeric else shown(key[i]) for key in keys], dtype=float if numeric else object)
+        )
     return columns
 
 
@@ -92,27 +101,25 @@ def _broadcast(array: Any, size: int) -> Any:
     return np.broadcast_to(np.asarray(array), (size,))
 
 
-def _cells(plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any]) -> list[Any]:
+def _cells(plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]) -> list[Any]:
     """Plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
-    if isinstance(expression, Output) and expression.kind == "aggregate":
-        recipe = recipes.recipes[expression.index]
-        if recipe.function in ("count", "sum") and recipes.measures[recipe.measures[0]].worth == 1:
-            return [int(v) for v in measures[recipe.measures[0]]]
-    whole = isinstance(expression, Output) and expression.domain.whole
-    return [_plain(v, whole) for v in output]
+    at = direct(plan, recipes, i)
+    if at is not None and recipes.measures[at].worth == 1:
+        exact: list[Any] = np.asarray(measures[at])[kept].tolist()
+        return exact
+    if output.dtype == object:
+        return list(output)
+    if isinstance(expression, Output) and expression.domain.whole and not np.isnan(output).any():
+        whole: list[Any] = output.astype(np.int64).tolist() if (output == np.floor(output)).all() else output.tolist()
+        return whole
+    return _listed(output)
 
 
-def _plain(v: Any, whole: bool) -> Any:
-    if v is None or (isinstance(v, float | np.floating) and math.isnan(v)):
-        return None
-    if isinstance(v, float | np.floating):
-        return int(v) if whole and float(v).is_integer() else float(v)
-    return v
-
-
-def _float(v: Any) -> float | None:
-    return None if math.isnan(v) else float(v)
+def _listed(values: Any) -> list[Any]:
+    """Floats, with None for NaN."""
+    plain: list[Any] = values.tolist()
+    return [None if v != v else v for v in plain] if np.isnan(values).any() else plain
 
 
 def _kept(plan: Plan, keys: list[Any], found: list[Any], size: int) -> list[int]:
@@ -195,23 +202,26 @@ def _simulated(
     if not outputs or size == 0:
         return [np.zeros(size) for _ in outputs]
     random = np.random.default_rng(0)  # a fixed stream: the same answer always shows the same deviations
-    draws = max(30, min(DRAWS, 20_000_000 // size))
-    count = np.zeros((len(outputs), size))
-    total, squares = np.zeros((len(outputs), size)), np.zeros((len(outputs), size))
-    first: list[Any] = []
-    for _ in range(draws):
-        again = [
-            np.asarray(m, dtype=float) + n.standard_deviation * random.standard_normal(size)
-            for m, n in zip(measures, noises, strict=True)
-        ]
-        found = aggregates(plan, recipes, again, choices)
-        values = np.array([_broadcast(value(plan.outputs[i][1], keys, found), size) for i in outputs], dtype=float)
-        first = first or [np.nan_to_num(values)]
-        centered = np.where(np.isnan(values), 0.0, values - first[0])  # for the digits
-        count += ~np.isnan(values)
-        total += centered
-        squares += centered**2
+    found: list[list[Any]] = [[] for _ in outputs]
+    for start in range(0, size, CHUNK):
+        part = slice(start, start + CHUNK)
+        here = [np.asarray(m, dtype=float)[part] for m in measures]
+        shape = (DRAWS, len(here[0])) if here else (DRAWS, 0)
+        again = [m + n.standard_deviation * random.standard_normal(shape) for m, n in zip(here, noises, strict=True)]
+        drawn = aggregates(plan, recipes, again, [c[part] for c in choices])
+        near = [k[part] for k in keys]
+        for at, i in enumerate(outputs):
+            values = np.broadcast_to(np.asarray(value(plan.outputs[i][1], near, drawn), dtype=float), shape)
+            found[at].append(_spread(values))
+    return [np.concatenate(parts) for parts in found]
+
+
+def _spread(values: Any) -> Any:
+    """The standard deviation down each column, without those draws that have no value; none if these are the half."""
+    present = ~np.isnan(values)
+    count = present.sum(axis=0)
     with np.errstate(all="ignore"):
-        mean = total / count
-        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0) * draws / (draws - 1))
-    return list(np.where(count > draws / 2, deviation, np.nan))
+        mean = np.where(present, values, 0.0).sum(axis=0) / count
+        squares = np.where(present, values - mean, 0.0) ** 2
+        deviation = np.sqrt(squares.sum(axis=0) / (count - 1))
+    return np.where(count > len(values) / 2, deviation, np.nan)

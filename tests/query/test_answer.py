@@ -1,0 +1,173 @@
+"""Answers: what is in them follows from released values and public parameters; they travel; their intervals hold."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from discreet import Bounds, Categories, InvalidInput, Public, Unit
+from discreet._public import Dates, Text
+from discreet.query import Answer, Query
+from discreet.sampling import Entropy, SeededEntropy
+from discreet.tables import connect, rand_hie
+
+SOURCE = rand_hie()
+SQL = "SELECT health, COUNT(*) AS n, AVG(visits) AS v, MEDIAN(age) AS m FROM rand_hie GROUP BY health ORDER BY n DESC"
+ANSWER = Query(sql=SQL, public=SOURCE.public, epsilon=2, rows=2, groups=2)(SOURCE, entropy=SeededEntropy(2)).value
+
+
+def test_an_answer_travels_as_text_and_back():
+    assert Answer.from_json(ANSWER.to_json()) == ANSWER
+    with pytest.raises(InvalidInput):
+        Answer.from_json('{"type": "public.Text"}')
+
+
+def test_an_answer_becomes_a_frame_or_a_table():
+    assert ANSWER.to_pandas()["n"].tolist() == ANSWER["n"]
+    assert ANSWER.to_arrow().column_names == ["health", "n", "v", "m"]
+    assert list(ANSWER.to_dict()) == list(ANSWER.columns)
+    with pytest.raises(InvalidInput, match="no column 'z'"):
+        ANSWER["z"]
+    with pytest.raises(InvalidInput, match="4 rows"):
+        _ = ANSWER.value
+
+
+def test_an_answer_shows_errors_price_and_plan():
+    text = ANSWER.text()
+    assert "±" in text
+    assert "epsilon 2" in text
+    assert any("4 groups" in line for line in ANSWER.plan)
+    assert "more rows" in ANSWER.text(most=2)
+    bars = ANSWER.bars("v")
+    assert bars["labels"] == [f"{h}, {m}" for h, m in zip(ANSWER["health"], ANSWER["m"], strict=True)]
+    assert len(bars["errors"]) == 4
+
+
+def test_counts_are_integers_and_chosen_values_have_no_deviation():
+    assert all(isinstance(n, int) for n in ANSWER["n"])
+    assert [d[3] for d in ANSWER.deviations] == [None] * 4
+    assert [d[0] for d in ANSWER.deviations] == [None] * 4
+    assert "m" not in ANSWER.interval()
+
+
+def coverage(sql, public, source, column, truth, runs, confidence):
+    query = Query(sql=sql, public=public, epsilon=1)
+    entropy = SeededEntropy(77)
+    hits = 0
+    for _ in range(runs):
+        ((low, high),) = query(source, entropy=entropy).value.interval(confidence)[column]
+        hits += low <= truth <= high
+    return hits
+
+
+@pytest.mark.parametrize(
+    ("expression", "column"),
+    [("COUNT(*)", "c"), ("SUM(visits)", "c"), ("AVG(visits)", "c"), ("SUM(visits) / COUNT(*) * 2", "c")],
+)
+def test_intervals_cover_as_often_as_they_say(expression, column):
+    """Exact for counts and sums; for derived numbers within two points. Binomial bounds at 1e-9."""
+    source = rand_hie(year=1)
+    sql = f"SELECT {expression} AS c FROM rand_hie"
+    truth = Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, 1)[0][0]
+    runs = 150
+    hits = coverage(sql, source.public, source, column, truth, runs, 0.9)
+    assert stats.binom.ppf(1e-9, runs, 0.87) <= hits
+    assert hits <= stats.binom.isf(1e-9, runs, 0.96)
+
+
+def test_nothing_in_an_answer_depends_on_the_data_but_its_released_values():
+    """The same draws on a table with other values: deviations of counts and the plan stay the same."""
+    query = Query(sql="SELECT COUNT(*) AS n, SUM(visits) AS s FROM rand_hie", public=SOURCE.public, epsilon=1)
+    from discreet.tables import Memory
+
+    other = Memory(SOURCE._table.slice(0, 50), SOURCE.public)
+    a, b = (query(s, entropy=SeededEntropy(1)).value for s in (SOURCE, other))
+    assert a.deviations == b.deviations
+    assert a.plan == b.plan
+    assert a.noises == b.noises
+    assert a.rows != b.rows
+
+
+PLACES = Public(
+    schema={"town": Text(), "x": Bounds(0, 10), "day": Dates("2020-01-15", "2020-04-02"), "k": Categories(["a", "b"])},
+    unit=Unit("id", rows=1, groups=1),
+    table="places",
+)
+
+
+@pytest.fixture(scope="module")
+def places():
+    rows = [
+        (i, "big" if i < 900 else f"small {i}", 1.0, date(2020, 1 + i % 4, 20 if i % 4 < 3 else 1), "a")
+        for i in range(1000)
+    ]
+    columns = list(zip(*rows, strict=True))
+    return connect(pa.table(dict(zip(("id", "town", "x", "day", "k"), map(list, columns), strict=True))), PLACES)
+
+
+def test_small_groups_are_not_shown_and_the_rest_can_be_added_up(places):
+    query = Query(sql="SELECT town, COUNT(*) AS n FROM places GROUP BY town", public=PLACES, epsilon=2, delta=1e-6)
+    answer = query(places, entropy=SeededEntropy(1)).value
+    assert answer["town"] == ["big"]
+    assert abs(answer["n"][0] - 900) < 60
+    with_rest = Query(
+        sql="SELECT town, COUNT(*) AS n, SUM(x) AS s FROM places GROUP BY town",
+        public=PLACES,
+        epsilon=2,
+        delta=1e-6,
+        other=True,
+    )
+    answer = with_rest(places, entropy=SeededEntropy(1)).value
+    assert answer["town"] == ["big", "other"]
+    assert abs(answer["n"][1] - 100) < 80
+    words = " ".join(with_rest.words)
+    assert "added up in one row" in words
+
+
+def test_the_rest_is_priced_for_a_person_with_all_groups_in_it():
+    sql = "SELECT town, COUNT(*) AS n FROM places GROUP BY town"
+    apart = Query(sql=sql, public=PLACES, rows=2, groups=3, epsilon=2, delta=1e-6, noise="gaussian")
+    together = Query(sql=sql, public=PLACES, rows=2, groups=3, epsilon=2, delta=1e-6, noise="gaussian", other=True)
+    (s,), (t,) = apart._shape().sensitivities, together._shape().sensitivities
+    assert (s.linf, s.l1, s.l2_squared) == (2, 6, 12)
+    assert (t.linf, t.l1, t.l2_squared) == (6, 6, 36)
+    assert together._allocation.noises[0].covers(t)
+
+
+def test_dates_group_by_month(places):
+    sql = (
+        "SELECT DATE_TRUNC('month', day) AS month, COUNT(*) AS n FROM places WHERE day <> DATE '2020-01-16' GROUP BY 1"
+    )
+    rows = Query(sql=sql, public=PLACES, epsilon=1)._without_noise(places, 1)
+    assert rows == [["2020-01-01", 250], ["2020-02-01", 250], ["2020-03-01", 250], ["2020-04-01", 250]]
+    sql = (
+        "SELECT EXTRACT(month FROM day) AS m, AVG(DATEDIFF('day', DATE '2020-01-01', day)) AS d FROM places GROUP BY m"
+    )
+    rows = Query(sql=sql, public=PLACES, epsilon=1)._without_noise(places, 1)
+    assert [row[0] for row in rows] == list(range(1, 13))
+    assert np.allclose([row[1] for row in rows[:4]], [19, 50, 79, 91])
+    assert rows[5][1] is None
+
+
+def test_absent_groups_appear_with_noise(places):
+    answer = Query(sql="SELECT k, COUNT(*) AS n FROM places GROUP BY k", public=PLACES, epsilon=0.01)(
+        places, entropy=Entropy()
+    ).value
+    assert answer["k"] == ["a", "b"]
+    assert len(answer["n"]) == 2
+
+
+def test_post_processing_is_free_and_right(places):
+    base = Query(sql="SELECT k, COUNT(*) AS n FROM places GROUP BY k", public=PLACES, epsilon=1)
+    more = Query(
+        sql="SELECT k, COUNT(*) AS n, CASE WHEN COUNT(*) > 500 THEN 'many' ELSE 'few' END AS size, ROUND(SQRT(COUNT(*)), 1) AS root "
+        "FROM places GROUP BY k HAVING COUNT(*) >= 0 AND k <> 'c' ORDER BY n, k LIMIT 2 OFFSET 0",
+        public=PLACES,
+        epsilon=1,
+    )
+    assert more.event == base.event
+    assert more._without_noise(places, 1) == [["b", 0, "few", 0.0], ["a", 1000, "many", 31.6]]
