@@ -20,7 +20,8 @@ INFLATION = 6e-5  # relative error of epsilon that the mesh may cause
 _MOST = 2**22
 _COARSE = 0.01
 _STEEPEST = 40.0
-_PRECISE = math.log(1e-4)  # relative rounding error of delta above which the widest floating-point type is used
+_MOST_PRECISE = 2**21
+_PRECISE = math.log(3e-5)  # relative rounding error of delta above which the widest floating-point type is used
 
 
 class Plan(NamedTuple):
@@ -182,17 +183,13 @@ def plan(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 1
     made = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
     if t * made > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
         return plan(k, theta, made, alias, 0.99 * _STEEPEST / (theta * made))
+    low = min(first, low)
+    tail = lost + math.log1p(theta)  # P(loss >= epsilon) is about (theta + 1) delta: what rounding is compared with
+    precise = math.log(k.steps * 4e-14) - tail > _PRECISE
+    if precise and mesh is None:
+        made = short(max(made, (high - low) / _MOST_PRECISE))
     return Plan(
-        t,
-        epsilon,
-        k(t)[1],
-        made,
-        first,
-        min(first, low),
-        high,
-        up,
-        down,
-        math.log(k.steps * 4e-14) - lost > _PRECISE and high - low < 2**20 * made,
+        t, epsilon, k(t)[1], made, first, low, high, up, down, precise and high - low < 2 * _MOST_PRECISE * made
     )
 
 

@@ -77,7 +77,7 @@ class Solver:
             found = self._look(plan, left)
             best = min(best, found.epsilon)
             if math.isfinite(found.epsilon) and abs(found.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2:
-                if self.mesh or plan.points > _LARGEST:
+                if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
                     break
                 wrong = (before.epsilon - found.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
                 if width > plan.mesh and wrong <= _ACCEPTED * found.epsilon:
