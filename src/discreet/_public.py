@@ -203,6 +203,8 @@ class Public:
 
     def fact(self, column: str) -> Fact:
         """What is declared of a column."""
+        if not isinstance(column, str):
+            raise _require.fail("column", column, "the name of a column")
         for name, fact in self.schema:
             if name == column:
                 return fact

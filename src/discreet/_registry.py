@@ -8,13 +8,14 @@ so that `from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from enum import StrEnum
 from fractions import Fraction
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from ._errors import DescriptionError
+from ._errors import DescriptionError, DiscreetError
 
 T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
@@ -29,7 +30,31 @@ def described(cls: type[T]) -> type[T]:
     if name in _CLASSES and _CLASSES[name].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes are called {name}.")
     _CLASSES[name] = cls
+    _take_plain_numbers(cls)
     return cls
+
+
+def plain(value: Any) -> Any:
+    """Numbers of other packages as Python's own: numpy's wrap around (200 * 2 is 144 in uint8), and a price must not."""
+    if type(value) in (int, float, bool, str, Fraction) or value is None:
+        return value
+    if type(value) is tuple:
+        return tuple(item if type(item) is tuple else plain(item) for item in value)
+    if type(value).__module__ != "numpy" or getattr(value, "ndim", 1) != 0:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value.item()
+
+
+def _take_plain_numbers(cls: type) -> None:
+    given: Any = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(given)
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        given(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
+
+    cls.__init__ = init  # type: ignore[misc]
 
 
 def tag(cls: type) -> str:
@@ -94,7 +119,10 @@ def _object(data: dict[str, Any]) -> Any:
     given = data.keys() - {"type"}
     if unknown := sorted(given - allowed):
         raise DescriptionError(f"{name} has no field {unknown[0]!r}. It has: {', '.join(sorted(allowed))}.")
+    fields = {key: from_json(data[key]) for key in given}
     try:
-        return cls(**{key: from_json(data[key]) for key in given})
-    except TypeError as error:
+        return cls(**fields)
+    except DiscreetError:
+        raise
+    except Exception as error:  # a constructor reads no data, so its words are about the description
         raise DescriptionError(f"{name} cannot be made from the fields {sorted(given)}: {error}.") from None

@@ -7,7 +7,7 @@ Called with keywords, so that the message can name the argument: `_require.posit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import Any
@@ -30,7 +30,7 @@ def number(**named: Any) -> None:
 def finite(**named: Any) -> None:
     number(**named)
     for name, value in named.items():
-        if isinstance(value, float) and math.isinf(value):
+        if not isinstance(value, Rational) and math.isinf(value):
             raise fail(name, value, "finite")
 
 
@@ -88,6 +88,27 @@ def non_empty(**named: Sequence[Any]) -> None:
     for name, value in named.items():
         if len(value) == 0:
             raise InvalidInput(f"{name} must not be empty. Nothing was computed or released.")
+
+
+def flag(**named: Any) -> None:
+    """True or False, and nothing that merely counts as one of them."""
+    for name, value in named.items():
+        if not isinstance(value, bool):
+            raise fail(name, value, "True or False")
+
+
+def one_of(choices: Sequence[str], **named: Any) -> None:
+    for name, value in named.items():
+        if not isinstance(value, str) or value not in choices:
+            raise fail(name, value, " or ".join(repr(choice) for choice in choices))
+
+
+def listed(**named: Any) -> tuple[Any, ...]:
+    """The argument as a tuple; a string, or what cannot be gone through, is refused."""
+    ((name, value),) = named.items()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        raise fail(name, value, "a list")
+    return tuple(value)
 
 
 def exact(value: Any, name: str) -> Fraction:

@@ -26,6 +26,8 @@ from discreet.mechanisms import (
     GroupPrivate,
     Histogram,
     InputPerturbation,
+    Mean,
+    Median,
     Parallel,
     PostProcessed,
     Round,
@@ -342,3 +344,31 @@ def test_histograms_of_parts_and_of_the_whole_agree() -> None:
     assert Histogram(column="c")(people(public)).tolist() == [
         int(Count()(Part(people(public), "c", category))) for category in "abz"
     ]
+
+
+def test_errors_in_ranks_are_not_mistaken_for_errors_of_a_changed_or_grouped_value() -> None:
+    public = Public(schema={"x": Bounds(0, 1000)})
+    source = Memory({"x": list(range(1000))}, public)
+    median = Median(public=public, column="x", epsilon=1, step=1)
+    grouped = GroupPrivate(mechanism=median, size=2)(source, entropy=SeededEntropy(1))
+    assert grouped.error(0.9) == median.error(0.9)
+    rounded = PostProcessed(mechanism=median, function=Round(step=50))
+    for release in (grouped, rounded(source, entropy=SeededEntropy(1))):
+        with pytest.raises(InvalidInput, match="in scores or ranks"):
+            release.interval()
+    with pytest.raises(InvalidInput, match="nothing is known of it"):
+        rounded(source, entropy=SeededEntropy(1)).error()
+    with pytest.raises(InvalidInput, match="nothing is known of it"):
+        rounded.error()
+
+
+def test_an_error_that_only_a_release_knows_is_said_to_be_so() -> None:
+    public = Public(schema={"x": Bounds(0, 1000)})
+    mean = Mean(public=public, column="x", epsilon=1, step=1)
+    for joined in (
+        Sequential(mechanisms=(mean,)),
+        GroupPrivate(mechanism=mean, size=2),
+        PostProcessed(mechanism=mean, function=Clamp(lower=0)),
+    ):
+        with pytest.raises(InvalidInput, match="ask the release"):
+            joined.error(0.9)

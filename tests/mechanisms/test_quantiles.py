@@ -408,3 +408,14 @@ def test_undeclared_columns_categories_and_units_of_many_rows_are_refused():
         Quantile(public=facts(unit=Unit("person")), column="v", **build)
     with pytest.raises(DiscreetError):
         MinMax(public=facts(), column="v", epsilon=1, step=1, outside=-1)
+
+
+def test_many_quantiles_need_a_common_denominator_so_that_costs_stay_in_64_bits() -> None:
+    # a part's quantile is (q - p) / (p' - p): with these its denominator has 60 bits, and costs of a thousand rows would wrap
+    primes = (999983, 999979, 999961, 999959, 999953, 999931, 999917)
+    qs = tuple(Fraction(round(prime * i / 8), prime) for i, prime in enumerate(primes, 1))
+    public = Public(schema={"x": Bounds(0, 1000)})
+    with pytest.raises(InvalidInput, match="common denominator"):
+        ApproximateQuantiles(public=public, column="x", qs=qs, epsilon=1, step=1)
+    fine = ApproximateQuantiles(public=public, column="x", qs=(0.123457, 0.5, 0.876543), epsilon=1, step=1)
+    assert fine.levels == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -681,3 +682,22 @@ def test_zero_out_blanks_are_no_row_of_the_mode_or_median() -> None:
     assert StableMode(column="c").value(source) == "b"
     assert StableMode(column="c").distance(source, 0) == 1
     assert StableMedian(column="x").value(source) == 5
+
+
+def test_of_equal_answers_with_different_spellings_only_a_clear_majority_leaves() -> None:
+    """0.0 == -0.0 and 1 == True: counted as one answer, which of them leaves would be the word of a single subsample."""
+    public = Public(schema={"c": Bounds(0, 1)})
+    source = Memory({"c": [1.0] * 50}, public)
+    turns = itertools.cycle((0.0, -0.0))
+    mechanism = SubsampleAggregateStable(
+        public=public,
+        columns=("c",),
+        function=lambda part: next(turns),
+        epsilon=10,
+        delta=1e-3,
+        rate=0.1,
+        subsamples=2000,
+    )
+    assert mechanism(source, entropy=SeededEntropy(1)).value is None
+    steady = dataclasses.replace(mechanism, function=lambda part: -0.0)
+    assert math.copysign(1, steady(source, entropy=SeededEntropy(1)).value) == -1

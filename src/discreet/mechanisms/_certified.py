@@ -83,8 +83,9 @@ def quantile(scale: Fraction, probability: Fraction) -> int:
         return 1
     if not probability > tail(scale, math.ceil(scale * _LARGEST)):
         raise _require.fail("a probability", float(probability), f"above exp(-{_LARGEST})")
-    guess = float(scale) * (_log(1 / probability) - math.log1p(float(_shrink(scale))))
-    low, high = max(1, int(guess * (1 - 1e-9)) - 2), max(2, int(guess * (1 + 1e-9)) + 3)
+    guess = scale * Fraction(_log(1 / probability) - math.log1p(float(_shrink(scale))))
+    slack = guess / 10**9
+    low, high = max(1, int(guess - slack) - 2), max(2, int(guess + slack) + 3)
     while tail(scale, high) > probability:
         high *= 2
     while tail(scale, low) <= probability:

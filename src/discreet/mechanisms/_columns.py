@@ -107,6 +107,8 @@ class Grid:
     """
 
     def __init__(self, bounds: Bounds, step: Fraction, column: str) -> None:
+        if not isinstance(bounds, Bounds):
+            raise _require.fail(f"the bounds of column {column!r}", bounds, "Bounds(lower, upper)")
         self.step = step
         self.low, self.high = (nearest(_require.exact(v, "bound") / step) for v in (bounds.lower, bounds.upper))
         if max(abs(self.low), abs(self.high)) >= LIMIT:
@@ -184,7 +186,11 @@ def as_step(step: Any) -> Fraction:
 
 def check_edges(edges: Sequence[Any], at_least: int) -> tuple[int | float | Fraction, ...]:
     """Finite and strictly increasing."""
+    edges = _require.listed(edges=edges)
     _require.finite(**{f"edge {i}": edge for i, edge in enumerate(edges)})
-    if len(edges) < at_least or any(not float(a) < float(b) for a, b in pairwise(edges)):
-        raise _require.fail("edges", tuple(edges), f"at least {at_least} numbers in increasing order")
-    return tuple(edges)
+    as_floats = [_require.float_or_inf(edge) for edge in edges]
+    if len(edges) < at_least or not np.isfinite(as_floats).all() or any(not a < b for a, b in pairwise(as_floats)):
+        raise _require.fail(
+            "edges", edges, f"at least {at_least} numbers in increasing order that floats can tell apart"
+        )
+    return edges

@@ -78,7 +78,7 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
     if t < 0:
         return 1.0
     if variance <= _SUMMED**2:
-        return _summed_tail(float(variance), t)
+        return _summed_tail(max(float(variance), 1e-300), t)  # a wider law has the larger tail
     with mpmath.workdps(_DIGITS):
         sigma, m = mpmath.sqrt(_mpf(variance)), t + 1
         near = m - mpmath.mpf(1) / 2 if m - mpmath.mpf(1) / 2 >= sigma else mpmath.mpf(m - 1)

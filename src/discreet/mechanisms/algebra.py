@@ -25,7 +25,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import _columns
 from .postprocess import require_mechanism
-from .protocols import Mechanism, Release, check_source, release
+from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
 from .statistics import require_rows
 
 
@@ -42,7 +42,7 @@ class Sequential:
     mechanisms: tuple[Mechanism, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mechanisms", tuple(self.mechanisms))
+        object.__setattr__(self, "mechanisms", _require.listed(mechanisms=self.mechanisms))
         _require.non_empty(mechanisms=self.mechanisms)
         for mechanism in self.mechanisms:
             require_mechanism(mechanism, "each of mechanisms")
@@ -63,7 +63,7 @@ class Sequential:
     def error(self, confidence: float = 0.95) -> tuple[Any, ...]:
         """One bound for each part, all of which hold together: failures are split evenly (union bound)."""
         each = split(confidence, len(self.mechanisms))
-        return tuple(mechanism.error(each) for mechanism in self.mechanisms)  # type: ignore[attr-defined]
+        return tuple(error_of(mechanism, each) for mechanism in self.mechanisms)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -102,12 +102,16 @@ class GroupPrivate:
         return inner if self.size == 1 else Group(event=inner, size=self.size)
 
     def error(self, confidence: float = 0.95) -> Any:
-        return self.mechanism.error(confidence)  # type: ignore[attr-defined]
+        return error_of(self.mechanism, confidence)
+
+    @property
+    def scored(self) -> bool:
+        return is_scored(self.mechanism)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         inner = self.mechanism(source, entropy=entropy)
-        return release(inner.value, event=self.event, entropy=entropy, error=inner.error)
+        return release(inner.value, event=self.event, entropy=entropy, error=inner.error, scored=inner.scored)
 
 
 @described
@@ -134,7 +138,9 @@ class Parallel:
 
     def __post_init__(self) -> None:
         _columns.require_public(self.public)
-        pairs = tuple((category, mechanism) for category, mechanism in self.parts)
+        pairs = tuple(_require.listed(a_part=part) for part in _require.listed(parts=self.parts))
+        if any(len(pair) != 2 for pair in pairs):
+            raise _require.fail("parts", self.parts, "pairs of a category and a mechanism")
         object.__setattr__(self, "parts", pairs)
         _require.non_empty(parts=pairs)
         require_rows(self.public)
@@ -161,7 +167,7 @@ class Parallel:
     def error(self, confidence: float = 0.95) -> dict[str | int, Any]:
         """One bound for each part, all of which hold together (union bound)."""
         each = split(confidence, len(self.parts))
-        return {category: mechanism.error(each) for category, mechanism in self.parts}  # type: ignore[attr-defined]
+        return {category: error_of(mechanism, each) for category, mechanism in self.parts}
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class HistogramBounds:
                probability `confidence` (exact tail); an empty range then stays below t + 1, one with 2 t + 1 rows reaches it.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -97,6 +98,7 @@ class BinarySearchBounds:
                is zero or more at the last. If all noise stays within t, the edge found passed at >= -t and the one before failed at < t.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -183,7 +185,10 @@ def _check(mechanism: Any) -> None:
     require_rows(mechanism.public)
     _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
     _require.integer(levels=mechanism.levels, at_least=0)
-    if mechanism.levels > _MOST_LEVELS or not 1e-300 < float(mechanism.smallest) * 2.0**mechanism.levels < 1e300:
+    if (
+        mechanism.levels > _MOST_LEVELS
+        or not 1e-300 < _require.float_or_inf(mechanism.smallest) * 2.0**mechanism.levels < 1e300
+    ):
         raise _require.fail(
             "smallest, levels", (mechanism.smallest, mechanism.levels), "such that smallest * 2**levels is below 1e300"
         )

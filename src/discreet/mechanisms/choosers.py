@@ -50,8 +50,7 @@ class _Chooser:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
         _require.positive(epsilon=self.epsilon)
         _require.integer(sensitivity=self.sensitivity, at_least=1)
-        if not isinstance(self.monotone, bool):
-            raise _require.fail("monotone", self.monotone, "True or False")
+        _require.flag(monotone=self.monotone)
 
     @property
     def rate(self) -> Fraction:
@@ -154,8 +153,7 @@ class ReportNoisyMax(_Chooser):
 
     def __post_init__(self) -> None:
         _Chooser.__post_init__(self)
-        if self.noise not in ("laplace", "exponential", "gumbel"):
-            raise _require.fail("noise", self.noise, "'laplace', 'exponential' or 'gumbel'")
+        _require.one_of(("laplace", "exponential", "gumbel"), noise=self.noise)
 
     @property
     def event(self) -> Event:

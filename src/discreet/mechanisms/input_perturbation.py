@@ -55,8 +55,9 @@ class InputPerturbation:
         object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
         object.__setattr__(self, "step", _columns.as_step(self.step))
         _require.positive(scale=self.scale)
-        if self.release_as not in ("sum", "mean"):
-            raise _require.fail("release_as", self.release_as, "'sum' or 'mean'")
+        if not Fraction(1, 10**100) <= self.scale <= 10**100:
+            raise _require.fail("scale", self.scale, "between 1e-100 and 1e100")
+        _require.one_of(("sum", "mean"), release_as=self.release_as)
         self.range_of_a_row  # noqa: B018 - refuse undeclared bounds now
 
     @classmethod

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from ..tables import Source
 from ._columns import as_step
 from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
-from .quantiles import as_quantile, grid_of, indices, number, swaps
+from .quantiles import as_quantiles, grid_of, indices, number, swaps
 from .statistics import require_rows
 
 Real = int | float | Fraction
@@ -48,6 +49,7 @@ class JointQuantiles:
                C(points + m - 1, m) sequences. Sampler: `_Tables`.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     column: str
     qs: tuple[Real, ...]
@@ -56,10 +58,7 @@ class JointQuantiles:
 
     def __post_init__(self) -> None:
         require_rows(self.public)
-        exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(self.qs))
-        _require.non_empty(qs=exact)
-        if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
-            raise _require.fail("qs", self.qs, "increasing and strictly between 0 and 1")
+        exact = as_quantiles(self.qs)
         object.__setattr__(self, "qs", exact)
         object.__setattr__(self, "step", as_step(self.step))
         grid = grid_of(self)

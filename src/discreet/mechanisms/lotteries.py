@@ -209,7 +209,8 @@ class Design(Lottery):
     rows: tuple[tuple[Real, ...], ...]
 
     def __post_init__(self) -> None:
-        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in self.rows)
+        given = [_require.listed(a_row=row) for row in _require.listed(rows=self.rows)]
+        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in given)
         object.__setattr__(self, "rows", rows)
         if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < len(rows):
             raise InvalidInput(

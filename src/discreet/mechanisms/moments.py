@@ -212,9 +212,13 @@ class MeanWithFoundBounds:
 
     def __post_init__(self) -> None:
         require_rows(self.public)
+        if not isinstance(self.column, str):
+            raise _require.fail("column", self.column, "the name of a column")
         _require.positive(epsilon=self.epsilon)
         _require.integer(cells=self.cells, at_least=1)
         object.__setattr__(self, "shares", _checked_shares(self.shares, 2))
+        if not isinstance(self.finder, HistogramBounds | BinarySearchBounds):
+            raise _require.fail("finder", self.finder, "HistogramBounds(...) or BinarySearchBounds(...)")
         if (self.finder.public, self.finder.column) != (self.public, self.column):
             raise InvalidInput(
                 "the finder is for another column or other public facts. Nothing was computed or released."
@@ -304,8 +308,8 @@ def _settle(mechanism: Any, entries: int) -> None:
 
 
 def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
-    if len(shares) != entries:
-        raise _require.fail("shares", tuple(shares), f"{entries} positive integers")
+    if len(_require.listed(shares=shares)) != entries:
+        raise _require.fail("shares", shares, f"{entries} positive integers")
     for share in shares:
         _require.integer(shares=share, at_least=1)
     return tuple(int(share) for share in shares)

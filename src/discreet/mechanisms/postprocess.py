@@ -24,7 +24,7 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from ._columns import as_step, nearest
-from .protocols import Mechanism, Release, check_source, release
+from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
 
 Real = int | float | Fraction
 
@@ -159,11 +159,20 @@ class PostProcessed:
 
     def error(self, confidence: float = 0.95) -> Any:
         """The error before, plus what the function adds; for clamping and folding if the truth lies inside."""
-        return self._grown(self.mechanism.error(confidence))  # type: ignore[attr-defined]
+        return self._grown(lambda: error_of(self.mechanism, confidence), self.scored)
 
-    def _grown(self, width: Any) -> Any:
+    @property
+    def scored(self) -> bool:
+        return is_scored(self.mechanism)
+
+    def _grown(self, before: Callable[[], Any], scored: bool) -> Any:
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
+        if scored:
+            raise InvalidInput(
+                "the error before was in scores, ranks or people, and nothing is known of it once the value was changed."
+            )
+        width = before()
         added = self.function.added_error
         return width if added == 0 else np.add(width, float(added))
 
@@ -174,7 +183,8 @@ class PostProcessed:
             self.function(before.value),
             event=self.event,
             entropy=entropy,
-            error=lambda confidence: self._grown(before.error(confidence)),
+            error=lambda confidence: self._grown(lambda: before.error(confidence), before.scored),
+            scored=before.scored,
         )
 
 

@@ -37,6 +37,8 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         _require.integer(linf=self.linf, l0=self.l0, at_least=0)
+        object.__setattr__(self, "linf", int(self.linf))  # numpy's integers would wrap in the squares below
+        object.__setattr__(self, "l0", int(self.l0))
         derived_l1, derived_l2 = self.l0 * self.linf, self.l0 * self.linf**2
         for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2)):
             given = getattr(self, name)
@@ -120,6 +122,21 @@ class Release:
             raise InvalidInput("this release is not made of plain numbers: look at its value and at error(confidence).")
         width = self.error(confidence)
         return np.subtract(self.value, width), np.add(self.value, width)
+
+
+def error_of(mechanism: Mechanism, confidence: float) -> Any:
+    """What a mechanism says of its error before it is run, where it can say it."""
+    bound = getattr(mechanism, "error", None)
+    if bound is None:
+        raise InvalidInput(
+            f"how far off {type(mechanism).__name__} may be is known only with its release: ask the release for its error."
+        )
+    return bound(confidence)
+
+
+def is_scored(mechanism: Mechanism) -> bool:
+    """Whether the error of a mechanism is in scores, ranks or people, not in the unit of its value."""
+    return bool(getattr(mechanism, "scored", False))
 
 
 def release(

@@ -7,10 +7,12 @@ the data has distinct values. Errors are in ranks: how many rows lie between the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +63,7 @@ class Quantile:
                moves it the same way at all points. Everything is multiplied by the denominator of q.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     column: str
     q: Real
@@ -111,6 +114,7 @@ class MinMax:
                row moves B, A, B + E and A + E by at most 1, under every relation. The two ends are put in order, which is free.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -172,6 +176,7 @@ class ApproximateQuantiles:
                moves the targets on both sides by at most g, so along a path the errors add; a row at the split adds 1.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     column: str
     qs: tuple[Real, ...]
@@ -181,13 +186,18 @@ class ApproximateQuantiles:
 
     def __post_init__(self) -> None:
         require_rows(self.public)
-        exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(self.qs))
-        _require.non_empty(qs=exact)
-        if not all(a < b for a, b in zip((Fraction(0), *exact), (*exact, Fraction(1)), strict=True)):
-            raise _require.fail("qs", self.qs, "increasing and strictly between 0 and 1")
+        exact = as_quantiles(self.qs)
+        if (
+            common := math.lcm(*(q.denominator for q in exact))
+        ) > _FINEST:  # costs of a part are in units of up to 1 / common
+            raise _require.fail(
+                "qs", self.qs, f"fractions with a common denominator of at most {_FINEST}, not {common}"
+            )
         object.__setattr__(self, "qs", exact)
         object.__setattr__(self, "step", as_step(self.step))
         _require.integer(jitter_bits=self.jitter_bits, at_least=0)
+        if self.jitter_bits > 62:
+            raise _require.fail("jitter_bits", self.jitter_bits, "at most 62")
         _require.positive(epsilon=self.epsilon)
         low, high = self._ends()
         if max(abs(low), abs(high)) >= _columns.LIMIT:
@@ -277,6 +287,15 @@ def as_quantile(q: Any, name: str) -> Fraction:
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
     if exact.denominator > _FINEST:
         raise _require.fail(name, q, f"a fraction with a denominator of at most {_FINEST}")
+    return exact
+
+
+def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
+    """Several, increasing and strictly between 0 and 1."""
+    exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(_require.listed(qs=qs)))
+    _require.non_empty(qs=exact)
+    if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
+        raise _require.fail("qs", qs, "increasing and strictly between 0 and 1")
     return exact
 
 

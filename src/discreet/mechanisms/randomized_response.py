@@ -70,6 +70,8 @@ class RandomizedResponse:
     missing: bool = False
 
     def __post_init__(self) -> None:
+        _columns.require_public(self.public)
+        _require.flag(missing=self.missing)
         require_relation(
             self.public.neighbors, REPLACE, ZERO_OUT, what="randomized response, which shows how many people reported,"
         )

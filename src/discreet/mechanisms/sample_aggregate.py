@@ -85,13 +85,13 @@ class SampleAndAggregate:
     aggregate: str = "mean"
 
     def __post_init__(self) -> None:
+        _columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
         object.__setattr__(self, "step", _columns.as_step(self.step))
         check_function(self.function)
         _require.integer(parts=self.parts, at_least=1)
         _require.positive(epsilon=self.epsilon)
-        if self.aggregate not in ("mean", "median"):
-            raise _require.fail("aggregate", self.aggregate, "'mean' or 'median'")
+        _require.one_of(("mean", "median"), aggregate=self.aggregate)
         if self.aggregate == "mean" and self.delta is not None:
             raise _require.fail("delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP")
         if self._grid.low == self._grid.high:
@@ -128,7 +128,7 @@ class SampleAndAggregate:
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
         reached = _certified.quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
-        return float(reached * step / self.parts)
+        return _require.float_or_inf(reached * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -200,6 +200,7 @@ class SubsampleAggregateStable:
     subsamples: int | None = None
 
     def __post_init__(self) -> None:
+        _columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
         check_function(self.function)
         check_budget(self.epsilon, self.delta)
@@ -247,7 +248,7 @@ class SubsampleAggregateStable:
         if self.most < 1 or left <= 0:
             raise InvalidInput(
                 f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit is in too many of them with "
-                f"probability up to {float(self.overload):.3g}, of delta={self.delta:g}. Nothing was read. Take more (`enough_subsamples`)."
+                f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. Nothing was read. Take more (`enough_subsamples`)."
             )
         return _certified.quantile(self._scale, left)
 
@@ -270,19 +271,19 @@ class SubsampleAggregateStable:
         table, units, names = read_units(source, self.columns)
         number = len(units) if names is None else len(names)
         seen = np.zeros(number, np.int64)
-        counts: dict[Hashable, int] = {None: 0}
+        counts: dict[Spelled, int] = {spelled(None): 0}
         rate = self.exact_rate
         for _ in range(self.count):
             kept = sampling.poisson_subset(number, rate, entropy)
             seen[kept] += 1
-            answer = quietly(self.function, _rows_of(table, units, kept, number, names is None))
+            answer = spelled(quietly(self.function, _rows_of(table, units, kept, number, names is None)))
             counts[answer] = counts.get(answer, 0) + 1
         ranked = sorted(counts.values(), reverse=True)
         lead = ranked[0] - (ranked[1] if len(ranked) > 1 else 0)
         passed = lead - 2 * self.most + draw(self._scale, entropy) >= self.reach
         overloaded = bool((seen > self.most).any())
         winner = max(counts, key=lambda answer: counts[answer])
-        told = winner if passed and not overloaded else None
+        told = winner[0] if passed and not overloaded else None
         return release(told, event=self.event, entropy=entropy)
 
 
@@ -334,8 +335,19 @@ def quietly(function: Callable[[Any], Any], part: Any) -> Any:
     return answer
 
 
+Spelled = tuple[Any, str]
+
+
+def spelled(answer: Any) -> Spelled:
+    """An answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them leaves would be one subsample's word."""
+    try:
+        return answer, repr(answer)
+    except Exception:
+        return None, "None"
+
+
 def check_columns(columns: Any) -> tuple[str, ...]:
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    if not all(isinstance(name, str) for name in _require.listed(columns=columns)):
         raise _require.fail("columns", columns, "a list of column names")
     _require.non_empty(columns=columns)
     return tuple(columns)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +95,7 @@ class _Cells:
         """The cell of every row; a row without one of its coordinates is nowhere."""
         bounds = [source.public.bounds(name) for name in (self.x, self.y)]
         for batch in source.batches([self.x, self.y]):
-            arrays = [batch.column(0), batch.column(1)]
+            arrays = [_columns.unpacked(batch.column(0)), _columns.unpacked(batch.column(1))]
             here = _columns.present(arrays[0]) & _columns.present(arrays[1])
             i, j = (
                 self._cell(_columns.numbers(array, name)[here], bound)
@@ -173,13 +173,15 @@ class Select:
     Proof:     the chooser's. That scores are monotone is believed of statistics that prove it, and of trusted code.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     scores: Statistic
     candidates: tuple[Any, ...]
     chooser: Chooser
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "candidates", tuple(self.candidates))
+        _columns.require_public(self.public)
+        object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
         _require.non_empty(candidates=self.candidates)
         if len(set(self.candidates)) < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")

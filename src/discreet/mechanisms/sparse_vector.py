@@ -20,7 +20,8 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import _certified
 from .protocols import Release, check_source, release
-from .threshold import Real, SparseVector, State, Thresholds, number
+from .stability import check_budget
+from .threshold import Real, SparseVector, State, Thresholds, check_positives, number
 
 
 @lru_cache(maxsize=256)
@@ -71,8 +72,7 @@ CONSTANTS = {"zcdp": round_epsilon, "dwork-roth": dwork_roth_epsilon}
 
 
 def check_constants(constants: Any) -> None:
-    if constants not in CONSTANTS:
-        raise _require.fail("constants", constants, " or ".join(repr(name) for name in CONSTANTS))
+    _require.one_of(tuple(CONSTANTS), constants=constants)
 
 
 @described
@@ -104,14 +104,15 @@ class RedrawnSparseVector(Thresholds):
 
     def __post_init__(self) -> None:
         self._check_common()
-        _require.integer(positives=self.positives, at_least=1)
+        check_positives(self.positives)
+        check_budget(self.epsilon, self.delta)
         check_constants(self.constants)
         if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
             raise InvalidInput(
                 "the textbook's constants have no monotone, numeric or split variant. Nothing was drawn. Use constants='zcdp'."
             )
         if self.split is not None:
-            object.__setattr__(self, "split", tuple(self.split))
+            object.__setattr__(self, "split", _require.listed(split=self.split))
         self.round  # noqa: B018 - checks the rest
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -162,6 +162,7 @@ class DistanceToInstability:
     Assumes:   `function` is what `Stable` says.
     """
 
+    scored: ClassVar[bool] = True
     public: Public
     function: Stable
     epsilon: Real
@@ -276,6 +277,8 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
 
 def check_budget(epsilon: Any, delta: Any) -> None:
     _require.positive(epsilon=epsilon)
+    if not Fraction(1, 10**12) <= epsilon <= 10**6:
+        raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")
     _require.open_probability(delta=delta)
 
 

@@ -19,8 +19,9 @@ from ..accounting import ApproximateDP, Event, NoOp
 from ..sampling import Entropy
 from ..tables import Source
 from . import _certified
+from ._columns import require_public
 from .protocols import Release, check_source, release
-from .sparse_vector import CONSTANTS, RedrawnSparseVector
+from .sparse_vector import RedrawnSparseVector, check_constants
 from .stability import Real, check_budget, check_stable, draw
 from .threshold import SparseVector, State
 
@@ -56,10 +57,11 @@ class StableSparseVector:
     constants: str | None = None
 
     def __post_init__(self) -> None:
+        require_public(self.public)
         check_budget(self.epsilon, self.delta)
         _require.integer(failures=self.failures, questions=self.questions, at_least=1)
-        if self.constants is not None and self.constants not in CONSTANTS:
-            raise _require.fail("constants", self.constants, "None or " + " or ".join(map(repr, CONSTANTS)))
+        if self.constants is not None:
+            check_constants(self.constants)
         self.scales  # noqa: B018 - refuses what its constants do not cover
 
     @property

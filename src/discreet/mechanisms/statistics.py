@@ -20,7 +20,7 @@ from .._public import REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
 from ..tables import Source
 from . import _columns
-from ._columns import as_step, check_edges, integers
+from ._columns import as_step, check_edges, integers, require_public
 from .protocols import Integers, Sensitivity, Statistic
 
 
@@ -67,6 +67,7 @@ def implied_sensitivity(
 
 def require_rows(public: Public) -> None:
     """These sensitivities are about one row; a person with many rows needs them bounded first."""
+    require_public(public)
     if public.unit.column is not None:
         raise Unsupported(
             f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and this statistic is bounded for "
@@ -298,7 +299,7 @@ class Stack(_OneRow):
     parts: tuple[Statistic, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(self.parts))
+        object.__setattr__(self, "parts", _require.listed(parts=self.parts))
         _require.non_empty(parts=self.parts)
         for part in self.parts:
             if not isinstance(part, Statistic):

@@ -127,6 +127,7 @@ class Thresholds:
         return self.threshold + _draw(self.scales[0], entropy)
 
     def _check_common(self) -> None:
+        _columns.require_public(self.public)
         _require.integer(threshold=self.threshold)
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         if self.questions is not None:
@@ -246,9 +247,10 @@ class SparseVector(Thresholds):
     def __post_init__(self) -> None:
         self._check_common()
         _require.positive(epsilon=self.epsilon)
-        _require.integer(positives=self.positives, at_least=1)
+        _require.flag(monotone=self.monotone, numeric=self.numeric, gap=self.gap)
+        check_positives(self.positives)
         if self.split is not None:
-            object.__setattr__(self, "split", tuple(self.split))
+            object.__setattr__(self, "split", _require.listed(split=self.split))
             if len(self.split) != 2 + self.numeric:
                 raise _require.fail("split", self.split, f"{2 + self.numeric} shares")
             _require.positive(**{f"share {i + 1} of split": share for i, share in enumerate(self.split)})
@@ -351,6 +353,12 @@ def _shares(
     compared = exact / 2 if numeric else exact
     first = compared / (1 + ratio)
     return (first, compared - first, exact - compared) if numeric else (first, compared - first)
+
+
+def check_positives(positives: Any) -> None:
+    _require.integer(positives=positives, at_least=1)
+    if positives > 10**12:
+        raise _require.fail("positives", positives, "at most 10**12")
 
 
 def _draw(scale: Fraction, entropy: Entropy) -> int:
