@@ -1,20 +1,15 @@
 """Can two tables be told apart better than claimed? A lower bound on epsilon from how often labels come up, with a proved level.
 
-Half of the runs choose a set of labels, the other half test it: the bound holds whatever the labels are. One-sided
-Clopper-Pearson limits (Clopper & Pearson 1934) on both probabilities, each at half the level.
+The auditing room does the work (`auditing.epsilon_of_labels`); here is how a case of the contract is run and labelled.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from scipy import stats
-
-from discreet import accounting
+from discreet import accounting, auditing
 from discreet._errors import Halted, Unsupported
 from discreet.mechanisms.calibration import zcdp_delta
 from discreet.mechanisms.protocols import Interactive, Release
@@ -57,29 +52,7 @@ def epsilon_lower_bound(
     first: Sequence[Hashable], second: Sequence[Hashable], delta: float, level: float = LEVEL
 ) -> float:
     """With probability 1 - level: no larger than any epsilon with P(first in S) <= e^epsilon P(second in S) + delta for all S."""
-    half = len(first) // 2
-    chosen = _best_set(Counter(first[:half]), Counter(second[:half]), delta, half)
-    hits = sum(label in chosen for label in first[half:])
-    misses = sum(label in chosen for label in second[half:])
-    return _bound(hits, misses, len(first) - half, delta, level)
-
-
-def _best_set(p: Counter[Hashable], q: Counter[Hashable], delta: float, n: int) -> set[Hashable]:
-    """Labels in falling order of likelihood ratio, cut where the bound on the choosing half is largest."""
-    order = sorted(p, key=lambda label: (-(p[label] + 1) / (q[label] + 1), str(label)))
-    best, chosen, hits, misses = -math.inf, 0, 0, 0
-    for i, label in enumerate(order):
-        hits, misses = hits + p[label], misses + q[label]
-        found = _bound(hits, misses, n, delta, 1e-3)
-        if found > best:
-            best, chosen = found, i + 1
-    return set(order[:chosen])
-
-
-def _bound(hits: int, misses: int, n: int, delta: float, level: float) -> float:
-    low = stats.beta.ppf(level / 2, hits, n - hits + 1) if hits else 0.0
-    high = stats.beta.isf(level / 2, misses + 1, n - misses) if misses < n else 1.0
-    return math.log((low - delta) / high) if low > delta else -math.inf
+    return auditing.epsilon_of_labels(first, second, delta=delta, level=level)
 
 
 def audit(case: Case, seed: int = 1, run: Callable[..., Any] = answers) -> float:

@@ -14,6 +14,7 @@ from rich.text import Text
 from ... import __version__
 from ..._errors import DiscreetError, MissingExtra
 from .accounting import calibrate, epsilon
+from .audit import audit
 from .demo import demo
 from .ledger import budget, ledger
 from .query import init, preview, query
@@ -32,6 +33,7 @@ app.command()(preview)
 app.command()(epsilon)
 app.command()(calibrate)
 app.command()(budget)
+app.command()(audit)
 app.add_typer(ledger, name="ledger")
 
 

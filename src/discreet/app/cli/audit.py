@@ -1,0 +1,79 @@
+"""`discreet audit module:function --epsilon 1`: is it as private as it says? For our mechanisms, and for anybody's."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..._errors import InvalidInput
+
+
+def audit(
+    target: Annotated[str, typer.Argument(help="module:function, a function of the data with randomness of its own.")],
+    epsilon: Annotated[float, typer.Option(help="What is claimed.")],
+    delta: Annotated[float, typer.Option(help="What is claimed.")] = 0.0,
+    on: Annotated[str, typer.Option(help="The data, as JSON.")] = "[1]",
+    neighbor: Annotated[str, typer.Option(help="A neighbor of the data, as JSON.")] = "[]",
+    runs: Annotated[int, typer.Option(help="How often to run it on each of the two.")] = 20_000,
+    confidence: Annotated[float, typer.Option(help="With which a true claim is not refuted.")] = 0.95,
+    html: Annotated[Path | None, typer.Option(help="Save a page with the trade-off, claimed and observed.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
+) -> None:
+    """Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted.
+
+    [dim]discreet audit mypackage.noise:noisy_sum --epsilon 1 --on '[1, 0]' --neighbor '[0]'[/]
+    """
+    from ... import auditing
+
+    report = auditing.audit(
+        _function(target),
+        _data(on, "--on"),
+        _data(neighbor, "--neighbor"),
+        claim=(epsilon, delta),
+        confidence=confidence,
+        runs=runs,
+    )
+    if html is not None:
+        report.save(html)
+    if as_json:
+        typer.echo(json.dumps(report.to_json()))
+    else:
+        console = Console(highlight=False)
+        console.print(f"[bold]{'The claim is refuted' if report.refuted else 'The claim is not refuted'}.[/]")
+        console.print(str(report), soft_wrap=True, markup=False)
+        if html is not None:
+            console.print(f"[dim]page saved as[/] {html}", soft_wrap=True)
+    if report.refuted:
+        raise typer.Exit(1)
+
+
+def _function(target: str) -> Callable[[Any], Any]:
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise InvalidInput(f"give module:function, got {target!r}. Nothing was run.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as problem:
+        raise InvalidInput(f"{target!r} cannot be loaded: {problem}. Nothing was run.") from None
+    if not callable(found):
+        raise InvalidInput(f"{target!r} is not a function. Nothing was run.")
+    return found  # type: ignore[no-any-return]
+
+
+def _data(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise InvalidInput(f"{option} must be JSON: {problem}. Nothing was run.") from None

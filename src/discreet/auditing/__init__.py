@@ -1,0 +1,30 @@
+"""Trust, tested: lower bounds on epsilon for anything that claims one, and the attacks that privacy must withstand."""
+
+from .audit import audit, epsilon_of_labels, from_outputs, transcript
+from .claims import Claim
+from .one_run import (
+    audit_one_run,
+    guess_by_score,
+    one_run_epsilon,
+    one_run_gaussian_epsilon,
+    one_run_mu,
+    one_run_p_value,
+)
+from .rates import Guesses
+from .report import Report
+
+__all__ = [
+    "Claim",
+    "Guesses",
+    "Report",
+    "audit",
+    "audit_one_run",
+    "epsilon_of_labels",
+    "from_outputs",
+    "guess_by_score",
+    "one_run_epsilon",
+    "one_run_gaussian_epsilon",
+    "one_run_mu",
+    "one_run_p_value",
+    "transcript",
+]

@@ -1,0 +1,143 @@
+"""Attacks that learn: from some runs on both tables, a score that says from which of them an output came.
+
+By the Neyman-Pearson lemma the best score orders outputs by their likelihood ratio. Each attack here estimates that ratio in its own
+way: by counting whole outputs, by a histogram of one coordinate or of a difference of two, by their product, by logistic regression. Which is
+best is decided on other runs than they were fitted on, and what is reported is measured on yet others: an attack can be weak, never
+unfair. (The idea of DP-Sniper: Bichsel, Steffen, Bogunovic & Vechev 2021.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from .outputs import Floats, Outputs
+
+Score = Callable[[Outputs], Floats]
+BINS, TOP = 48, 8
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A score, larger where the first table is more likely, and what it looks at."""
+
+    name: str
+    score: Score
+
+
+def fit(first: Outputs, second: Outputs) -> list[Attack]:
+    """Every kind of attack, fitted to these runs."""
+    found = [by_label(first, second)]
+    if first.width == 0:
+        return found
+    center, scale = _center(first, second)
+    columns = _columns(first, second, center, scale)
+    parts = [_by_histogram(name, column, first, second) for name, column in columns]
+    found += parts
+    plain = [p for p, (name, _) in zip(parts, columns, strict=True) if name.startswith("output")]
+    if len(plain) > 1:
+        found.append(
+            Attack("product of the coordinates' ratios", lambda x: np.sum([p.score(x) for p in plain], axis=0))
+        )
+        found.append(_logistic(first, second, center, scale))
+    return found
+
+
+def by_label(first: Outputs, second: Outputs) -> Attack:
+    """Whole outputs, by how much oftener they were seen on the first table."""
+    p, q = Counter(first.labels), Counter(second.labels)
+    ratios = {label: math.log((p[label] + 1) / (q[label] + 1)) for label in p | q}
+
+    def score(x: Outputs) -> Floats:
+        return np.array([ratios.get(label, 0.0) for label in x.labels])
+
+    return Attack("whole output", score)
+
+
+def _center(first: Outputs, second: Outputs) -> tuple[Floats, Floats]:
+    """Median and spread of each column over both tables; robust, as noise has heavy tails."""
+    pooled = np.vstack([first.numbers, second.numbers])
+    pooled = np.where(np.isfinite(pooled), pooled, np.nan)
+    pooled[:, np.isnan(pooled).all(axis=0)] = 0.0
+    low, center, high = np.nanquantile(pooled, (0.25, 0.5, 0.75), axis=0)
+    return center, np.where(high > low, high - low, 1.0)
+
+
+def standardized(x: Outputs, center: Floats, scale: Floats) -> Floats:
+    return np.clip(np.nan_to_num((x.numbers - center) / scale, nan=0.0, posinf=8.0, neginf=-8.0), -8.0, 8.0)
+
+
+def _columns(
+    first: Outputs, second: Outputs, center: Floats, scale: Floats
+) -> list[tuple[str, Callable[[Outputs], Floats]]]:
+    """One coordinate, the difference of two, all along the line between the two tables' means."""
+    gap = standardized(first, center, scale).mean(axis=0) - standardized(second, center, scale).mean(axis=0)
+    tops = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
+
+    def coordinate(j: int) -> Callable[[Outputs], Floats]:
+        return lambda x: x.numbers[:, j]
+
+    def difference(i: int, j: int) -> Callable[[Outputs], Floats]:
+        return lambda x: x.numbers[:, i] - x.numbers[:, j]
+
+    found = [(f"output[{j - 1}]" if j else "number of answers", coordinate(j)) for j in tops]
+    if first.width > 1:
+        found.append(("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap))
+        found += [
+            (f"difference of output[{i - 1}] and output[{j - 1}]", difference(i, j))
+            for i, j in combinations(tops, 2)
+            if i
+        ]
+    return found
+
+
+def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
+    """The ratio of two histograms: a bin for each value if there are few, else bins with equally many runs."""
+    with np.errstate(invalid="ignore"):
+        p, q = column(first), column(second)
+    pooled = np.concatenate([p, q])
+    values = np.unique(pooled[np.isfinite(pooled)])
+    few = len(values) <= 4 * BINS
+    edges = values if few else np.unique(np.quantile(pooled[np.isfinite(pooled)], np.linspace(0, 1, BINS + 1)[1:-1]))
+
+    def bins(x: Floats) -> Any:
+        place = np.searchsorted(edges, x, side="left" if few else "right")
+        if few:  # a value that was not seen tells nothing: the last bin but one
+            at = np.minimum(place, max(len(edges) - 1, 0))
+            known = edges[at] == x if len(edges) else np.zeros(len(x), bool)
+            place = np.where(known, place, len(edges))
+        return np.where(np.isnan(x), len(edges) + 1, place)
+
+    size = len(edges) + 2
+    ratio = np.log((np.bincount(bins(p), minlength=size) + 1) / (np.bincount(bins(q), minlength=size) + 1))
+
+    def score(x: Outputs) -> Floats:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(ratio[bins(column(x))], dtype=float)
+
+    return Attack(name, score)
+
+
+def _logistic(first: Outputs, second: Outputs, center: Floats, scale: Floats, ridge: float = 1.0) -> Attack:
+    """Logistic regression on the standardized coordinates (at most 64, those that differ most), by Newton's method."""
+    p, q = standardized(first, center, scale), standardized(second, center, scale)
+    used = np.argsort(-np.abs(p.mean(axis=0) - q.mean(axis=0)), kind="stable")[:64]
+    design = np.hstack([np.vstack([p, q])[:, used], np.ones((len(p) + len(q), 1))])
+    truth = np.concatenate([np.ones(len(p)), np.zeros(len(q))])
+    weights = np.zeros(design.shape[1])
+    for _ in range(8):
+        chance = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
+        gradient = design.T @ (truth - chance) - ridge * weights
+        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + ridge * np.eye(len(weights))
+        weights = weights + np.linalg.solve(hessian, gradient)
+
+    def score(x: Outputs) -> Floats:
+        return np.asarray(standardized(x, center, scale)[:, used] @ weights[:-1] + weights[-1], dtype=float)
+
+    return Attack("logistic regression", score)

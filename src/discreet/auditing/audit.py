@@ -1,0 +1,194 @@
+"""Is it as private as it says? Run it often on two neighboring tables, learn to tell the outputs apart, and measure how well.
+
+A quarter of the runs fits attacks, a quarter chooses the best of them and its threshold, the other half measures that one choice. So
+the lower bound on epsilon holds with the stated confidence for any callable whatever, seen only from outside. It can refute a claim,
+never prove one: a small number means that these attacks on these tables found no more.
+
+>>> from discreet import Public, mechanisms, tables
+>>> public = Public()
+>>> one, none = tables.Memory({"x": [1]}, public), tables.Memory({"x": [1][:0]}, public)
+>>> found = audit(mechanisms.noisy_count(public, epsilon=1), one, none, runs=1000, confidence=0.999999)
+>>> found.refuted, 0.2 < found.epsilon <= 1
+(False, True)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from .. import _require
+from .._errors import Halted
+from ..mechanisms.protocols import Interactive, Mechanism
+from ..sampling import Entropy
+from .attacks import Attack, by_label, fit
+from .claims import Claim, as_claim
+from .outputs import Outputs
+from .rates import Guesses, at_least, at_most, epsilon_of_limits
+from .report import Report
+
+Run = Callable[[Any], Any]
+THRESHOLDS = 64
+
+
+def audit(
+    run: Run | Mechanism,
+    on: Any,
+    neighbor: Any,
+    *,
+    claim: Any = None,
+    delta: float | None = None,
+    confidence: float = 0.95,
+    runs: int = 10_000,
+    entropy: Entropy | None = None,
+) -> Report:
+    """A lower bound on the epsilon of `run`, from `runs` runs on each of two neighbors, against what is claimed.
+
+    `run` is any function of the data with randomness of its own, or a Mechanism (then the claim is its event, unless one is given).
+    `claim` is an epsilon, a pair (epsilon, delta), or an accounting event, whose whole trade-off curve is tested; `delta` is where an
+    event without a pair of its own states its epsilon.
+
+    Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, the reported epsilon is above it, or a true claim refuted, with
+               probability at most 1 - confidence.
+    Proof:     the attack is fixed by the first half of the runs; on the others its two rates have Clopper-Pearson limits
+               (`Guesses.limits`). Two attacks are measured, one a direction, each at half the level.
+    Assumes:   the runs are independent, and `on` and `neighbor` are neighbors under the relation of the claim.
+    """
+    _require.integer(runs=runs, at_least=40)
+    _require.open_probability(confidence=confidence)
+    wanted = as_claim(claim, run, delta)
+    started = time.process_time()
+    call = _callable(run, entropy)
+    here, there = [call(on) for _ in range(runs)], [call(neighbor) for _ in range(runs)]
+    return from_outputs(here, there, claim=wanted, confidence=confidence, seconds=time.process_time() - started)
+
+
+def from_outputs(
+    first: Sequence[Any], second: Sequence[Any], *, claim: Any, confidence: float = 0.95, seconds: float = 0.0
+) -> Report:
+    """`audit` of outputs that were collected elsewhere: equally many independent runs on each of two neighbors."""
+    _require.open_probability(confidence=confidence)
+    _require.integer(runs=min(len(first), len(second)), at_least=40)
+    wanted = as_claim(claim, None, None)
+    here = Outputs.of(first)
+    there = Outputs.of(second)
+    width = max(here.width, there.width)
+    here, there = (x if x.width == width else Outputs.of(raw, width) for x, raw in ((here, first), (there, second)))
+    measured = [
+        _one_direction(a, b, wanted, (1 - confidence) / 2, name)
+        for a, b, name in ((here, there, "on"), (there, here, "neighbor"))
+    ]
+    reports = [
+        Report.of(guesses, claim=wanted, confidence=confidence, share=2, attack=attack, guessed=name, curve=curve,
+                  runs=min(len(first), len(second)), seconds=seconds)
+        for guesses, attack, name, curve in measured
+    ]  # fmt: skip
+    return max(reports, key=lambda report: (report.refuted, report.epsilon, report.mu))
+
+
+def _callable(run: Any, entropy: Entropy | None) -> Run:
+    if isinstance(run, Mechanism) and not isinstance(run, Interactive):
+        stream = Entropy() if entropy is None else entropy
+        return lambda data: run(data, entropy=stream)
+    if not callable(run):
+        raise _require.fail("run", type(run).__name__, "a function of the data, or a mechanism")
+    call: Run = run
+    return call
+
+
+def transcript(mechanism: Interactive, questions: Sequence[Any], *, entropy: Entropy | None = None) -> Run:
+    """An interactive mechanism as a function of the data: the answers to `questions`, until it halts."""
+    stream = Entropy() if entropy is None else entropy
+
+    def run(source: Any) -> list[Any]:
+        state, given = mechanism.start(source, entropy=stream), []
+        for question in questions:
+            try:
+                state, answer = mechanism.answer(state, source, question, entropy=stream)
+            except Halted:
+                break
+            given.append(answer)
+        return given
+
+    return run
+
+
+def _one_direction(
+    first: Outputs, second: Outputs, claim: Claim, level: float, name: str
+) -> tuple[Guesses, str, str, list[tuple[float, float]]]:
+    n = min(len(first), len(second))
+    quarter, half = n // 4, n // 2
+    attacks = fit(first.part(0, quarter), second.part(0, quarter))
+    attack, threshold = choose(
+        attacks, first.part(quarter, half), second.part(quarter, half), claim, level, len(first) - half
+    )
+    scores, other = attack.score(first.part(half, len(first))), attack.score(second.part(half, len(second)))
+    guesses = Guesses(
+        hits=int((scores >= threshold).sum()),
+        first=len(scores),
+        false_hits=int((other >= threshold).sum()),
+        second=len(other),
+    )
+    return guesses, attack.name, name, _curve(scores, other)
+
+
+def choose(
+    attacks: Sequence[Attack], first: Outputs, second: Outputs, claim: Claim, level: float, later: int
+) -> tuple[Attack, float]:
+    """The attack and the threshold with which these runs would show most, if `later` runs came out in the same proportions."""
+    best: tuple[float, Attack, float] | None = None
+    for attack in attacks:
+        p, q = np.sort(attack.score(first)), np.sort(attack.score(second))
+        pooled = np.unique(np.concatenate([p, q]))
+        cuts = pooled if len(pooled) <= THRESHOLDS else np.unique(np.quantile(pooled, np.linspace(0, 1, THRESHOLDS)))
+        hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
+        low = at_least(hits * (later / len(p)), later, level / 2)
+        high = at_most(wrong * (later / len(q)), later, level / 2)
+        shown = _strength(low, high, claim)
+        place = int(np.argmax(shown))
+        if best is None or shown[place] > best[0]:
+            best = (float(shown[place]), attack, float(cuts[place]))
+    assert best is not None
+    return best[1], best[2]
+
+
+def _strength(low: Any, high: Any, claim: Claim) -> Any:
+    """What is made large: epsilon at the claimed delta, or mu where a whole curve is claimed; then what two rates differ by."""
+    if claim.pair:
+        main = epsilon_of_limits(low, high, claim.delta)
+    else:
+        main = np.maximum(special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16)), 0.0)
+    return main + 1e-6 * (low - high)
+
+
+def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, float]]:
+    """(FPR, FNR) of the attack at its thresholds, on the measuring runs."""
+    cuts = np.unique(np.quantile(np.concatenate([scores, other]), np.linspace(0, 1, points)))
+    p, q = np.sort(scores), np.sort(other)
+    fpr = 1 - np.searchsorted(q, cuts, side="left") / len(q)
+    fnr = np.searchsorted(p, cuts, side="left") / len(p)
+    inside = list(zip(fpr.tolist(), fnr.tolist(), strict=True))
+    return [(0.0, 1.0), *reversed(inside), (1.0, 0.0)]
+
+
+def epsilon_of_labels(
+    first: Sequence[Hashable], second: Sequence[Hashable], *, delta: float = 0.0, level: float = 0.05
+) -> float:
+    """A lower bound on epsilon from outcomes that somebody has already put into a few labels, for one direction.
+
+    Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with probability at most `level`.
+    Proof:     half of the runs chooses a set of labels, the other half measures it with Clopper-Pearson limits.
+    """
+    here, there = Outputs.of(first, 0), Outputs.of(second, 0)
+    half = min(len(here), len(there)) // 2
+    attacks = [by_label(here.part(0, half), there.part(0, half))]
+    claim = Claim(epsilon=0.0, delta=float(delta))
+    attack, threshold = choose(attacks, here.part(0, half), there.part(0, half), claim, 1e-3, half)
+    scores, other = attack.score(here.part(half, len(here))), attack.score(there.part(half, len(there)))
+    hits, wrong = int((scores >= threshold).sum()), int((other >= threshold).sum())
+    limits = at_least(hits, len(scores), level / 2), at_most(wrong, len(other), level / 2)
+    return float(epsilon_of_limits(*limits, float(delta)))

@@ -1,0 +1,66 @@
+"""What is claimed: a number, a pair, or an accounting event; each has a trade-off curve that no attack may beat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _require, accounting
+from .._errors import InvalidInput, Unsupported
+from ..accounting import Event
+
+Curve = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """(epsilon, delta)-DP, and with `event` its whole trade-off curve; `pair` says whether the pair is the whole claim."""
+
+    epsilon: float
+    delta: float
+    event: Event | None = None
+    pair: bool = True
+
+    def tradeoff(self, alpha: float) -> float:
+        """The least false-negative rate that the claim allows at false-positive rate alpha.
+
+        Proof: Wasserman & Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5; for events `accounting.tradeoff`.
+        """
+        if self.event is not None and not self.pair:
+            return accounting.tradeoff(self.event, alpha=alpha)
+        growth = math.exp(min(self.epsilon, 700.0))
+        return max(0.0, 1 - self.delta - growth * alpha, (1 - self.delta - alpha) / growth)
+
+    def __str__(self) -> str:
+        named = "" if self.event is None else f"{type(self.event).__name__}: "
+        return f"{named}epsilon {self.epsilon:.4g}" + (f" at delta {self.delta:g}" if self.delta else "")
+
+
+def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
+    """The claim from what the caller gave, or from the event of the mechanism that is audited."""
+    if claim is None:
+        claim = getattr(run, "event", None)
+        if claim is None:
+            raise InvalidInput(
+                "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event. Nothing was run."
+            )
+    if isinstance(claim, Claim):
+        return claim
+    if isinstance(claim, Event):
+        return _of_event(claim, delta)
+    epsilon, own = (claim[0], claim[1]) if isinstance(claim, tuple | list) and len(claim) == 2 else (claim, 0.0)
+    _require.non_negative(epsilon=epsilon)
+    _require.probability(delta=own)
+    return Claim(epsilon=float(epsilon), delta=float(own))
+
+
+def _of_event(event: Event, delta: float | None) -> Claim:
+    try:
+        epsilon, own = accounting.basic(event)
+    except Unsupported:
+        at = 1e-5 if delta is None else float(delta)
+        _require.open_probability(delta=at)
+        return Claim(epsilon=accounting.epsilon(event, delta=at), delta=at, event=event, pair=False)
+    return Claim(epsilon=epsilon, delta=own, event=event)

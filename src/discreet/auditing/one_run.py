@@ -1,0 +1,168 @@
+"""Auditing with a single run: many canaries, each included by its own coin, and guesses which of them were.
+
+Training twice is dear, thousands of times impossible. But one run can carry thousands of canaries, and if it is private, then hardly more
+guesses can be right than randomized response would allow, although the guesses are not independent of each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+from .. import _require
+from .._errors import InvalidInput
+from ..accounting.conversion import gaussian_epsilon
+
+_ENOUGH = 60  # halvings of [0, 64]: far below any error that matters
+
+
+def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
+    """The chance of at least `right` right guesses out of `guesses`, if the run was (epsilon, delta)-DP: an upper bound.
+
+    Guarantee: at least P[right guesses >= right] for every (epsilon, delta)-DP run and every way to guess that sees its output only.
+    Proof:     Steinke, Nasr & Jagielski 2023, arXiv:2305.08846, Theorem 5.2: with W binomial (guesses, e^eps / (1 + e^eps)),
+               P[W >= right] + 2 canaries delta max_i P[right > W >= right - i] / i.
+    Assumes:   each canary is in or out by a fair coin of its own; a guess is in, out, or none.
+
+    >>> round(one_run_p_value(1000, 100, 75, epsilon=1.0), 4)
+    0.3827
+    """
+    _check(canaries, guesses, right)
+    _require.non_negative(epsilon=epsilon)
+    _require.probability(delta=delta)
+    chance = float(special.expit(epsilon))
+    tail = float(stats.binom.sf(right - 1, guesses, chance))
+    if delta == 0 or right == 0:
+        return min(1.0, tail)
+    below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, chance))
+    worst = float((below / np.arange(1, right + 1)).max())
+    return min(1.0, tail + 2 * canaries * delta * worst)
+
+
+def one_run_epsilon(canaries: int, guesses: int, right: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
+    """A lower bound on epsilon from one run: the largest one that so many right guesses refute.
+
+    Guarantee: above the true epsilon with probability at most 1 - confidence.
+    Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since privacy at an epsilon
+               implies privacy at larger ones. All the refuting outcomes lie above the least of them, whose p-value bounds their chance.
+
+    >>> [round(one_run_epsilon(1000, g, v), 5) for g, v in ((1000, 1000), (500, 400), (100, 100))]
+    [5.80907, 1.19865, 3.49297]
+    """
+    _check(canaries, guesses, right)
+    _require.open_probability(confidence=confidence)
+    return _largest(
+        lambda epsilon: one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) < 1 - confidence
+    )
+
+
+def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0.95) -> float:
+    """A lower bound on the mu of Gaussian DP from one run.
+
+    For a Gaussian run its epsilon at a small delta is about twice that of `one_run_epsilon`. Both are sharp where few guesses are made and
+    nearly all are right: a mu-GDP run may leak much in one case of twenty, so with many half-sure guesses mu must stay low at 95%.
+
+    Guarantee: above the true mu with probability at most 1 - confidence, for every mu-GDP run.
+    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235: from the assumed chance of so many right guesses, bounds on the right
+               and wrong guesses at each count follow downwards through the inverse of 1 - f; if together they exceed all
+               guesses, the claim f is refuted. With one canary this is the exact optimal test.
+    Assumes:   as `one_run_p_value`.
+
+    >>> round(one_run_mu(1000, 500, 400), 3)
+    0.519
+    """
+    _check(canaries, guesses, right)
+    _require.open_probability(confidence=confidence)
+    return _largest(lambda mu: gaussian_refuted(canaries, guesses, right, mu=mu, level=1 - confidence))
+
+
+def one_run_gaussian_epsilon(
+    canaries: int, guesses: int, right: int, *, delta: float, confidence: float = 0.95
+) -> float:
+    """The epsilon of `one_run_mu` at a delta: a lower bound *if* the run is Gaussian, and only then."""
+    _require.open_probability(delta=delta)
+    mu = one_run_mu(canaries, guesses, right, confidence=confidence)
+    return gaussian_epsilon(mu, float(delta)) * (1 - 1e-9) if mu > 0 else 0.0
+
+
+def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, level: float) -> bool:
+    """Whether so many right guesses have a chance below `level` in every mu-GDP run."""
+    from statistics import NormalDist
+
+    normal = NormalDist()
+    rights, wrongs = level * right / canaries, level * (guesses - right) / canaries
+    for count in range(right - 1, -1, -1):
+        if rights <= 0:
+            break
+        least = normal.cdf(normal.inv_cdf(min(rights, 1 - 1e-16)) - mu)
+        if least <= wrongs:  # nothing changes from here on
+            break
+        rights = min(1.0, rights + count / (guesses - count) * (least - wrongs))
+        wrongs = least
+    return rights + wrongs > guesses / canaries * (1 + 1e-12)
+
+
+def guess_by_score(scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int) -> tuple[int, int]:
+    """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each: (guesses, right)."""
+    values, truth = np.asarray(scores, dtype=float), np.asarray(included, dtype=bool)
+    if values.ndim != 1 or values.shape != truth.shape:
+        raise InvalidInput("scores and included must be two lists of one length: one score and one coin a canary.")
+    _require.integer(guesses=guesses, at_least=1)
+    if guesses > len(values):
+        raise InvalidInput(f"{guesses} guesses for {len(values)} canaries. Nothing was computed.")
+    order = np.argsort(values, kind="stable")
+    outs, ins = order[: guesses // 2], order[len(order) - (guesses - guesses // 2) :]
+    return guesses, int(truth[ins].sum() + (~truth[outs]).sum())
+
+
+def audit_one_run(
+    scores: Sequence[float] | Any,
+    included: Sequence[bool] | Any,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+    fractions: Sequence[float] = (1.0, 0.5, 0.2, 0.1, 0.05),
+) -> float:
+    """A lower bound on epsilon from the canaries' scores, with the best of several numbers of guesses.
+
+    Guarantee: above the true epsilon with probability at most 1 - confidence.
+    Proof:     each number of guesses is fixed beforehand and gets an equal part of the level (union bound).
+    """
+    _require.non_empty(fractions=fractions)
+    each = 1 - (1 - confidence) / len(fractions)
+    count = len(np.asarray(scores))
+    found = []
+    for fraction in fractions:
+        _require.probability(fraction=fraction)
+        guesses, right = guess_by_score(scores, included, max(1, math.floor(fraction * count)))
+        found.append(one_run_epsilon(count, guesses, right, delta=delta, confidence=each))
+    return max(found)
+
+
+def _largest(refuted: Callable[[float], bool]) -> float:
+    """The upper end of what is refuted, by halving; whatever is returned was itself found refuted, or is 0."""
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while refuted(high):
+        low, high = high, 2 * high
+        if high > 1 << 16:
+            return low
+    for _ in range(_ENOUGH):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+def _check(canaries: int, guesses: int, right: int) -> None:
+    _require.integer(canaries=canaries, at_least=1)
+    _require.integer(guesses=guesses, at_least=1)
+    _require.integer(right=right, at_least=0)
+    if not right <= guesses <= canaries:
+        raise InvalidInput(
+            f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}. Nothing was computed."
+        )

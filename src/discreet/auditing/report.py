@@ -1,0 +1,173 @@
+"""What an audit found, as an object, as JSON, and as one HTML page with the trade-off claimed against the trade-off observed."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .claims import Claim
+from .rates import Guesses
+
+INK, ACCENT, WARN, PALE = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """With probability `confidence`: what ran has at least `epsilon` at the claim's delta, and is at best `mu`-GDP.
+
+    `guesses` are the counts behind it, of the attack named `attack`, which guesses that an output came from the table `guessed`;
+    `curve` is that attack's trade-off (FPR, FNR) as seen, for the picture; only the one point of `guesses` carries the proof.
+    """
+
+    claim: Claim
+    epsilon: float
+    mu: float
+    refuted: bool
+    confidence: float
+    guesses: Guesses
+    limits: tuple[float, float]
+    attack: str
+    guessed: str
+    curve: tuple[tuple[float, float], ...]
+    runs: int
+    seconds: float
+
+    @classmethod
+    def of(
+        cls,
+        guesses: Guesses,
+        *,
+        claim: Claim,
+        confidence: float,
+        share: int,
+        attack: str,
+        guessed: str,
+        curve: list[tuple[float, float]],
+        runs: int,
+        seconds: float,
+    ) -> Report:
+        """`share` attacks are measured, each at that part of the level."""
+        each = 1 - (1 - confidence) / share
+        found = guesses.epsilon(delta=claim.delta, confidence=each)
+        beaten = found > claim.epsilon if claim.pair else guesses.below(claim.tradeoff, confidence=each)
+        return cls(
+            claim=claim,
+            epsilon=found,
+            mu=guesses.mu(confidence=each),
+            refuted=bool(beaten),
+            confidence=confidence,
+            guesses=guesses,
+            limits=guesses.limits(each),
+            attack=attack,
+            guessed=guessed,
+            curve=tuple(curve),
+            runs=runs,
+            seconds=seconds,
+        )
+
+    def __str__(self) -> str:
+        verdict = "REFUTED" if self.refuted else "not refuted"
+        at = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
+        return (
+            f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{at} shown (mu {self.mu:.4g}) with confidence "
+            f"{self.confidence:g}, by {self.attack}, {self.runs} runs on each table"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`."""
+        from .._registry import to_json
+
+        return {
+            "claim": {"epsilon": _plain(self.claim.epsilon), "delta": self.claim.delta,
+                      **({"event": to_json(self.claim.event)} if self.claim.event is not None else {})},
+            "epsilon": _plain(self.epsilon), "mu": _plain(self.mu), "refuted": self.refuted, "confidence": self.confidence,
+            "attack": self.attack, "guessed": self.guessed, "guesses": asdict(self.guesses),
+            "tpr_at_least": self.limits[0], "fpr_at_most": self.limits[1],
+            "runs": self.runs, "seconds": round(self.seconds, 3), "curve": [list(point) for point in self.curve],
+        }  # fmt: skip
+
+    def svg(self, size: int = 460) -> str:
+        """Claimed and observed trade-off: an attack whose curve runs below the claimed one has refuted it."""
+        return draw(self, size)
+
+    def html(self) -> str:
+        """One page with everything on it, that needs nothing from elsewhere."""
+        return page(self)
+
+    def save(self, path: str | Path) -> Path:
+        """The page as a file."""
+        target = Path(path)
+        target.write_text(self.html(), encoding="utf-8")
+        return target
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else "infinite"
+
+
+def draw(report: Report, size: int) -> str:
+    pad = 46
+    span = size - 2 * pad
+
+    def at(x: float, y: float) -> str:
+        return f"{pad + span * x:.1f},{size - pad - span * y:.1f}"
+
+    grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21)])).tolist()
+    claimed = [(x, report.claim.tradeoff(x)) for x in grid]
+    floor = " ".join([at(0, 0), *(at(x, y) for x, y in claimed), at(1, 0)])
+    seen = " ".join(at(x, y) for x, y in report.curve)
+    color = WARN if report.refuted else ACCENT
+    low, high = report.limits
+    ticks = "".join(
+        f'<text x="{pad + span * t:.1f}" y="{size - pad + 18}" text-anchor="middle">{t:g}</text>'
+        f'<text x="{pad - 8}" y="{size - pad - span * t + 4:.1f}" text-anchor="end">{t:g}</text>'
+        for t in (0, 0.5, 1)
+    )
+    x, y = at(high, 1 - low).split(",")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" height="{size}" '
+        f'font-family="system-ui, sans-serif" font-size="12" fill="{INK}" role="img">'
+        f"<title>Trade-off claimed and observed</title>"
+        f'<polygon points="{floor}" fill="{PALE}"/>'
+        f'<polyline points="{" ".join(at(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" stroke-width="1.5"/>'
+        f'<polyline points="{at(0, 1)} {at(1, 0)}" fill="none" stroke="{PALE}" stroke-dasharray="4 4"/>'
+        f'<polyline points="{seen}" fill="none" stroke="{color}" stroke-width="2"/>'
+        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, FNR at most {1 - low:.4g}</title></circle>'
+        f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" stroke-width="0.6"/>'
+        f'{ticks}<text x="{size / 2}" y="{size - 8}" text-anchor="middle">false-positive rate</text>'
+        f'<text transform="translate(13 {size / 2}) rotate(-90)" text-anchor="middle">false-negative rate</text>'
+        f'<text x="{pad + 8}" y="{pad - 26}">claimed: no attack gets into the gray</text>'
+        f'<text x="{pad + 8}" y="{pad - 10}" fill="{color}">observed, and the point with its confidence limits</text></svg>'
+    )
+
+
+def page(report: Report) -> str:
+    verdict = "The claim is refuted." if report.refuted else "The claim is not refuted."
+    words = (
+        f"With confidence {report.confidence:g}, no (epsilon, delta) with epsilon below {report.epsilon:.4g} at delta {report.claim.delta:g} "
+        f"holds for what was run."
+    )
+    rows = {
+        "claimed": str(report.claim),
+        "epsilon, at least": f"{report.epsilon:.5g}",
+        "mu of Gaussian DP, at least": f"{report.mu:.5g}",
+        "best attack": f"{report.attack}; guesses “{report.guessed}”",
+        "right": f"{report.guesses.hits} of {report.guesses.first} (TPR at least {report.limits[0]:.4g})",
+        "wrong": f"{report.guesses.false_hits} of {report.guesses.second} (FPR at most {report.limits[1]:.4g})",
+        "runs on each table": str(report.runs),
+        "seconds": f"{report.seconds:.2f}",
+    }
+    table = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
+    color = WARN if report.refuted else ACCENT
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {html.escape(verdict)}</title>'
+        f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem auto;padding:0 1rem}}"
+        f"h1{{color:{color}}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
+        f"<h1>{html.escape(verdict)}</h1><p>{html.escape(words)} An audit can refute a claim, never prove it: these attacks, on these two "
+        f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
+    )

@@ -1,0 +1,107 @@
+"""One-run audits: published values, the binomial law, and simulated runs whose epsilon is known."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from discreet import auditing
+from discreet._errors import InvalidInput
+from discreet.auditing.one_run import gaussian_refuted
+
+
+@pytest.mark.parametrize(
+    ("counts", "epsilon"), [((1000, 1000, 1000), 5.8091), ((1000, 500, 400), 1.19865), ((1000, 100, 100), 3.49297)]
+)
+def test_reference_values_at_95_percent(counts, epsilon):
+    assert auditing.one_run_epsilon(*counts) == pytest.approx(epsilon, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("guesses", "right", "epsilon", "delta"), [(20, 15, 0.7, 1e-3), (7, 7, 0.0, 0.01), (30, 3, 2.0, 1e-4)]
+)
+def test_the_p_value_is_the_theorems_term_by_term(guesses, right, epsilon, delta):
+    """Theorem 5.2 written out with sums over single counts."""
+    chance, canaries = special.expit(epsilon), 40
+    pmf = stats.binom.pmf(np.arange(guesses + 1), guesses, chance)
+    gaps = [2 / i * sum(pmf[j] for j in range(max(0, right - i), right)) for i in range(1, canaries + 1)]
+    wanted = min(1, pmf[right:].sum() + canaries * delta * max(gaps))
+    assert auditing.one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) == pytest.approx(wanted)
+
+
+def test_more_right_guesses_refute_more_and_delta_costs():
+    found = [auditing.one_run_epsilon(1000, 200, v) for v in range(100, 201, 10)]
+    assert found == sorted(found)
+    assert found[0] == 0
+    deltas = [auditing.one_run_epsilon(1000, 200, 190, delta=d) for d in (0, 1e-6, 1e-5, 1e-4, 1e-2)]
+    assert deltas == sorted(deltas, reverse=True)
+    assert deltas[-1] == 0
+
+
+def test_randomized_response_on_every_canary_is_refuted_at_its_epsilon_no_more_often_than_stated():
+    """The bound is exact for it, so the chance follows from the binomial law, without a simulation."""
+    for epsilon, guesses in itertools.product((0.5, 2.0), (20, 300)):
+        chance = special.expit(epsilon)
+        counts = np.arange(guesses + 1)
+        above = [auditing.one_run_epsilon(guesses, guesses, int(v)) > epsilon for v in counts]
+        wrong = stats.binom.pmf(counts, guesses, chance)[above].sum()
+        assert wrong <= 0.05
+        assert wrong > 0.02 or guesses == 20  # with few guesses even all right ones prove little
+
+
+def test_one_canary_in_gaussian_noise_is_the_optimal_test():
+    """One canary is guessed right with chance at most Phi(mu / 2); so the level must exceed that to be impossible."""
+    for mu in (0.3, 1.0, 2.5):
+        best = NormalDist().cdf(mu / 2)
+        assert gaussian_refuted(1, 1, 1, mu=mu, level=best + 1e-6)
+        assert not gaussian_refuted(1, 1, 1, mu=mu, level=best - 1e-6)
+
+
+def test_gaussian_canaries_are_never_said_to_leak_more_than_they_do():
+    """50 runs, each above the truth with chance at most 1e-4 at this confidence: more than 3 has chance below 1e-9."""
+    rng = np.random.default_rng(3)
+    above, found = 0, []
+    for _ in range(50):
+        included = rng.random(2000) < 0.5
+        scores = rng.normal(size=2000) + 2.0 * included
+        guesses, right = auditing.guess_by_score(scores, included, 100)
+        found.append(auditing.one_run_mu(2000, guesses, right, confidence=1 - 1e-4))
+        above += found[-1] > 2.0
+    assert stats.binom.sf(3, 50, 1e-4) < 1e-9
+    assert above <= 3
+    assert np.mean(found) > 0.6  # and it has teeth
+
+
+def test_few_sure_guesses_say_more_of_a_gaussian_than_the_epsilon_delta_route():
+    wide = auditing.one_run_epsilon(10_000, 1000, 1000, delta=1e-5)
+    assert auditing.one_run_gaussian_epsilon(10_000, 1000, 1000, delta=1e-5) > 1.5 * wide
+
+
+def test_the_best_number_of_guesses_is_paid_for():
+    rng = np.random.default_rng(4)
+    included = rng.random(1000) < 0.5
+    scores = np.where(rng.random(1000) < 0.1, np.where(included, 9.0, -9.0), rng.normal(size=1000))
+    found = auditing.audit_one_run(scores, included)
+    alone = auditing.one_run_epsilon(1000, *auditing.guess_by_score(scores, included, 100))
+    assert 2 < found < alone  # the union bound over five numbers costs something
+
+
+def test_a_hundred_thousand_canaries_take_less_than_a_minute():
+    started = time.process_time()
+    assert auditing.one_run_epsilon(100_000, 100_000, 80_000, delta=1e-6) == pytest.approx(1.37323, rel=1e-4)
+    assert time.process_time() - started < 60
+
+
+def test_impossible_counts_are_refused():
+    for counts in ((10, 11, 5), (10, 5, 6), (0, 0, 0)):
+        with pytest.raises(InvalidInput):
+            auditing.one_run_epsilon(*counts)
+    with pytest.raises(InvalidInput, match="one length"):
+        auditing.guess_by_score([1.0, 2.0], [True], 1)
+    with pytest.raises(InvalidInput, match="3 guesses for 2 canaries"):
+        auditing.guess_by_score([1.0, 2.0], [True, False], 3)
