@@ -107,7 +107,7 @@ def ours(case: Case) -> Callable[[], None]:
     from torch import nn
 
     from discreet import Public
-    from discreet.learning import SGD, Examples, Trainer, fill_gaussian
+    from discreet.learning import SGD, Examples, Trainer
     from discreet.sampling import Entropy
 
     x, y = case.batch()
@@ -119,7 +119,7 @@ def ours(case: Case) -> Callable[[], None]:
     run.__enter__()
 
     def step() -> None:
-        fill_gaussian(run._gradient, run.deviation, run._entropy)
+        run._noise.into(run._gradient)
         run._engine.add_clipped(x, y, trainer.clip, run._sums)
         run._descend()
 

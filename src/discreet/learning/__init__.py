@@ -10,6 +10,7 @@ except ImportError:
 from .clipping import Automatic, Flat, PerLayer
 from .data import Examples, Tabular
 from .engine import Engine
+from .estimators import DPClassifier, DPRegressor
 from .noise import fill_gaussian
 from .optimizers import SGD, Adam, warmup_cosine
 from .plan import routes, without_batch_norm
@@ -22,6 +23,8 @@ __all__ = [
     "Adam",
     "Automatic",
     "BallsInBins",
+    "DPClassifier",
+    "DPRegressor",
     "Engine",
     "Examples",
     "Flat",

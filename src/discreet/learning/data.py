@@ -21,6 +21,8 @@ from .._errors import InvalidInput, NotPrivate, Unsupported
 from .._public import Boolean, Bounds, Categories, Public
 from ..tables import Source
 
+Array = Any  # of numpy
+
 
 class Examples:
     """A source of examples for training: inputs and targets, one entry per protected row.
@@ -49,7 +51,7 @@ class Examples:
         raise Unsupported("examples are tensors without columns: use them with learning.Trainer only.")
         yield
 
-    def _take(self, places: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    def _take(self, places: Array) -> tuple[Any, Any]:
         """The examples at these places, as a batch. For the trainer only: what it returns is private."""
         index = torch.from_numpy(places)
         inputs, targets = tree_map(lambda t: t.index_select(0, index), self._data)
@@ -73,7 +75,7 @@ class _Dataset(Examples):
             )
         self._public, self._dataset, self._size = Public() if public is None else public, dataset, len(dataset)
 
-    def _take(self, places: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+    def _take(self, places: Array) -> tuple[Any, Any]:
         if not len(places):
             return self._shapes()
         inputs, targets = torch.utils.data.default_collate([self._dataset[int(i)] for i in places])
@@ -124,7 +126,7 @@ class Tabular:
         return Examples(x, torch.from_numpy(np.concatenate(goals)) if goals else torch.zeros(0), source.public)
 
 
-def _column(values: pa.Array, fact: Any, name: str) -> np.ndarray[Any, Any]:
+def _column(values: pa.Array, fact: Any, name: str) -> Array:
     if isinstance(fact, Bounds):
         low, high = float(fact.lower), float(fact.upper)
         raw = np.clip(_floats(values), low, high)
@@ -137,7 +139,7 @@ def _column(values: pa.Array, fact: Any, name: str) -> np.ndarray[Any, Any]:
     raise InvalidInput(f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it.")
 
 
-def _goal(values: pa.Array, fact: Any, name: str) -> np.ndarray[Any, Any]:
+def _goal(values: pa.Array, fact: Any, name: str) -> Array:
     if isinstance(fact, Categories):
         place = {value: i for i, value in enumerate(fact.values)}
         return np.array([place.get(v, 0) for v in values.to_pylist()], dtype=np.int64)
@@ -146,7 +148,7 @@ def _goal(values: pa.Array, fact: Any, name: str) -> np.ndarray[Any, Any]:
     return _column(values, fact, name)
 
 
-def _floats(values: pa.Array) -> np.ndarray[Any, Any]:
+def _floats(values: pa.Array) -> Array:
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
 
 

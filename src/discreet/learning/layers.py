@@ -42,8 +42,7 @@ class Recorder:
         self.edges, self.notes = [], []
         if not edges or not losses.requires_grad:
             return []
-        ones = torch.ones_like(losses)  # the gradient of their sum, without summing
-        gradients = iter(torch.autograd.grad(losses, edges, ones, allow_unused=True))
+        gradients = iter(torch.autograd.grad(losses.sum(), edges, allow_unused=True))
         found: list[Tap] = []
         for shapes, taps in notes:
             own = [next(gradients) for _ in shapes]

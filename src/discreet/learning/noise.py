@@ -56,3 +56,25 @@ def _extended(uniform: Tensor, bits: npt.NDArray[np.int32], entropy: Entropy) ->
     for place in (uniform < _RARE).nonzero().flatten().tolist():
         word = int(bits[place])
         uniform[place] = (word if word >= 0 else ~word) + (entropy.integer(53) + 0.5) * 2.0**-53
+
+
+class Reservoir:
+    """Noise vectors for a run, drawn several at a time where they are short: one call for many is much cheaper than many.
+
+    Every vector is handed out once. They live in this process only, and are never stored.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype, deviation: float, entropy: Entropy) -> None:
+        self._block = torch.empty(max(1, _PAIRS // max(1, size)), size, dtype=dtype)
+        self._deviation, self._entropy, self._used = deviation, entropy, len(self._block)
+
+    def into(self, vector: Tensor) -> None:
+        """Overwrite the vector with the next noise."""
+        if len(self._block) == 1:
+            fill_gaussian(vector, self._deviation, self._entropy)
+            return
+        if self._used == len(self._block):
+            fill_gaussian(self._block.view(-1), self._deviation, self._entropy)
+            self._used = 0
+        vector.copy_(self._block[self._used])
+        self._used += 1

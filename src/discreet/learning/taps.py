@@ -171,7 +171,8 @@ class Product(Tap):
     made: Tensor | None = field(default=None, init=False)
 
     def square(self) -> Tensor:
-        if not build_is_cheaper(*self.x.shape, self.g.shape[2]):
+        batch, places, k = self.x.shape
+        if not build_is_cheaper(batch, places, k, self.g.shape[2]):
             return self._ghost()
         self.made = self.built()
         return squares(self.made.flatten(1))

@@ -30,7 +30,7 @@ from ..tables import Source
 from .clipping import Clipping, as_clipping
 from .data import Examples, Tabular, examples_of
 from .engine import Engine
-from .noise import fill_gaussian
+from .noise import Reservoir
 from .optimizers import SGD, Adam, Optimizer, foreign
 from .safety import made_up, probe
 from .schedules import Indices, Schedule, schedule
@@ -162,6 +162,7 @@ class Run:
             probe(self._engine, made_up(inputs), made_up(targets))
         self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
+        self._noise = Reservoir(self._engine.size, self._engine.dtype, self.deviation, entropy)
         self._averaged = self._values.clone() if trainer.average is not None else None
         self._update = self._optimizer()
         self._batches: Iterator[Indices] = trainer.schedule.batches(examples._size, entropy)
@@ -202,7 +203,7 @@ class Run:
             with self:
                 return self.step()
         self.taken += 1
-        fill_gaussian(self._gradient, self.deviation, self._entropy)
+        self._noise.into(self._gradient)
         self._accumulate(next(self._batches))
         self._descend()
         return None

@@ -1,0 +1,348 @@
+"""What is charged is what is done: the price is known first, steps are counted, noise is always added, nothing private is shown."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtr
+from torch import Tensor, nn
+
+from discreet import (
+    Bounds,
+    Categories,
+    Halted,
+    InvalidInput,
+    NotPrivate,
+    PrivateFact,
+    Public,
+    PublicMismatch,
+    Unit,
+    Unsupported,
+    WrongRelation,
+)
+from discreet import accounting as acc
+from discreet.learning import (
+    SGD,
+    Adam,
+    BallsInBins,
+    Examples,
+    Poisson,
+    Progress,
+    Tabular,
+    Trainer,
+    WithoutReplacement,
+    warmup_cosine,
+)
+from discreet.sampling import Entropy, SeededEntropy
+from discreet.tables import Memory
+
+from .zoo import naive
+
+SIZE = 60
+PUBLIC = Public(size=SIZE)
+
+
+def examples(public: Public = PUBLIC, rows: int = SIZE) -> Examples:
+    x = torch.randn(rows, 5)
+    return Examples(x, (x.sum(1) > 0).long(), public)
+
+
+def trainer(**changes: Any) -> Trainer:
+    settings: dict[str, Any] = {
+        "public": PUBLIC,
+        "noise_multiplier": 1.0,
+        "clip": 0.5,
+        "batch": 20,
+        "steps": 4,
+        "optimizer": SGD(lr=0.3),
+    }
+    return Trainer(
+        changes.pop("model", nn.Linear(5, 2)), changes.pop("loss", nn.CrossEntropyLoss()), **(settings | changes)
+    )
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_the_price_is_known_before_any_data_is_read() -> None:
+    assert trainer().event == acc.Gaussian(noise_multiplier=1.0).sampled(Fraction(20, 60)).repeated(4)
+    assert trainer(batch=None, rate=0.25, epochs=3, steps=None).schedule.steps == 12
+
+
+def test_a_wanted_epsilon_is_met_and_not_overshot() -> None:
+    made = trainer(noise_multiplier=None, epsilon=2.0, delta=1e-5, steps=50)
+    spent = acc.epsilon(made.event, delta=1e-5)
+    assert 2.0 * 0.995 <= spent <= 2.0
+    assert made.spent(50, delta=1e-5) == spent
+    assert 0 < made.spent(10, delta=1e-5) < made.spent(25, delta=1e-5) < spent
+
+
+def test_a_step_is_the_clipped_sum_plus_noise_over_the_expected_size() -> None:
+    """With next to no noise and everybody in every batch, training is the naive loop; n is what was declared, not what is there."""
+    data, model = examples(Public(size=100)), nn.Linear(5, 2)
+    made = trainer(model=model, public=Public(size=100), batch=100, steps=3, noise_multiplier=1e-9, clip=0.05)
+    got = weights(made(data, entropy=SeededEntropy(1)).value)
+    inputs, targets = data._take(np.arange(SIZE))
+    loss = torch.nn.functional.cross_entropy
+    for _ in range(3):
+        rows = naive(model, inputs, targets, loss)
+        total = (rows * (0.05 / rows.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
+        with torch.no_grad():
+            for p, part in zip(model.parameters(), total.split([p.numel() for p in model.parameters()]), strict=True):
+                p.sub_(0.3 * part.view(p.shape) / 100)
+    torch.testing.assert_close(got, weights(model), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 50])
+def test_microbatches_do_not_change_the_mechanism(size: int) -> None:
+    data, model = examples(), nn.Linear(5, 2)
+    whole = trainer(model=model)(data, entropy=SeededEntropy(3)).value
+    parts = trainer(model=model, microbatch=size)(data, entropy=SeededEntropy(3)).value
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=1e-4, atol=1e-5)
+
+
+def test_empty_batches_still_add_noise() -> None:
+    """No data at all: the weights move by lr * noise / batch in every step, with the deviation that was priced."""
+    model = nn.Linear(400, 50)
+    made = Trainer(
+        model,
+        nn.CrossEntropyLoss(),
+        public=PUBLIC,
+        noise_multiplier=2.0,
+        clip=0.5,
+        batch=20,
+        steps=4,
+        optimizer=SGD(lr=0.3),
+    )
+    none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
+    moved = weights(made(none, entropy=SeededEntropy(5)).value) - weights(model)
+    unit = moved / (0.3 * 2.0 * 0.5 / 20 * math.sqrt(4))
+    assert_normal(unit.double().numpy())
+
+
+def assert_normal(draws: np.ndarray, alpha: float = 1e-9) -> None:
+    """Dvoretzky-Kiefer-Wolfowitz-Massart: fails with probability at most alpha if the law is the standard normal."""
+    ordered, n = np.sort(draws), len(draws)
+    cdf = ndtr(ordered)
+    gap = max(np.max(np.arange(1, n + 1) / n - cdf), np.max(cdf - np.arange(n) / n))
+    assert gap <= math.sqrt(math.log(2 / alpha) / (2 * n))
+
+
+def test_the_trained_model_is_the_release_and_the_given_one_is_untouched() -> None:
+    model = nn.Linear(5, 2)
+    before = weights(model).clone()
+    made = trainer(model=model)
+    found = made(examples(), entropy=Entropy())
+    assert torch.equal(weights(model), before)
+    assert not torch.equal(weights(found.value), before)
+    assert found.event == made.event
+    assert found.private
+    assert not found.value.training
+    assert found.value.weight.untyped_storage().size() == 4 * 10, "weights of its own, not views of all"
+    seeded = made(examples(), entropy=SeededEntropy(1))
+    assert not seeded.private
+    assert isinstance(seeded.event, acc.NonPrivate)
+
+
+def test_training_stops_for_good_at_the_budget() -> None:
+    run = trainer().start(examples(), entropy=Entropy())
+    for _ in range(4):
+        run.step()
+    assert run.done
+    before = weights(run.model)
+    with pytest.raises(Halted, match="all 4 steps"):
+        run.step()
+    assert torch.equal(weights(run.model), before)
+
+
+def test_progress_shows_public_facts_only() -> None:
+    seen: list[Progress] = []
+    trainer()(examples(), entropy=Entropy(), progress=seen.append)
+    assert [(p.step, p.steps) for p in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert Progress.__slots__ == ("step", "steps")
+    assert repr(examples()) == "Examples(table='data')"
+
+
+def test_the_number_of_examples_is_never_read_off_the_data() -> None:
+    nobody = Public()
+    with pytest.raises(PrivateFact, match="never read off"):
+        trainer(public=nobody)
+    with pytest.raises(PrivateFact):
+        trainer(public=nobody, batch=None, rate=0.1)
+    assert trainer(public=nobody, rate=0.1, batch=20).schedule.divisor == 20
+    assert trainer(public=nobody, n=SIZE).schedule == trainer().schedule
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"epsilon": 1.0}, InvalidInput),
+        ({"noise_multiplier": None}, InvalidInput),
+        ({"noise_multiplier": None, "epsilon": 1.0}, InvalidInput),
+        ({"noise_multiplier": 0.0}, InvalidInput),
+        ({"steps": None}, InvalidInput),
+        ({"epochs": 2}, InvalidInput),
+        ({"batch": 61}, InvalidInput),
+        ({"batch": None}, InvalidInput),
+        ({"sampling": "shuffle"}, InvalidInput),
+        ({"clip": -1.0}, InvalidInput),
+        ({"average": 1.5}, InvalidInput),
+        ({"microbatch": 0}, InvalidInput),
+        ({"loss": "hinge"}, InvalidInput),
+        ({"public": Public(size=SIZE, unit=Unit("person"))}, Unsupported),
+        ({"public": Public(size=SIZE, neighbors="replace")}, WrongRelation),
+        ({"model": nn.Sequential(nn.Linear(5, 2), nn.BatchNorm1d(2))}, Unsupported),
+        ({"model": nn.Linear(5, 2).requires_grad_(False)}, InvalidInput),
+        ({"model": nn.Linear(5, 2).half()}, Unsupported),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_read(changes: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        trainer(**changes)
+
+
+def test_a_model_that_mixes_examples_is_refused_before_data_is_read() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x - x.mean(0)
+
+    model = nn.Sequential(nn.Linear(5, 2), Mean())
+    with pytest.raises(NotPrivate):
+        trainer(model=model, synthetic=(torch.rand(5, 5), torch.tensor([0, 1, 0, 1, 1])))
+    with pytest.raises(NotPrivate):
+        trainer(model=model)(examples(), entropy=Entropy())
+
+
+def test_other_public_facts_are_refused() -> None:
+    with pytest.raises(PublicMismatch):
+        trainer()(examples(Public(size=61)), entropy=Entropy())
+    with pytest.raises(NotPrivate, match="Examples"):
+        trainer()(Memory({"x": [1.0]}, PUBLIC), entropy=Entropy())
+
+
+def test_poisson_batches_are_independent_coins() -> None:
+    """Chernoff-Hoeffding for the count of all members over 200 steps, false alarm 1e-9; no two batches are alike by design."""
+    plan = Poisson(rate=Fraction(1, 4), steps=200, divisor=15.0)
+    batches = list(plan.batches(SIZE, SeededEntropy(2)))
+    assert len(batches) == 200
+    total = sum(map(len, batches))
+    assert abs(total - 3000) <= math.sqrt(12_000 * math.log(2e9) / 2)
+    assert len({len(b) for b in batches}) > 3, "the size of a Poisson batch is random"
+
+
+def test_balls_in_bins_is_a_pass_over_everybody_and_priced_as_such() -> None:
+    made = trainer(sampling="balls_in_bins", batch=20, epochs=2, steps=None)
+    assert isinstance(made.schedule, BallsInBins)
+    assert made.event == acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=1.0), steps=3).repeated(2)
+    batches = list(made.schedule.batches(SIZE, SeededEntropy(2)))
+    assert len(batches) == made.schedule.steps == 6
+    for start in (0, 3):
+        assert sorted(np.concatenate(batches[start : start + 3]).tolist()) == list(range(SIZE))
+    assert made(examples(), entropy=Entropy()).private
+
+
+def test_without_replacement_charges_noise_over_twice_the_clip() -> None:
+    public = Public(size=SIZE, neighbors="replace")
+    made = trainer(public=public, sampling="without_replacement", batch=20, steps=5)
+    noise = acc.Gaussian(noise_multiplier=0.5, neighbors="replace")
+    assert made.event == acc.SampledWithoutReplacement(event=noise, size=SIZE, sample=20).repeated(5)
+    assert all(len(set(b.tolist())) == 20 for b in made.schedule.batches(SIZE, SeededEntropy(1)))
+    assert made(examples(public), entropy=Entropy()).private
+    with pytest.raises(PublicMismatch):
+        list(WithoutReplacement(sample=20, size=SIZE, steps=1).batches(SIZE - 1, SeededEntropy(1)))
+
+
+def test_zero_out_is_priced_for_its_own_relation() -> None:
+    assert trainer(public=Public(size=SIZE, neighbors="zero_out")).event.neighbors == "zero_out"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (SGD(lr=0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+        (SGD(lr=0.1, momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+        (SGD(lr=0.1, momentum=0.9, nesterov=True), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True)),
+        (SGD(lr=0.1, weight_decay=0.1), lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1)),
+        (Adam(lr=0.1, noise_aware=False), lambda p: torch.optim.Adam(p, lr=0.1)),
+        (Adam(lr=0.1, noise_aware=False, weight_decay=0.1), lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1)),
+    ],
+)  # fmt: skip
+def test_optimizers_are_those_of_torch(ours: Any, theirs: Any) -> None:
+    data, model = examples(), nn.Linear(5, 2)
+    settings = {"model": model, "steps": 6, "learning_rate": warmup_cosine(6, 2)}
+    one = trainer(optimizer=ours, **settings)(data, entropy=SeededEntropy(4)).value
+    two = trainer(optimizer=theirs, **settings)(data, entropy=SeededEntropy(4)).value
+    torch.testing.assert_close(weights(one), weights(two), rtol=1e-4, atol=1e-6)
+
+
+def test_noise_aware_adam_takes_the_noise_out_of_the_second_moment() -> None:
+    """Pure noise: plain Adam's denominator is its deviation; noise-aware, only what is left beyond it, down to the floor."""
+    update = Adam(lr=1.0, betas=(0.0, 0.5), floor=1e-3).start(1, torch.float64, 10.0, 2.0)
+    values = torch.zeros(1, dtype=torch.float64)
+    update(values, torch.tensor([10 * 0.25], dtype=torch.float64), 1.0)
+    assert values.item() == pytest.approx(-0.25 / math.sqrt(0.25**2 - 0.2**2), rel=1e-6)
+    update = Adam(lr=1.0, betas=(0.0, 0.5), floor=1e-3).start(1, torch.float64, 10.0, 2.0)
+    values.zero_()
+    update(values, torch.tensor([10 * 0.1], dtype=torch.float64), 1.0)
+    assert values.item() == pytest.approx(-0.1 / 1e-3, rel=1e-4)
+
+
+def test_averaging_is_free_and_between_the_steps() -> None:
+    run = trainer(average=0.9, steps=2).start(examples(), entropy=SeededEntropy(1))
+    start = run._values.clone()
+    run.step()
+    first = run._values.clone()
+    torch.testing.assert_close(weights(run.model), start * 0.1 + first * 0.9, rtol=1e-4, atol=1e-6)
+
+
+def test_datasets_are_read_item_by_item() -> None:
+    data = examples()
+    x, y = data._take(np.arange(SIZE))
+    listed = Examples.of(torch.utils.data.TensorDataset(x, y), PUBLIC)
+    model = nn.Linear(5, 2)
+    one = trainer(model=model)(data, entropy=SeededEntropy(9)).value
+    two = trainer(model=model)(listed, entropy=SeededEntropy(9)).value
+    torch.testing.assert_close(weights(one), weights(two))
+    with pytest.raises(InvalidInput, match="map-style"):
+        Examples.of(iter([1, 2]), PUBLIC)
+
+
+def test_tables_are_read_by_their_declared_facts() -> None:
+    public = Public(
+        schema={"age": Bounds(0, 100), "job": Categories(["a", "b"]), "rich": Categories(["no", "yes"])}, size=4
+    )
+    table = Memory(
+        {"age": [0.0, 50.0, 1e9, None], "job": ["a", "b", "zzz", None], "rich": ["no", "yes", "yes", "?"]}, public
+    )
+    columns = Tabular(features=("age", "job"), target="rich")
+    x, y = columns.read(table)._take(np.arange(4))
+    assert x.tolist() == [[-1, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]]
+    assert y.tolist() == [0, 1, 1, 0]
+    made = trainer(model=nn.Linear(columns.width(public), 2), public=public, batch=2, columns=columns)
+    assert made(table, entropy=Entropy()).private
+
+
+def test_the_curator_charges_first_and_trains(tmp_path: Path) -> None:
+    from discreet.curator import Budget, Curator, Policy
+
+    source = examples()
+    curator = Curator.create(tmp_path / "ledger", source, Policy(budget=Budget(epsilon=8, delta=1e-5)))
+    made = trainer()
+    found = curator.ask(made)
+    assert isinstance(found.value, nn.Linear)
+    assert curator.used > 0
+
+
+def test_without_torch_the_error_names_the_extra() -> None:
+    code = "import sys; sys.modules['torch'] = None\nimport discreet\ntry:\n    discreet.learning\nexcept discreet.MissingExtra as e:\n    print(e)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'discreet[learn]'" in said
