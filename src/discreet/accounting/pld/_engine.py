@@ -218,9 +218,10 @@ def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
 def delta_above(c: Curve, epsilon: float) -> float:
     """The curve at the last lattice point not above epsilon and the next, joined by a line in e^epsilon."""
     i = math.floor((epsilon - 1e-13 * abs(epsilon)) / c.mesh) - c.start
-    if i < 0 or i + 1 >= len(c.value):
+    if i < 0:
         return 1.0
-    share = min(1.0, math.expm1(epsilon - c.mesh * (c.start + i)) / math.expm1(c.mesh) * (1 - 1e-12))
+    i = min(i, len(c.value) - 2)  # beyond the window delta is at most what it is at the window's end
+    share = min(1.0, math.expm1(min(epsilon - c.mesh * (c.start + i), c.mesh)) / math.expm1(c.mesh) * (1 - 1e-12))
     value = float(c.value[i]) * (1 - share) + float(c.value[i + 1]) * share
     return min(1.0, math.exp(min(c.log_scale + math.log(max(value, 1e-300)), 0.0)) * (1 + 1e-10) + c.infinite)
 

@@ -17,6 +17,7 @@ from ._plan import Plan
 _TAIL = 1e-8  # share of delta that truncated tails may cost
 _COARSER = 8.0
 _PASSES = 7
+_FINER = 0.3  # mesh for delta, which is more sensitive than epsilon
 _ACCEPTED = 1e-4  # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
 _LARGEST = 2**20
 
@@ -110,7 +111,9 @@ class Solver:
 
     def delta_above(self, epsilon: float) -> float:
         """Certified upper bound on delta."""
-        curve = _engine.curve(self.parts, self._near(epsilon), self.tail)
+        plan = self._near(epsilon)
+        plan = plan if self.mesh else _plan.scaled(plan, _FINER)
+        curve = _engine.curve(self.parts, plan, self.tail)
         return min(1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15))
 
     def delta_below(self, epsilon: float) -> float:

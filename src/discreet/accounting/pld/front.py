@@ -176,7 +176,11 @@ def _solved(composition: Composition, delta: float, known: list[Solved]) -> tupl
 
 
 def _delta_above(form: Normal, epsilon: float) -> float:
-    return _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
+    found = _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
+    parts = _rules.merged(form)
+    if parts and _rules.only_renyi(parts):
+        found = min(found, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
+    return found
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:
