@@ -1,0 +1,113 @@
+"""Attacks on the last bits: noise drawn in floating point leaves marks that the mathematics of the noise does not have.
+
+Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which ones can depends on the
+true value: an output may be possible under one table and impossible under its neighbor, whatever epsilon was claimed. Both attacks only
+look at outputs; `audit` then measures what they see. They succeed against float noise and see nothing in multiples of a fixed step.
+
+>>> import numpy as np
+>>> rng = np.random.default_rng(1)
+>>> floating_point_attack(lambda x: x + rng.laplace(scale=10), 1.0, 0.0, scale=10, claim=0.1, runs=1000).refuted
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .audit import from_outputs
+from .claims import as_claim
+from .outputs import atoms, number
+from .report import Report
+
+_DOWN, _UP = (
+    1 << 52,
+    1 << 53,
+)  # numpy takes ln(2U) for noise below zero and ln(2 - U - U), rounded, above; U is a multiple of 2^-53
+
+
+def explained(output: float, value: float, scale: float, *, reach: int = 6) -> bool:
+    """Whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale ln(u) exactly equal to it.
+
+    Mironov 2012: u is recovered from the output up to a few grid points, and these are tried. The grid is that of numpy's sampler.
+    """
+    noise = output - value
+    sign, grid = (1.0, _DOWN) if noise < 0 else (-1.0, _UP)
+    near = round(math.exp(-abs(noise) / scale) * grid)
+    return any(
+        value + sign * (scale * math.log(k / grid)) == output
+        for k in range(max(1, near - reach), min(grid, near + reach) + 1)
+    )
+
+
+def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
+    """The exponent e of the last bit that is set: output = odd * 2^e. Zero, NaN and infinities give 1024.
+
+    >>> lowest_bit([1.0, 0.75, 6.0, 0.1]).tolist()
+    [0, -2, 1, -55]
+    """
+    values = np.asarray(outputs, dtype=np.float64)
+    usable = np.isfinite(values) & (values != 0)
+    mantissa, exponent = np.frexp(np.where(usable, values, 1.0))
+    whole = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    last = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
+    return np.where(usable, exponent.astype(np.int64) - 53 + last, 1024)
+
+
+def _values(outputs: Sequence[Any]) -> list[float]:
+    return [number(atoms(output)[0]) for output in outputs]
+
+
+def _both(run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int) -> tuple[list[float], list[float]]:
+    return _values([run(on) for _ in range(runs)]), _values([run(neighbor) for _ in range(runs)])
+
+
+def floating_point_attack(
+    run: Callable[[Any], Any],
+    on: Any,
+    neighbor: Any,
+    *,
+    scale: float,
+    values: tuple[float, float] | None = None,
+    claim: Any,
+    confidence: float = 0.95,
+    runs: int = 1000,
+) -> Report:
+    """The attack of Mironov 2012: which of the two true values could have given this output at all?
+
+    `values` are the exact answers on both tables (default: `on` and `neighbor` are numbers themselves); `scale` that of the noise.
+    """
+    _require.positive(scale=scale)
+    _require.integer(runs=runs, at_least=40)
+    wanted = as_claim(claim, run, None)
+    a, b = (float(on), float(neighbor)) if values is None else (float(values[0]), float(values[1]))
+    seen = [
+        [(explained(y, a, float(scale)), explained(y, b, float(scale))) for y in outputs]
+        for outputs in _both(run, on, neighbor, runs)
+    ]
+    return from_outputs(*seen, claim=wanted, confidence=confidence)
+
+
+def precision_attack(
+    run: Callable[[Any], Any],
+    on: Any,
+    neighbor: Any,
+    *,
+    claim: Any,
+    confidence: float = 0.95,
+    runs: int = 2000,
+) -> Report:
+    """The precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger of them had.
+
+    Noise near zero is fine when the true value is 0; added to 1 it has lost its last bits. Works however well the noise was drawn, as
+    long as it is rounded to a float before or while it is added.
+    """
+    _require.integer(runs=runs, at_least=40)
+    wanted = as_claim(claim, run, None)
+    seen = [lowest_bit(outputs).tolist() for outputs in _both(run, on, neighbor, runs)]
+    return from_outputs(*seen, claim=wanted, confidence=confidence)

@@ -1,0 +1,141 @@
+"""Attacks on sums: one person moves a computed sum further than the mathematics of sums allows.
+
+Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can move a computed sum by
+thousands of times that (Casacuberta, Shoemate, Vadhan & Wagaman 2022). Each attack is a pair of neighboring tables, bounded as declared,
+with the sensitivity that a textbook would claim.
+
+>>> in_order = lambda values: np.cumsum(values, dtype=values.dtype)[-1]
+>>> [(round(attempt(kind, in_order).factor), attempt_on_ours(kind).succeeded) for kind in KINDS]
+[(64, False), (512, False), (8, False)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._public import REPLACE, Bounds, Public
+from ..mechanisms import Sum
+from ..tables import Memory
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two columns that differ in one row, all values within [lower, upper], and how far that row may move the sum (replace)."""
+
+    kind: str
+    first: Any
+    second: Any
+    lower: Fraction
+    upper: Fraction
+
+    @property
+    def claimed(self) -> Fraction:
+        return self.upper - self.lower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumAttack:
+    """How far one row moved a sum, and how far it was claimed to be able to."""
+
+    kind: str
+    claimed: float
+    observed: float
+
+    @property
+    def succeeded(self) -> bool:
+        return self.observed > self.claimed
+
+    @property
+    def factor(self) -> float:
+        """By how much epsilon is larger than claimed, if noise is scaled to the claimed sensitivity."""
+        return self.observed / self.claimed
+
+
+def overflow(rows: int = 64) -> Pair:
+    """Integers of 32 bits that add up to the largest one; one more, and the sum is the smallest one."""
+    top = (1 << 31) - 1
+    each = top // rows
+    first = np.full(rows, each, np.int32)
+    first[0] += top - each * rows
+    second = first.copy()
+    second[0] += 1
+    return Pair("overflow", first, second, Fraction(0), Fraction(2 * each))
+
+
+def rounding(rows: int = 1024) -> Pair:
+    """Doubles just above 1, all within 2^-51 of each other: the last addition rounds down for the one and up for the other.
+
+    Every row is 1 + h - 2^-52 or, one of them in the second table, 1 + h + 2^-52, with h chosen so that after `rows` of them half a unit in the
+    last place of the sum lies between: the sums differ by that whole unit, 2^-52 `rows`, where 2^-51 is claimed.
+    """
+    lower, upper = _straddle(rows)
+    first = np.full(rows + 1, lower)
+    second = first.copy()
+    second[-1] = upper
+    return Pair("rounding", first, second, Fraction(lower), Fraction(upper))
+
+
+def _straddle(rows: int) -> tuple[float, float]:
+    """Two neighbors-but-one near 1 that make the sum of `rows` equal ones and one more round differently."""
+    for k in range(1, 4 * rows):
+        lower, upper = 1 + k * 2.0**-52, 1 + (k + 2) * 2.0**-52
+        base = float(np.cumsum(np.full(rows, lower))[-1])
+        if base + upper - (base + lower) >= 2.0**-52 * rows / 2:
+            return lower, upper
+    raise _require.fail("rows", rows, "a number of rows for which rounding matters")
+
+
+def repeated_rounding(pairs: int = 1 << 16) -> Pair:
+    """Single floats: just below a power of two every pair of rows cancels; just above, each gains two units. It grows with the rows.
+
+    With u the last place below 1024: 1024 - 2u, +1.25u, -0.75u comes back to where it was (rounding to multiples of u); 1024, +1.25u, -0.75u
+    ends at 1024 + 2u (rounding to multiples of 2u). One row, which is 1 - 2u or 1, decides which.
+    """
+    u = 2.0**-14
+    waves = np.tile(np.array([1.25 * u, -0.75 * u], np.float32), pairs)
+    first = np.concatenate([np.ones(1023, np.float32), np.array([1 - 2 * u], np.float32), waves])
+    second = first.copy()
+    second[1023] = 1.0
+    return Pair("repeated rounding", first, second, Fraction(-0.75 * u), Fraction(1))
+
+
+KINDS: dict[str, Callable[[], Pair]] = {
+    "overflow": overflow,
+    "rounding": rounding,
+    "repeated rounding": repeated_rounding,
+}
+
+
+def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
+    """The attack of this kind on a function that adds up an array."""
+    if kind not in KINDS:
+        raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
+    pair = KINDS[kind]()
+    with np.errstate(over="ignore"):
+        moved = abs(_exact(total(pair.first)) - _exact(total(pair.second)))
+    return SumAttack(kind=kind, claimed=float(pair.claimed), observed=float(moved))
+
+
+def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAttack:
+    """The same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers; claimed is what it is priced for."""
+    if kind not in KINDS:
+        raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
+    pair = KINDS[kind]()
+    grid = Fraction(1) if kind == "overflow" else step
+    public = Public(
+        schema=(("x", Bounds(pair.lower, pair.upper, nullable=False)),), neighbors=REPLACE, size=len(pair.first)
+    )
+    statistic = Sum("x", grid)
+    first, second = (int(statistic(Memory({"x": column}, public))) for column in (pair.first, pair.second))
+    claimed = statistic.sensitivity(public).linf * grid
+    return SumAttack(kind=kind, claimed=float(claimed), observed=float(abs(first - second) * grid))
+
+
+def _exact(value: Any) -> Fraction:
+    return Fraction(int(value)) if isinstance(value, int | np.integer) else Fraction(float(value))

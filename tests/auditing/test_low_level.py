@@ -1,0 +1,157 @@
+"""Attacks on bits, sums and clocks: they break what is usually written, and not what we ship."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from discreet import Public, auditing, mechanisms, sampling, tables
+from discreet._errors import InvalidInput
+from discreet.auditing import floating, summation
+
+SURE = 1 - 1e-9
+KINDS = ("overflow", "rounding", "repeated rounding")
+
+
+def numpy_laplace(scale, seed=0):
+    rng = np.random.default_rng(seed)
+    return lambda x: x + rng.laplace(scale=scale)
+
+
+def ours(scale, step=Fraction(1, 64), seed=1):
+    noise = mechanisms.GridLaplace(step=step, scale=Fraction(scale), sensitivity=Fraction(1))
+    entropy = sampling.SeededEntropy(seed)
+    return lambda x: noise(x, entropy=entropy)
+
+
+def test_the_attack_recognizes_what_numpy_can_and_cannot_draw():
+    rng = np.random.default_rng(7)
+    draws = (3.0 + rng.laplace(scale=2.0, size=300)).tolist()
+    assert all(floating.explained(y, 3.0, 2.0) for y in draws)
+    other = [floating.explained(y, 0.0, 2.0) for y in draws]
+    assert np.mean(other) < 0.75
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+def test_mironovs_attack_breaks_numpys_laplace_noise(scale):
+    found = auditing.floating_point_attack(
+        numpy_laplace(scale), 1.0, 0.0, scale=scale, claim=1 / scale, runs=1500, confidence=SURE
+    )
+    assert found.refuted
+    assert found.epsilon > 1.5 / scale
+
+
+@pytest.mark.parametrize("scale", [1, 10])
+def test_mironovs_attack_fails_against_our_noise(scale):
+    found = auditing.floating_point_attack(
+        ours(scale), 1.0, 0.0, scale=scale, claim=1 / scale, runs=1500, confidence=SURE
+    )
+    assert not found.refuted
+
+
+def test_the_precision_attack_breaks_float_noise_of_any_law():
+    """Laplace and logistic noise of scale 1 would both be 1-DP in real numbers."""
+    rng = np.random.default_rng(2)
+    for draw in (rng.laplace, rng.logistic):
+        found = auditing.precision_attack(
+            lambda x, draw=draw: x + draw(), 1.0, 0.0, claim=1.0, runs=2000, confidence=SURE
+        )
+        assert found.refuted
+
+
+def test_the_precision_attack_fails_against_our_noise():
+    found = auditing.precision_attack(ours(1), 1.0, 0.0, claim=1.0, runs=1500, confidence=SURE)
+    assert not found.refuted
+    outputs = [float(ours(1, seed=s)(0.5)) for s in range(50)]
+    assert floating.lowest_bit(outputs).min() >= -6  # nothing finer than the step leaves
+
+
+def test_the_lowest_bit_is_that_of_the_binary_expansion():
+    rng = np.random.default_rng(3)
+    values = [*rng.normal(size=200).tolist(), 1.0, -0.375, 5e-324, 1.5 * 2.0**300]
+    for value, bit in zip(values, floating.lowest_bit(values).tolist(), strict=True):
+        numerator, denominator = value.as_integer_ratio()
+        assert (abs(numerator) & -abs(numerator)) / denominator == 2.0**bit
+    assert floating.lowest_bit([0.0, math.nan, math.inf]).tolist() == [1024] * 3
+
+
+def in_order(values):
+    """As a loop adds: one value after the other, in the column's own type."""
+    return np.cumsum(values, dtype=values.dtype)[-1]
+
+
+@pytest.mark.parametrize(("kind", "at_least"), [("overflow", 30), ("rounding", 200), ("repeated rounding", 7)])
+def test_a_sum_in_machine_numbers_moves_further_than_claimed(kind, at_least):
+    found = summation.attempt(kind, in_order)
+    assert found.succeeded
+    assert found.factor > at_least
+
+
+def test_repeated_rounding_grows_with_the_rows():
+    few, many = (summation.repeated_rounding(n) for n in (1 << 10, 1 << 14))
+    moved = [abs(float(in_order(p.first)) - float(in_order(p.second))) for p in (few, many)]
+    assert moved[1] > 15 * moved[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_sum_moves_no_further_than_it_is_priced_for(kind):
+    found = summation.attempt_on_ours(kind)
+    assert not found.succeeded
+    assert found.claimed > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pairs_are_neighbors_within_their_bounds(kind):
+    pair = summation.KINDS[kind]()
+    assert (pair.first != pair.second).sum() == 1
+    for column in (pair.first, pair.second):
+        exact = [Fraction(v) for v in np.unique(column).tolist()]
+        assert pair.lower <= min(exact)
+        assert max(exact) <= pair.upper
+    true = abs(sum(map(Fraction, pair.first.tolist()[:2000])) - sum(map(Fraction, pair.second.tolist()[:2000])))
+    assert true <= pair.claimed
+
+
+def test_the_clock_gives_away_a_loop_that_runs_longer_for_larger_noise():
+    rng = np.random.default_rng(5)
+
+    def counting():
+        k = 0
+        while rng.random() > 0.002:
+            k += 1
+        return k
+
+    slow = auditing.timing(counting, draws=200)
+    assert slow.correlation > 0.5
+    assert slow.explained > 0.3
+    entropy = sampling.Entropy()
+    quick = auditing.timing(lambda: sampling.discrete_laplace(500, 1, entropy), draws=200)
+    assert quick.median_ns > 0
+    assert quick.correlation < slow.correlation
+
+
+def test_unknown_kinds_and_bad_numbers_are_refused():
+    with pytest.raises(InvalidInput, match="overflow, rounding"):
+        summation.attempt("wrapping", in_order)
+    with pytest.raises(InvalidInput):
+        auditing.floating_point_attack(lambda x: x, 1.0, 0.0, scale=0, claim=1)
+
+
+def test_a_count_through_a_mechanism_resists_too():
+    public = Public()
+    one, none = (tables.Memory({"x": np.zeros(n)}, public) for n in (1, 0))
+    count, entropy = mechanisms.noisy_count(public, epsilon=1), sampling.SeededEntropy(4)
+    found = auditing.floating_point_attack(
+        lambda source: count(source, entropy=entropy),
+        one,
+        none,
+        scale=1,
+        values=(1, 0),
+        claim=1.0,
+        runs=600,
+        confidence=SURE,
+    )
+    assert not found.refuted
