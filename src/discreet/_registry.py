@@ -23,6 +23,18 @@ _CLASSES: dict[str, type] = {}
 
 def described(cls: type[T]) -> type[T]:
     """Enter a frozen dataclass of this package into the registry, under `room.Name`."""
+    _enter(cls)
+    _take_plain_numbers(cls)
+    return cls
+
+
+def named(cls: type[T]) -> type[T]:
+    """Enter a named tuple of this package: as a released value it is stored with its name. It is no description of its own."""
+    _enter(cls)
+    return cls
+
+
+def _enter(cls: type) -> None:
     package = cls.__module__.split(".")[0]
     if package != "discreet":
         raise DescriptionError(f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed.")
@@ -30,8 +42,6 @@ def described(cls: type[T]) -> type[T]:
     if name in _CLASSES and _CLASSES[name].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes are called {name}.")
     _CLASSES[name] = cls
-    _take_plain_numbers(cls)
-    return cls
 
 
 def plain(value: Any) -> Any:
@@ -59,8 +69,15 @@ def _take_plain_numbers(cls: type) -> None:
 
 def tag(cls: type) -> str:
     """The name a class has in descriptions: its room and its own name."""
-    room = cls.__module__.split(".")[1].lstrip("_")
+    room = cls.__module__.partition(".")[2].split(".")[0].lstrip("_")
     return f"{room}.{cls.__name__}"
+
+
+def name_of(cls: type) -> str:
+    """The name of a registered class; DescriptionError if it is none."""
+    if _CLASSES.get(tag(cls)) is not cls:
+        raise DescriptionError(f"{cls.__name__} has no JSON description.")
+    return tag(cls)
 
 
 def known() -> dict[str, type]:

@@ -15,8 +15,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from . import _require
 from ._errors import InvalidInput, LedgerError
-from ._public import ADD_REMOVE, Neighbors, Public, Unit, rows
+from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors, rows
 from .accounting.filters import Preview as Cost
 from .curator import STEWARD, Budget, Curator, Ledger, Live, Policy
 from .mechanisms.protocols import Interactive, Mechanism, Release
@@ -143,6 +144,10 @@ def open(
     apart. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
     things out, and forgets. For a file of data it is that file's name with `.ledger` added.
     """
+    if analysts is not None and not isinstance(analysts, Mapping):
+        raise _require.fail(
+            "analysts", analysts, "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}"
+        )
     public = _public(data, schema, unit, neighbors, size, table, version)
     source = data if isinstance(data, Source) and not related else connect(data, public, related=related)
     if isinstance(data, Source) and source.public != public:
@@ -201,7 +206,7 @@ def _public(
     return Public(
         schema=schema,
         unit=Unit(unit) if isinstance(unit, str) else unit or rows(),
-        neighbors=Neighbors(neighbors),
+        neighbors=as_neighbors(neighbors),
         size=size,
         table=table
         or (data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]),

@@ -1,5 +1,6 @@
 """The curator: nothing out without a charge, nothing beyond the budget, nothing paid twice."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -11,11 +12,33 @@ import time
 import numpy as np
 import pytest
 
-from discreet import Bounds, InvalidInput, NotPrivate, Public, PublicMismatch
+from discreet import Bounds, Categories, InvalidInput, NotPrivate, Public, PublicMismatch
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
-from discreet.curator import Anchor, Budget, Curator, Policy
-from discreet.mechanisms import AddNoise, Count, IntegerLaplace, Sensitivity, Trusted, noisy_count, noisy_sum
+from discreet.curator import Anchor, Budget, Curator, Policy, values
+from discreet.curator.ledger import canonical
+from discreet.mechanisms import (
+    AddNoise,
+    Count,
+    DistanceToInstability,
+    Histogram,
+    IntegerLaplace,
+    Mean,
+    NoisyTopWithGap,
+    Parallel,
+    Select,
+    Sensitivity,
+    Sequential,
+    SparseVector,
+    StableMedian,
+    StableMode,
+    Trusted,
+    noisy_count,
+    noisy_sum,
+    part_public,
+)
+from discreet.mechanisms.protocols import release
+from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -303,3 +326,124 @@ def test_an_anchor_kept_elsewhere_finds_a_restored_copy(curator, people):
     path.write_bytes(copy)
     restored = Curator.open(path, people)
     assert any("rolled back" in line for line in restored.verify(Anchor.parse(anchor)))
+
+
+class Own:
+    """The steward's own mechanism, as wrong as it likes to be."""
+
+    public, event = PUBLIC, acc.PureDP(epsilon=0.1)
+
+    def __init__(self, run):
+        self.run = run
+
+    def __call__(self, source, /, *, entropy):
+        return self.run(entropy)
+
+
+def test_what_is_no_release_or_was_made_with_seeded_noise_does_not_leave(curator):
+    seeded = Own(lambda entropy: release(5, event=Own.event, entropy=SeededEntropy(1)))
+    for bad in (Own(lambda entropy: 5), seeded):
+        with pytest.raises(ReleaseFailed, match="nothing was released"):
+            curator.ask(bad)
+    assert kinds(curator) == ["open", "charge", "failed", "charge", "failed"]
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), {"a": 1, 2: np.array([1.5])}, np.float32(0.5), (1, float("inf"), None)]
+)
+def test_every_kind_of_value_comes_back_from_the_store_as_it_was(value):
+    stored = values.decode(json.loads(canonical(values.encode(value))))
+    assert repr(stored) == repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(tmp_path):
+    public = Public(schema={"x": Bounds(0, 1000), "c": Categories(["a", "b"])})
+    source = Memory({"x": np.arange(2000) % 1000, "c": ["a", "b"] * 1000}, public)
+    keeper = Curator.create(tmp_path / "x.ledger", source, Policy(budget=Budget(epsilon=200, delta=0.1)))
+    parts = tuple((c, noisy_count(part_public(public, "c", c), epsilon=1)) for c in ("a", "b"))
+    mean = Mean(public=public, column="x", epsilon=1, step=1)
+    for mechanism in (
+        mean,
+        Parallel(public=public, column="c", parts=parts),
+        Sequential(mechanisms=(mean, noisy_count(public, epsilon=1))),
+        Select(public=public, scores=Histogram(column="c"), candidates=("a", "b"), chooser=NoisyTopWithGap(epsilon=1)),
+        DistanceToInstability(public=public, function=StableMode(column="c"), epsilon=50, delta=0.01),
+        DistanceToInstability(public=public, function=StableMedian(column="x"), epsilon=50, delta=0.01),
+    ):
+        first, spent = keeper.ask(mechanism), keeper.used
+        again = keeper.ask(mechanism)
+        assert keeper.used == spent
+        assert (again.value, type(again.value), again.scored) == (first.value, type(first.value), first.scored)
+        assert (again._error is None) == (first._error is None)
+        if first._error is not None:
+            assert again.error(0.95) == first.error(0.95)
+            assert np.all(
+                np.greater_equal(
+                    *(list(e.values()) if isinstance(e, dict) else e for e in (again.error(0.93), first.error(0.93)))
+                )
+            )
+
+
+def test_a_budget_below_what_an_analyst_has_spent_is_refused(curator):
+    curator.ask(noisy_count(PUBLIC, epsilon=0.75), analyst="ann")
+    with pytest.raises(BudgetExceeded):
+        curator.change_policy(Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.5)}))
+    curator.change_policy(Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.75)}))
+    assert curator.verify() == []
+
+
+@pytest.mark.parametrize("name", ["", " ", "ann\n", "an\x1bn", "\ud800", "steward"])
+def test_names_that_could_deceive_a_reader_of_the_ledger_are_refused(name):
+    with pytest.raises(InvalidInput, match="printable names"):
+        Policy(budget=Budget(epsilon=1), analysts={name: None})
+
+
+@pytest.mark.parametrize(
+    "bad", [{"budget": 3}, {"analysts": {"ann": 1}}, {"analysts": ["ann"]}, {"analysts": "ann"}, {"analysts": 3}]
+)
+def test_a_policy_is_made_of_budgets(bad):
+    with pytest.raises(InvalidInput):
+        Policy(**{"budget": Budget(epsilon=1), **bad})
+
+
+def test_what_is_no_mechanism_event_policy_or_entry_is_refused_in_words(curator):
+    for bad in (AddNoise, IntegerLaplace(scale=1), None, "SELECT 1", Own):
+        with pytest.raises(InvalidInput, match="not a mechanism"):
+            curator.ask(bad)
+    with pytest.raises(InvalidInput, match=r"Curator\.start"):
+        curator.ask(SparseVector(public=PUBLIC, threshold=1, epsilon=1))
+    with pytest.raises(InvalidInput, match="asked with `ask`"):
+        curator.start(noisy_count(PUBLIC, epsilon=1))
+    with pytest.raises(InvalidInput, match="event"):
+        curator.enter("a survey", "made elsewhere")
+    with pytest.raises(InvalidInput, match="policy"):
+        curator.change_policy(None)
+    with pytest.raises(InvalidInput, match="number"):
+        curator.resume(SparseVector(public=PUBLIC, threshold=1, epsilon=1), "2")
+    with pytest.raises(LedgerError, match="anchor"):
+        Anchor.parse(3)
+    assert kinds(curator) == ["open"]
+
+
+def test_no_key_is_left_behind_where_no_ledger_can_be_made(people, tmp_path):
+    policy = Policy(budget=Budget(epsilon=1))
+    with pytest.raises(LedgerError, match="cannot be made: No such file"):
+        Curator.create(tmp_path / "missing" / "people.ledger", people, policy)
+    (tmp_path / "people.ledger-journal").mkdir()
+    with pytest.raises(LedgerError, match="no ledger can be made"):
+        Curator.create(tmp_path / "people.ledger", people, policy)
+    assert not (tmp_path / "people.ledger.key").exists()
+
+
+def test_a_mechanism_that_asks_in_the_middle_of_an_answer_is_told_so(curator):
+    live = curator.start(SparseVector(public=PUBLIC, threshold=1, epsilon=0.5, positives=2))
+    asking = Trusted(
+        function=lambda source: curator.ask(noisy_count(PUBLIC, epsilon=0.1)).value, claimed=Sensitivity(linf=1)
+    )
+    with pytest.raises(LedgerError, match="this very thread"):
+        live.answer(asking)
+    failing = Trusted(function=lambda source: 1 / 0, claimed=Sensitivity(linf=1))
+    with pytest.raises(ReleaseFailed, match="withheld") as failed:
+        live.answer(failing)
+    assert failed.value.__suppress_context__
+    assert live.answer(Count()).value.above

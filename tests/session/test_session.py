@@ -137,11 +137,13 @@ def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
         ({"budget": None}, "give a budget"),
         ({"ledger": None}, "where the books are kept"),
         ({"data": "nowhere.parquet"}, "no file 'nowhere.parquet'"),
-        ({"neighbors": "nearby"}, "neighbors|nearby"),
+        ({"neighbors": "nearby"}, "one of add_remove, replace, zero_out, got 'nearby'"),
+        ({"analysts": ["ann"]}, "names with their budgets"),
+        ({"budget": 3}, "a Budget"),
     ],
 )
 def test_what_is_missing_is_named(options, message):
-    with pytest.raises((dp.DiscreetError, ValueError), match=message):
+    with pytest.raises(dp.DiscreetError, match=message):
         opened(**options)
 
 

@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from .. import _registry
+from .. import _registry, _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
@@ -48,7 +48,12 @@ class Curator:
         policy.budget.filter(source.public.neighbors)
         key = Key.create(key_path(path))
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
-        return cls(source, Ledger.create(path, key, body))
+        try:
+            ledger = Ledger.create(path, key, body)
+        except BaseException:
+            key_path(path).unlink()  # a key without a ledger would be in the way of the next try
+            raise
+        return cls(source, ledger)
 
     @classmethod
     def open(cls, path: str | Path, source: Source) -> Curator:
@@ -102,8 +107,7 @@ class Curator:
 
         `text` is what the analyst wrote, for the record. `fresh` pays for new noise where a release is stored already.
         """
-        check_source(self.source.public, self.source)
-        _check(mechanism, self.source)
+        _check(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = _described(mechanism)
         key = None if described is None else question_key(getattr(mechanism, "key", described))
         with self.ledger.writing() as writer:
@@ -115,17 +119,23 @@ class Curator:
 
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> Live:
         """Pay the whole price of an interactive mechanism, and open it. Its secret state lives sealed in the ledger."""
-        _check(interactive, self.source)
+        _check(interactive, self.source, Interactive, "it is asked with `ask`")
         described = _described(interactive)
         with self.ledger.writing() as writer:
             charge = self._charge(writer, interactive.event, analyst, mechanism=described, trusted=described is None)
-        return Live.begin(self.ledger, self.source, interactive, charge, self._entropy)
+        try:
+            return Live.begin(self.ledger, self.source, interactive, charge, self._entropy)
+        except Exception as error:
+            raise self._failed(charge) from (error if analyst == STEWARD else None)
 
     def resume(self, interactive: Interactive, number: int) -> Live:
         """An interactive mechanism that was started before, where it stands; `number` is that of its charge."""
-        _check(interactive, self.source)
+        _check(interactive, self.source, Interactive, "it is asked with `ask`")
+        _require.integer(number=number)
         charge = self.ledger.entry(number)
-        if charge.kind != books.SPENDING or charge.body.get("mechanism") != _described(interactive):
+        described = _described(interactive)
+        trusted = described is None and not charge.body.get("trusted")
+        if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted:
             raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
@@ -140,9 +150,14 @@ class Curator:
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was released is weaker, as the
         deltas of all budgets that might have been chosen add up (docs/filters.md).
         """
-        new = policy.budget.filter(self.source.public.neighbors)
+        if not isinstance(policy, Policy):
+            raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")
+        relation = self.source.public.neighbors
         with self.ledger.writing() as writer:
-            new.replay(books.charged(writer))
+            policy.budget.filter(relation).replay(books.charged(writer))
+            for name, own in policy.analysts:
+                if own is not None:
+                    own.filter(relation).replay(books.charged(writer, name))
             writer.append("policy", {"policy": _registry.to_json(policy)})
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
@@ -150,6 +165,8 @@ class Curator:
         return books.verify(self.ledger, anchor)
 
     def _charge(self, writer: Writer, event: Event, analyst: str, **facts: Any) -> Entry:
+        if not isinstance(event, Event):
+            raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
             raise NotPrivate(
                 "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read or released."
@@ -178,28 +195,38 @@ class Curator:
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             writer.append(books.SERVED, body | self._own(writer, mechanism.event, analyst), topic=analyst)
-        error = getattr(mechanism, "error", None)
-        scored = bool(stored.body.get("scored"))
-        return Release(value=values.decode(stored.body["value"]), event=mechanism.event, scored=scored, _error=error)
+        value, told = values.decode(stored.body["value"]), stored.body.get("errors")
+        error = _own_error(value, mechanism) if told is None else values.recalled(told)
+        return Release(value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error)
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
         try:
-            made = mechanism(self.source, entropy=self._entropy)
+            made = _released(mechanism(self.source, entropy=self._entropy))
         except Exception as error:
-            with self.ledger.writing() as writer:
-                writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
-            raise ReleaseFailed(
-                f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge stays, because how it "
-                f"failed may depend on the data; nothing was released."
-            ) from (error if charge.body["analyst"] == STEWARD else None)
+            raise self._failed(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
         if values.storable(made.value):
             body |= {"value": values.encode(made.value), "scored": made.scored}
+            if made._error != _own_error(made.value, mechanism):  # it is about this release, not about all of its kind
+                body["errors"] = values.tabulated(made._error)
         else:
             key = None
         with self.ledger.writing() as writer:
             writer.append("release", body, topic=key)
         return made
+
+    def _failed(self, charge: Entry) -> ReleaseFailed:
+        with self.ledger.writing() as writer:
+            writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
+        return ReleaseFailed(
+            f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge stays, because how it "
+            f"failed may depend on the data; nothing was released."
+        )
+
+
+def _own_error(value: Any, mechanism: Mechanism) -> Any:
+    """The error that the released value knows by itself, or else the one that its mechanism has beforehand."""
+    return getattr(value, "error", None) or getattr(mechanism, "error", None)
 
 
 def key_path(path: Path) -> Path:
@@ -217,12 +244,25 @@ def _identity(public: Public) -> tuple[Any, ...]:
     return public.table, public.unit.column, public.neighbors
 
 
-def _check(mechanism: Any, source: Source) -> None:
-    if not hasattr(mechanism, "event") or not hasattr(mechanism, "public"):
+def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
+    price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
+    if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
-            f"{type(mechanism).__name__} is not a mechanism: it has no price. Nothing was charged or read."
+            f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public facts (public). Nothing was "
+            f"charged or read."
         )
-    check_source(mechanism.public, source)
+    if not isinstance(mechanism, kind):
+        raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read.")
+    check_source(facts, source)
+
+
+def _released(made: Any) -> Release:
+    """What a mechanism gave, if it may leave: a release, made with the curator's own entropy."""
+    if not isinstance(made, Release):
+        raise TypeError(f"a mechanism gives a Release, not {type(made).__name__}")
+    if not made.private:
+        raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
+    return made
 
 
 def _described(mechanism: Any) -> Any:

@@ -36,6 +36,8 @@ class Key:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise LedgerError(f"{path} exists already. A key is never overwritten: nothing was changed.") from None
+        except OSError as error:
+            raise LedgerError(f"the key {path} cannot be made: {error.strerror}. Nothing was changed.") from None
         with os.fdopen(handle, "w") as file:
             file.write(_HEADER + seed.hex() + "\n")
             file.flush()
@@ -50,6 +52,8 @@ class Key:
             raise LedgerError(
                 f"the key {path} is missing. Without it the ledger can be read and verified, but nothing can be asked."
             ) from None
+        except (OSError, ValueError):
+            raise LedgerError(f"the key {path} cannot be read.") from None
         try:
             seed = bytes.fromhex(text.removeprefix(_HEADER).strip())
         except ValueError:

@@ -77,7 +77,7 @@ class Anchor:
         try:
             seq, digest = text.strip().split(":")
             anchor = cls(int(seq), bytes.fromhex(digest))
-        except ValueError:
+        except (ValueError, AttributeError):
             anchor = cls(-1, b"")
         if anchor.seq < 0 or len(anchor.hash) != 32:
             raise LedgerError(f"an anchor reads 'number:hash' as `discreet ledger anchor` prints it, got {text!r}.")
@@ -100,7 +100,7 @@ class Ledger:
             found = (0, 0)
         if found != (_APPLICATION, FORMAT):
             raise LedgerError(f"{path} is not a discreet ledger of format {FORMAT}. Nothing was changed.")
-        if key is not None and key.public.hex() != self.genesis.body["key"]:
+        if key is not None and key.public.hex() != self.genesis.body.get("key"):
             raise LedgerError(f"the key given is not the one that {path} was made with. Nothing was changed.")
 
     @classmethod
@@ -108,13 +108,15 @@ class Ledger:
         """A new ledger whose first entry holds `body` and the public key."""
         if path.exists():
             raise LedgerError(f"{path} exists already. A ledger is never overwritten: nothing was changed.")
-        db = _connect(path)
-        with db:
-            db.executescript(
-                "BEGIN IMMEDIATE;" + _TABLES + f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={FORMAT};"
-            )
-            _insert(db, key, "open", {**body, "format": FORMAT, "key": key.public.hex()}, None)
-        db.close()
+        marks = f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={FORMAT};"
+        try:
+            db = _connect(path)
+            with db:
+                db.executescript("BEGIN IMMEDIATE;" + _TABLES + marks)
+                _insert(db, key, "open", {**body, "format": FORMAT, "key": key.public.hex()}, None)
+            db.close()
+        except sqlite3.OperationalError as error:
+            raise LedgerError(f"no ledger can be made at {path} ({error}).") from None
         return cls(path, key)
 
     @property
@@ -128,12 +130,16 @@ class Ledger:
         """One transaction, alone among all writers; committed to disk when the block ends, undone if it raises."""
         if self.key is None:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
+        if self._db.in_transaction:
+            raise LedgerError(
+                f"{self.path} is being written by this very thread: a mechanism may not ask. Nothing was charged."
+            )
         try:
             self._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            raise LedgerError(
-                f"{self.path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged."
-            ) from None
+        except sqlite3.OperationalError as error:
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            why = f"stayed locked by others for {WAIT:.0f} seconds" if busy else f"cannot be written ({error})"
+            raise LedgerError(f"{self.path} {why}. Nothing was charged.") from None
         try:
             yield Writer(self._db, self.key)
         except BaseException:
@@ -167,7 +173,10 @@ class Ledger:
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
         """What is wrong with the chain, in words; nothing if it is whole. `key` is the public key the verifier trusts."""
-        return verify(self.entries(), anchor, key=key)
+        try:
+            return verify(self.entries(), anchor, key=key)
+        except LedgerError as error:
+            return [str(error)]
 
     def close(self) -> None:
         self._db.close()
@@ -201,7 +210,7 @@ def verify(entries: Iterator[Entry], anchor: Anchor | None = None, *, key: bytes
     signer = key
     for entry in entries:
         if signer is None:
-            signer = bytes.fromhex(str(entry.body.get("key", "")))
+            signer = _hex(entry.body.get("key"))
         if entry.seq != last + 1:
             problems.append(f"entry {last + 1} is missing")
         if entry.hash != chain(previous, entry):
@@ -218,6 +227,13 @@ def verify(entries: Iterator[Entry], anchor: Anchor | None = None, *, key: bytes
             f"the anchored entry {anchor.seq if anchor else 0} is gone: the ledger was rolled back to entry {last}"
         )
     return problems
+
+
+def _hex(text: Any) -> bytes:
+    try:
+        return bytes.fromhex(str(text))
+    except ValueError:
+        return b""  # no key at all: no signature will fit it
 
 
 def chain(previous: bytes, entry: Entry) -> bytes:
@@ -274,4 +290,10 @@ def _last(db: sqlite3.Connection, kind: str, topic: str | None) -> Entry | None:
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     seq, time, kind, body, *rest = row
-    return Entry(seq, time, kind, json.loads(body), *rest)
+    try:
+        read = json.loads(body)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise LedgerError(f"entry {seq} of the ledger cannot be read: it was changed.")
+    return Entry(seq, time, kind, read, *rest)

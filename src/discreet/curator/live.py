@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _registry
-from .._errors import DescriptionError, LedgerError
+from .._errors import DescriptionError, DiscreetError, LedgerError, ReleaseFailed
 from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
@@ -45,10 +45,21 @@ class Live:
                 raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
             version = int(last.body["version"])
             state = json.loads(self.ledger.key.unseal(last.sealed, self._context(version)))
-            state, given = self.mechanism.answer(state, self.source, question, entropy=self.entropy)
+            state, given = self._ask(state, question)
             shown = {"question": _shown(question), "value": values.encode(given.value)}
             self._commit(writer, state, version + 1, shown)
         return given
+
+    def _ask(self, state: Any, question: Any) -> tuple[Any, Release]:
+        """Refusals are ours, and about the question. What else goes wrong may speak of the data, and is not passed on."""
+        try:
+            return self.mechanism.answer(state, self.source, question, entropy=self.entropy)
+        except DiscreetError:
+            raise
+        except Exception:
+            raise ReleaseFailed(
+                "the question failed, and why is withheld, as it may speak of the data. Nothing was released."
+            ) from None
 
     def _commit(self, writer: Writer, state: Any, version: int, shown: dict[str, Any]) -> None:
         assert self.ledger.key is not None  # `writing` has seen to it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -64,11 +65,24 @@ class Policy:
     analysts: tuple[tuple[str, Budget | None], ...] = ()
 
     def __post_init__(self) -> None:
-        pairs = self.analysts.items() if isinstance(self.analysts, dict) else self.analysts
+        if not isinstance(self.budget, Budget):
+            raise _require.fail("budget", self.budget, "a Budget, such as Budget(epsilon=1)")
+        pairs = self.analysts.items() if isinstance(self.analysts, Mapping) else _require.listed(analysts=self.analysts)
+        if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
+            raise _require.fail("analysts", self.analysts, "pairs of a name and a Budget (or None)")
         object.__setattr__(self, "analysts", tuple((str(name), budget) for name, budget in pairs))
         names = [name for name, _ in self.analysts]
-        if len(set(names)) < len(names) or STEWARD in names or "" in names:
-            raise InvalidInput(f"analysts need names that differ from each other and from {STEWARD!r}, got {names}.")
+        if (
+            len(set(names)) < len(names)
+            or STEWARD in names
+            or not all(n.isprintable() and n.strip() == n != "" for n in names)
+        ):
+            raise InvalidInput(
+                f"analysts need printable names that differ from each other and from {STEWARD!r}, got {names}."
+            )
+        for name, budget in self.analysts:
+            if budget is not None and not isinstance(budget, Budget):
+                raise _require.fail(f"the budget of {name!r}", budget, "a Budget, such as Budget(epsilon=1), or None")
 
     def of(self, analyst: str) -> Budget | None:
         """The analyst's own budget. The steward has none but the dataset's."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from .. import _registry
-from .._errors import DescriptionError
+from .._errors import DescriptionError, DiscreetError, InvalidInput
+
+_CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999)
 
 
 def encode(value: Any) -> Any:
@@ -19,10 +23,15 @@ def encode(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         kind = "object" if value.dtype == object else str(value.dtype)
         return {"array": [encode(item) for item in value.ravel().tolist()], "dtype": kind, "shape": list(value.shape)}
+    if isinstance(value, float) and math.isnan(value):
+        return {"float": "nan"}
+    if isinstance(value, dict):
+        return {"map": [[encode(key), encode(item)] for key, item in value.items()]}
     if isinstance(value, pa.Table):
         return {"arrow": base64.b64encode(_arrow(value)).decode()}
     if isinstance(value, tuple | list):
-        return {"tuple": [encode(item) for item in value]}
+        items = {"tuple": [encode(item) for item in value]}
+        return items if type(value) in (tuple, list) else {**items, "named": _registry.name_of(type(value))}
     return _registry.to_json(value)
 
 
@@ -34,8 +43,13 @@ def decode(data: Any) -> Any:
         return flat.reshape(data["shape"])
     if isinstance(data, dict) and data.keys() == {"arrow"}:
         return pa.ipc.open_stream(base64.b64decode(data["arrow"])).read_all()
-    if isinstance(data, dict) and data.keys() == {"tuple"}:
-        return tuple(decode(item) for item in data["tuple"])
+    if isinstance(data, dict) and data.keys() in ({"tuple"}, {"tuple", "named"}):
+        items = tuple(decode(item) for item in data["tuple"])
+        return _registry.known()[data["named"]](*items) if "named" in data else items
+    if isinstance(data, dict) and data.keys() == {"map"}:
+        return {decode(key): decode(item) for key, item in data["map"]}
+    if data == {"float": "nan"}:
+        return math.nan
     return _registry.from_json(data)
 
 
@@ -46,6 +60,26 @@ def storable(value: Any) -> bool:
     except DescriptionError:
         return False
     return True
+
+
+def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
+    """A release's error at some confidences, for the store; nothing where it has none."""
+    try:
+        return [] if error is None else [[confidence, encode(error(confidence))] for confidence in _CONFIDENCES]
+    except DiscreetError:
+        return []
+
+
+def recalled(table: list[Any]) -> Callable[[float], Any] | None:
+    """The error that a table holds: what is true with a higher confidence is true with the one asked for."""
+
+    def error(confidence: float) -> Any:
+        for known, bound in table:
+            if confidence <= known:
+                return decode(bound)
+        raise InvalidInput(f"of a stored release the error is known up to a confidence of {_CONFIDENCES[-1]}.")
+
+    return error if table else None
 
 
 def _arrow(table: pa.Table) -> bytes:

@@ -21,7 +21,7 @@ import numpy as np
 from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
-from .._registry import described
+from .._registry import described, named
 from ..accounting import Event, PureDP
 from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
@@ -30,6 +30,7 @@ from .protocols import Integers
 Real = int | float | Fraction
 
 
+@named
 class WithGap(NamedTuple):
     """What was chosen, and by how many steps of the noisy score it could have been worse and still be chosen."""
 
