@@ -343,3 +343,21 @@ def test_the_page_lists_every_rule():
     page = (Path(__file__).parents[2] / "docs" / "pld.md").read_text()
     for event, rule in pld.RULES.items():
         assert f"| {event.__name__} | {rule.theorem} |" in page
+
+
+@pytest.mark.parametrize(
+    ("event", "epsilon"),
+    [
+        (acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063), 0.0),
+        (acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063), 0.1),
+        (acc.Gaussian(noise_multiplier=2.0).sampled(0.1), 0.2),
+        (acc.Laplace(noise_multiplier=10.0).repeated(100), 0.0),
+    ],
+)
+def test_delta_near_epsilon_zero_is_tight_and_quick(event, epsilon):
+    import time
+
+    start = time.process_time()
+    low, high = pld.delta_bounds(event, epsilon)
+    assert 0 < low <= high <= low * 1.001
+    assert time.process_time() - start < 5

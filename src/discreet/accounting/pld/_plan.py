@@ -144,11 +144,11 @@ def tilt_for_delta(k: Cumulants, delta: float) -> float:
 
 
 def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
+    """The tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any tilt what wraps around would not fade."""
     _, mean, spread = k(0.0)
-    if mean >= epsilon:
-        return 0.0
     sd = math.sqrt(max(spread, 1e-300))
-    return _root(lambda t: (epsilon - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
+    target = max(epsilon, mean + 0.5 * sd)
+    return _root(lambda t: (target - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:

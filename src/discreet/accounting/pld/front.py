@@ -83,7 +83,7 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
     """Lower and upper bound on the exact delta of the event's dominating pair at epsilon."""
     upper = delta(event, epsilon)
     form = normal(event)
-    if upper in (0.0, 1.0):
+    if upper == 0 or _rules.hopeless(form):
         return upper, upper
     lost = _surely_lost(event)
     return min(upper, lost + (1 - lost) * _delta_below(form, float(epsilon)) * (1 - 1e-15)), upper
