@@ -14,7 +14,9 @@ from typing import Any
 
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
-from ._registry import described
+from ._registry import described, plain
+
+_LARGEST = 2**1022
 
 
 class Neighbors(StrEnum):
@@ -56,6 +58,8 @@ class Unit:
     groups: int | None = None
 
     def __post_init__(self) -> None:
+        if self.column is not None and not isinstance(self.column, str):
+            raise _require.fail("column", self.column, "the name of a column")
         for name in ("rows", "groups"):
             if getattr(self, name) is not None:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
@@ -85,6 +89,11 @@ class Bounds:
 
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
+        _require.flag(nullable=self.nullable)
+        if (
+            max(abs(self.lower), abs(self.upper)) > _LARGEST
+        ):  # so that neither a bound nor the width is too large for a float
+            raise InvalidInput(f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}.")
 
 
 @described
@@ -95,15 +104,14 @@ class Categories:
     values: tuple[str | int, ...]
 
     def __init__(self, values: Sequence[str | int]) -> None:
-        if isinstance(values, str):
-            raise _require.fail("values", values, "a list of categories")
+        values = tuple(plain(value) for value in _require.listed(values=values))
         _require.non_empty(values=values)
         for value in values:
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise _require.fail("a category", value, "a string or an integer")
         if len(set(values)) < len(values):
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
-        object.__setattr__(self, "values", tuple(values))
+        object.__setattr__(self, "values", values)
 
 
 @described
@@ -194,7 +202,14 @@ class Public:
     def __post_init__(self) -> None:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
         object.__setattr__(self, "schema", _freeze(self.schema))
-        object.__setattr__(self, "tables", tuple(self.tables))
+        object.__setattr__(self, "tables", _require.listed(tables=self.tables))
+        if not isinstance(self.unit, Unit):
+            raise _require.fail("unit", self.unit, "rows() or Unit('the column that tells people apart')")
+        for name in ("table", "version"):
+            if not isinstance(getattr(self, name), str):
+                raise _require.fail(name, getattr(self, name), "a text")
+        if not all(isinstance(other, Related) for other in self.tables):
+            raise _require.fail("tables", self.tables, "made of Related(...)")
         names = [self.table, *(other.name for other in self.tables)]
         if len({name.lower() for name in names}) < len(names):
             raise InvalidInput(f"two tables have one name: {names}.")
@@ -255,7 +270,13 @@ def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> No
 
 
 def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:
-    pairs = tuple(schema.items()) if isinstance(schema, Mapping) else tuple((name, fact) for name, fact in schema)
+    pairs = tuple(
+        schema.items()
+        if isinstance(schema, Mapping)
+        else (_require.listed(a_column=pair) for pair in _require.listed(schema=schema))
+    )
+    if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
+        raise _require.fail("schema", schema, "public facts by the name of a column, such as {'age': Bounds(0, 120)}")
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise InvalidInput(f"a column is declared twice in the schema: {names}.")

@@ -197,6 +197,8 @@ def _public(
     if isinstance(schema, Public):
         return schema
     if isinstance(schema, str | Path):
+        if not Path(schema).exists():
+            raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
         return load(Path(schema))
     if schema is None:
         raise InvalidInput(

@@ -113,3 +113,26 @@ def test_the_bundled_schema_covers_its_categories():
     for name, fact in rand_hie().public.schema:
         if isinstance(fact, Categories):
             assert set(batch[name].unique().to_pylist()) == set(fact.values)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Bounds(0, 10**400),
+        lambda: Bounds(-1.7e308, 0),
+        lambda: Bounds(0, 1, nullable="no"),
+        lambda: Categories(5),
+        lambda: Categories("abc"),
+        lambda: Public(schema=5),
+        lambda: Public(schema=[1]),
+        lambda: Public(schema={3: Bounds(0, 1)}),
+        lambda: Public(unit="person"),
+        lambda: Public(tables=5),
+        lambda: Public(tables=("visits",)),
+        lambda: Public(version=3),
+        lambda: Unit(column=3),
+    ],
+)
+def test_public_facts_are_checked_where_they_are_declared(wrong):
+    with pytest.raises(InvalidInput):
+        wrong()

@@ -140,6 +140,10 @@ def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
         ({"neighbors": "nearby"}, "one of add_remove, replace, zero_out, got 'nearby'"),
         ({"analysts": ["ann"]}, "names with their budgets"),
         ({"budget": 3}, "a Budget"),
+        ({"schema": "nowhere.toml"}, "no schema file 'nowhere.toml'"),
+        ({"schema": 5}, "schema must be"),
+        ({"unit": 5}, "unit must be"),
+        ({"table": 5}, "table must be"),
     ],
 )
 def test_what_is_missing_is_named(options, message):
