@@ -86,7 +86,7 @@ def test_a_description_that_makes_no_sense_is_refused_as_a_description() -> None
     with pytest.raises(DiscreetError):
         from_json({**described, "lower": {"type": "public.Text"}})
     with pytest.raises(DescriptionError, match=r"public\.Categories cannot be made"):
-        from_json({"type": "public.Categories", "values": 3})
+        from_json({"type": "public.Categories"})
 
 
 def test_an_infinite_number_of_numpy_is_not_finite() -> None:
