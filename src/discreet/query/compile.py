@@ -8,6 +8,7 @@ so the sensitivity holds for every key; the hash only has to be fair. Ties are b
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -20,6 +21,13 @@ from .operators import call, cast, double, if_
 from .plan import Key, Plan
 from .relation import columns_of
 from .scan import Kinds, aliased, all_of, binary, clean, name, not_null, raw_columns, source_sql, used_columns, whole
+
+
+class Argument(NamedTuple):
+    """What is summed, and how many steps of the grid one of it is."""
+
+    node: Node
+    times: int
 
 
 class Compiler:
@@ -117,20 +125,26 @@ class Compiler:
         query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
         return self._finish(query, "keyed", [aliased(call("SUM", name(m)), m) for m in names])
 
-    def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Node | None]]:
+    def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
         """Each argument computed once, under a name of its own: numbers that are summed in whole steps, others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
-        columns = [(f"x{i}", self._steps(e) if e in summed else sql(clean(e))) for i, e in enumerate(unique)]
-        return columns, [None if m.expression is None else name(f"x{unique.index(m.expression)}") for m in measures]
+        made = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
+        columns = [(f"x{i}", node) for i, (node, _) in enumerate(made)]
+        found = [Argument(name(f"x{i}"), times) for i, (_, times) in enumerate(made)]
+        return columns, [None if m.expression is None else found[unique.index(m.expression)] for m in measures]
 
-    def _steps(self, x: Expr) -> Node:
-        """A number in whole steps of its grid, as BIGINT: clipped, and missing where it is no number."""
+    def _steps(self, x: Expr) -> tuple[Node, int]:
+        """A number on its grid, as BIGINT: clipped, and missing where it is no number; and how many steps one of it is."""
         step, _, _ = grid(x.domain)
-        known = self.raw.get(x.name) if isinstance(x, Column) else None
-        if known is not None and isinstance(known[0], Bounds):
-            return _raw_steps(name(f"{x.name}r"), known[0], step)  # type: ignore[union-attr]
-        return cast(_times(sql(clean(x)), step), "BIGINT")
+        fact, kind = self.raw.get(x.name, (None, "")) if isinstance(x, Column) else (None, "")
+        if isinstance(fact, Bounds) and isinstance(x, Column):
+            raw = name(f"{x.name}r")
+            whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
+            if kind == "integer" and whole_ends and step <= 1:
+                return _clipped_integer(raw, fact), int(1 / step)
+            return _raw_steps(raw, fact, step), 1
+        return cast(_times(sql(clean(x)), step), "BIGINT"), 1
 
     def _keyed(self, columns: list[tuple[str, Node]]) -> exp.Select:
         """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
@@ -240,19 +254,23 @@ class Compiler:
         return source_sql(self.plan.source, used, self.kinds)
 
 
-def _per_row(m: Measure, x: Node | None) -> Node:
+def _per_row(m: Measure, x: Argument | None) -> Node:
     """The aggregate over rows that a measure is made of; for a unit with many rows, its total in one group."""
     if m.kind in ("rows", "units"):
         return exp.Count(this=exp.Star())
     assert x is not None
     if m.kind == "present":
-        return exp.Count(this=x.copy())
-    return call("COALESCE", call("SUM", _on_grid(m, x)), whole(0))
-
-
-def _on_grid(m: Measure, steps: Node) -> Node:
-    centered = binary(exp.Sub, steps.copy(), whole(m.center)) if m.center else steps.copy()
-    return binary(exp.Mul, centered, centered.copy()) if m.kind == "square" else centered
+        return exp.Count(this=x.node.copy())
+    if m.kind == "square":
+        steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), whole(x.times))
+        centered = binary(exp.Sub, steps, whole(m.center)) if m.center else steps
+        return call("COALESCE", call("SUM", binary(exp.Mul, centered, centered.copy())), whole(0))
+    total = call("COALESCE", call("SUM", x.node.copy()), whole(0))
+    if x.times > 1:
+        total = binary(exp.Mul, total, whole(x.times))
+    if not m.center:
+        return total
+    return binary(exp.Sub, total, binary(exp.Mul, exp.Count(this=x.node.copy()), whole(m.center)))
 
 
 def _times(x: Node, step: Fraction) -> Node:
@@ -273,14 +291,26 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
 
 
-def _limited(m: Measure, total: Node, x: Node | None, bounding: Bounding) -> Node:
+def _clipped_integer(x: Node, fact: Bounds) -> Node:
+    """Whole numbers stay whole, and clipped they are small enough to be multiplied."""
+    low, high = int(fact.lower), int(fact.upper)
+    cases = [
+        (exp.Between(this=x, low=whole(low), high=whole(high)), cast(x.copy(), "BIGINT")),
+        (exp.GT(this=x.copy(), expression=whole(high)), whole(high)),
+        (exp.LT(this=x.copy(), expression=whole(low)), whole(low)),
+    ]
+    default = exp.Null() if fact.nullable else whole(low)
+    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=default)
+
+
+def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
     """What one unit adds to one group."""
     if m.kind == "units":
         return whole(1)
     low, high = m.limits(bounding)
     if m.scaled:
         assert x is not None
-        rows, count = whole(bounding.rows), exp.Count(this=x.copy())
+        rows, count = whole(bounding.rows), exp.Count(this=x.node.copy())
         share = call("divide", binary(exp.Mul, cast(total.copy(), "HUGEINT"), rows), count.copy())
         total = if_(exp.GT(this=count, expression=rows.copy()), share, total)
     clipped = (
