@@ -90,7 +90,7 @@ class Bounds:
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
         _require.flag(nullable=self.nullable)
-        if abs(self.lower) > _LARGEST or abs(self.upper) > _LARGEST:  # the width must fit a float, too
+        if self.lower < -_LARGEST or self.upper > _LARGEST:  # the width must fit a float, too
             raise InvalidInput(f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}.")
 
 
