@@ -1,0 +1,193 @@
+"""How anonymous does a table look? k-anonymity and its successors, computed inside the engine, on millions of rows.
+
+None of these is a privacy guarantee, and none survives what an attacker knows from elsewhere: `disclosure` shows how each breaks. They
+are here to measure what a table would give away if it were published as it is. Results are exact and not private: for the steward only.
+
+>>> people = {"age": [30, 30, 40, 40], "zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}
+>>> k_anonymity(people, ["age", "zip"]), distinct_l_diversity(people, ["age", "zip"], "ill")
+(2, 1)
+>>> t_closeness(people, ["age", "zip"], "ill")
+0.25
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from ..tables import Engine, Source, connect
+from ..tables.engine import quoted
+
+_CELLS = 200_000_000  # classes times values that an ordered distance may look at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """Re-identification by who knows someone's quasi-identifiers and that they are in the table.
+
+    `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within the class. `largest`: 1/k.
+    """
+
+    rows: int
+    classes: int
+    k: int
+    unique: float
+    average: float
+    largest: float
+
+
+def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
+    """An engine with these columns, and the quoted name of the table in it."""
+    _require.non_empty(columns=columns)
+    if isinstance(data, Engine):
+        made, name = data, data.public.table
+    elif isinstance(data, Source):
+        made, name = connect(pa.Table.from_batches(data.batches(list(columns))), Public(table="data")), "data"
+    else:
+        made, name = connect(data, Public(table="data")), "data"
+    unknown = [c for c in columns if c not in made.kinds[name]]
+    if unknown:
+        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(made.kinds[name])}.")
+    return made, quoted(name)
+
+
+def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
+    made, table = engine(data, columns)
+    return dict(made.answer(sql.format(table=table)).to_pylist()[0])
+
+
+def names(columns: Sequence[str]) -> str:
+    return ", ".join(quoted(c).replace("{", "{{").replace("}", "}}") for c in columns)
+
+
+def risk(data: Any, identifiers: Sequence[str]) -> Risk:
+    """Uniqueness and re-identification risk of the rows, by their quasi-identifiers."""
+    got = _row(
+        data,
+        identifiers,
+        f"SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, (COUNT(*) FILTER (n = 1))::BIGINT AS alone "
+        f"FROM (SELECT COUNT(*) AS n FROM {{table}} GROUP BY {names(identifiers)})",
+    )
+    rows = int(got["rows"] or 0)
+    if rows == 0:
+        return Risk(rows=0, classes=0, k=0, unique=0.0, average=0.0, largest=0.0)
+    return Risk(
+        rows=rows,
+        classes=int(got["classes"]),
+        k=int(got["k"]),
+        unique=got["alone"] / rows,
+        average=got["classes"] / rows,
+        largest=1 / got["k"],
+    )
+
+
+def k_anonymity(data: Any, identifiers: Sequence[str]) -> int:
+    """The size of the smallest class of rows with equal quasi-identifiers (Sweeney 2002). NULL is a value like others."""
+    return risk(data, identifiers).k
+
+
+def _cells(identifiers: Sequence[str], sensitive: str) -> str:
+    """(class, value, n, size of the class): what all of diversity and closeness is made of."""
+    keys = names(identifiers)
+    return (
+        f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} GROUP BY ALL), "
+        f"sized AS (SELECT *, (SUM(__n) OVER (PARTITION BY {keys}))::DOUBLE AS __size FROM cells)"
+    )
+
+
+def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> int:
+    """The least number of different sensitive values in a class (Machanavajjhala et al. 2007)."""
+    sql = f"WITH {_cells(identifiers, sensitive)} SELECT MIN(l) AS l FROM (SELECT COUNT(*) AS l FROM cells GROUP BY {names(identifiers)})"
+    return int(_row(data, [*identifiers, sensitive], sql)["l"] or 0)
+
+
+def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> float:
+    """e to the least entropy of the sensitive values in a class: the largest l for which entropy l-diversity holds."""
+    sql = (
+        f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
+        f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
+    )
+    found = _row(data, [*identifiers, sensitive], sql)["h"]
+    return 0.0 if found is None else math.exp(max(0.0, found))
+
+
+def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str, *, l: int) -> float:  # noqa: E741
+    """The c above which recursive (c, l)-diversity holds: the most frequent value against all from the l-th on. Infinite if never.
+
+    A class has it if r_1 < c (r_l + ... + r_m), its counts in falling order (Machanavajjhala et al. 2007).
+    """
+    _require.integer(l=l, at_least=1)
+    keys = names(identifiers)
+    sql = (
+        f"WITH {_cells(identifiers, sensitive)}, "
+        f"ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY __n DESC) AS __rank FROM sized) "
+        f"SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT MAX(__n)::DOUBLE AS __top, "
+        f"SUM(__n) FILTER (__rank >= {int(l)}) AS __rest FROM ranked GROUP BY {keys})"
+    )
+    got = _row(data, [*identifiers, sensitive], sql)
+    return math.inf if got["never"] else float(got["c"] or 0.0)
+
+
+def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
+    """The largest earth mover's distance between a class and the whole table (Li, Li & Venkatasubramanian 2007).
+
+    Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their ranks, over m - 1.
+    """
+    keys, columns = names(identifiers), [*identifiers, sensitive]
+    if not ordered:
+        sql = (
+            f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM cells) AS __q FROM cells GROUP BY __value) "
+            f"SELECT MAX(t) AS t FROM (SELECT (SUM(abs(__n / __size - __q)) + 1 - SUM(__q)) / 2 AS t "
+            f"FROM sized JOIN whole ON sized.__value IS NOT DISTINCT FROM whole.__value GROUP BY {keys})"
+        )
+        return float(_row(data, columns, sql)["t"] or 0.0)
+    count = f"SELECT COUNT(DISTINCT {names([sensitive])}) AS m FROM {{table}}"
+    m, classes = int(_row(data, columns, count)["m"]), risk(data, identifiers).classes
+    if m * classes > _CELLS:
+        raise InvalidInput(
+            f"{classes} classes times {m} values are too many for an ordered distance. Round the values first."
+        )
+    if m < 2:
+        return 0.0
+    sql = (
+        f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q "
+        f"FROM cells WHERE __value IS NOT NULL GROUP BY __value), classes AS (SELECT DISTINCT {keys}, __size FROM sized), "
+        f"full_grid AS (SELECT * FROM classes CROSS JOIN whole), joined AS (SELECT full_grid.*, COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
+        f"LEFT JOIN cells ON {_same('full_grid', 'cells', [*identifiers, '__value'])}), "
+        f"sums AS (SELECT {keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS __gap FROM joined) "
+        f"SELECT MAX(t) AS t FROM (SELECT SUM(__gap) / {m - 1} AS t FROM sums GROUP BY {keys})"
+    )
+    return float(_row(data, columns, sql)["t"] or 0.0)
+
+
+def _same(left: str, right: str, columns: Sequence[str]) -> str:
+    return " AND ".join(f"{left}.{names([c])} IS NOT DISTINCT FROM {right}.{names([c])}" for c in columns)
+
+
+def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tuple[float, float]:
+    """The least and the largest share of a population class that is in the table (Nergiz, Atzori & Clifton 2007).
+
+    (d1, d2) means: whoever knows somebody's quasi-identifiers learns that they are in the table with a chance between d1 and d2.
+    """
+    parts = []
+    for each in (data, population):
+        made, table = engine(each, identifiers)
+        parts.append(made.answer(f"SELECT {names(identifiers)}, COUNT(*) AS __n FROM {table} GROUP BY ALL"))
+    joined = connect(parts[0], Public(table="inside", tables=()), related={"everyone": parts[1]})
+    sql = (
+        f"SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT COALESCE(i.__n, 0) / e.__n AS share, "
+        f'e.__n IS NULL OR i.__n > e.__n AS missing FROM "everyone" e FULL JOIN "inside" i ON {_same("i", "e", identifiers)})'
+    )
+    got = joined.answer(sql).to_pylist()[0]
+    if got["missing"]:
+        raise InvalidInput(
+            "the table has rows that the population does not have. Give the population it was drawn from."
+        )
+    return float(got["low"]), float(got["high"])

@@ -1,0 +1,104 @@
+"""What breaks tables that look anonymous: homogeneous classes, what an attacker knows besides, two releases, exact counts.
+
+Each returns how many people are found out. Counts with differential privacy are attacked by the same calls, and resist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._public import Public
+from ..tables import connect
+from ..tables.engine import literal
+from .anonymity import engine, names
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosed:
+    """Of `rows` people, `found` have their sensitive value given away."""
+
+    rows: int
+    found: int
+
+    @property
+    def share(self) -> float:
+        return self.found / self.rows if self.rows else 0.0
+
+
+def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclosed:
+    """People in a class with one sensitive value: k-anonymity hides who they are, and not what they have.
+
+    >>> homogeneity({"zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}, ["zip"], "ill")
+    Disclosed(rows=4, found=2)
+    """
+    return background_knowledge(data, identifiers, sensitive, ruled_out=())
+
+
+def background_knowledge(
+    data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
+) -> Disclosed:
+    """People whose value follows for an attacker who knows that it is none of `ruled_out` (who have one of these are not attacked)."""
+    made, table = engine(data, [*identifiers, sensitive])
+    value = names([sensitive])
+    excluded = ", ".join(literal(str(v)) for v in ruled_out)
+    where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""
+    sql = (
+        f"SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, COALESCE(SUM(n) FILTER (different = 1), 0)::BIGINT AS found FROM "
+        f"(SELECT COUNT(*) AS n, COUNT(DISTINCT {value}) + MAX(({value} IS NULL)::INT) AS different FROM {table} {where} "
+        f"GROUP BY {names(identifiers)})"
+    )
+    got = made.answer(sql).to_pylist()[0]
+    return Disclosed(rows=int(got["rows"]), found=int(got["found"]))
+
+
+def intersection(
+    first: Any, second: Any, *, person: str, first_class: Sequence[str], second_class: Sequence[str], sensitive: str
+) -> Disclosed:
+    """Two releases about the same people: whose classes have only one sensitive value in common? (Ganta, Kasiviswanathan & Smith 2008)
+
+    `person` joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in both.
+    """
+    parts = []
+    for data, keys in ((first, first_class), (second, second_class)):
+        made, table = engine(data, [person, *keys, sensitive])
+        parts.append(
+            made.answer(
+                f"SELECT {names([person])} AS who, dense_rank() OVER (ORDER BY {names(keys)}) AS class, "
+                f"{names([sensitive])}::VARCHAR AS value FROM {table}"
+            )
+        )
+    both = connect(parts[0], Public(table="one"), related={"two": parts[1]})
+    sql = (
+        'WITH pairs AS (SELECT one.who, one.class AS a, two.class AS b FROM "one" JOIN "two" USING (who)), '
+        'v1 AS (SELECT DISTINCT class, value FROM "one"), v2 AS (SELECT DISTINCT class, value FROM "two"), '
+        "kinds AS (SELECT DISTINCT a, b FROM pairs), "
+        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a JOIN v2 ON v2.class = b AND v1.value = v2.value GROUP BY a, b) "
+        "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found FROM pairs JOIN common USING (a, b)"
+    )
+    got = both.answer(sql).to_pylist()[0]
+    return Disclosed(rows=int(got["rows"]), found=int(got["found"]))
+
+
+def differencing(ask: Callable[[Mask], float], people: int) -> Mask:
+    """Everyone's secret bit from two counts each: all, and all but one. `ask` counts the bit among the people of a mask.
+
+    >>> secret = np.array([True, False, True])
+    >>> differencing(lambda mask: (mask & secret).sum(), 3).tolist()
+    [True, False, True]
+    """
+    _require.integer(people=people, at_least=1)
+    everyone = np.ones(people, bool)
+    guesses = np.zeros(people, bool)
+    for i in range(people):
+        without = everyone.copy()
+        without[i] = False
+        guesses[i] = ask(everyone) - ask(without) > 0.5
+    return guesses

@@ -1,0 +1,137 @@
+"""Making a table look anonymous: generalization along hierarchies, and Mondrian. For comparison, not for protection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import _require
+from .._errors import InvalidInput
+from ..tables.engine import as_arrow, literal, quoted
+from .anonymity import engine
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number becomes the interval of this width that it lies in, by its lower end."""
+
+    width: int | float
+
+    def __post_init__(self) -> None:
+        _require.positive(width=self.width)
+
+    def sql(self, column: str) -> str:
+        return f"floor({column} / {float(self.width)!r}) * {float(self.width)!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A code keeps its first characters."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        _require.integer(length=self.length, at_least=0)
+
+    def sql(self, column: str) -> str:
+        return f"left({column}::VARCHAR, {int(self.length)}) || '*'"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A value becomes the group it belongs to; what belongs to none becomes `other`."""
+
+    of: Mapping[Any, str]
+    other: str = "*"
+
+    def sql(self, column: str) -> str:
+        cases = " ".join(f"WHEN {literal(str(v))} THEN {literal(group)}" for v, group in self.of.items())
+        return f"CASE {column}::VARCHAR {cases} ELSE {literal(self.other)} END" if cases else literal(self.other)
+
+
+SUPPRESSED = Groups({})
+Step = Interval | Prefix | Groups
+
+
+def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()) -> pa.Table:
+    """The named columns one level up their hierarchies, and `keep` as they are; computed in the engine.
+
+    >>> generalize({"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}, {"age": Interval(10), "zip": Prefix(2)}).to_pylist()[0]
+    {'age': 30.0, 'zip': '12*'}
+    """
+    made, table = engine(data, [*steps, *keep])
+    chosen = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [quoted(k) for k in keep]
+    return made.answer(f"SELECT {', '.join(chosen)} FROM {table}")
+
+
+def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
+    """The table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre, DeWitt & Ramakrishnan 2006).
+
+    Strict: a part is cut at the median of the column with the widest range (as a share of the whole) as long as both sides keep k rows.
+    A column that is not numeric is ordered by its values.
+    """
+    _require.integer(k=k, at_least=1)
+    table = as_arrow(data)
+    missing = [name for name in identifiers if name not in table.column_names]
+    if missing:
+        raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
+    if table.num_rows < k:
+        raise InvalidInput(f"fewer rows than k = {k}: no class can be that large. Nothing was computed.")
+    codes, values = zip(*(_coded(table[name]) for name in identifiers), strict=True)
+    matrix = np.stack(codes, axis=1)
+    label = np.zeros(table.num_rows, np.int64)
+    for number, part in enumerate(_parts(matrix, k)):
+        label[part] = number
+    for j, name in enumerate(identifiers):
+        column = pa.array(_ranges(matrix[:, j], label, values[j]))
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def _coded(column: Any) -> tuple[Any, list[Any]]:
+    """Ranks, and the value of each rank; a missing value comes first."""
+    plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    present = pc.unique(plain.drop_null()).sort()
+    ranks = pc.fill_null(pc.index_in(plain, present), -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    return ranks, [None, *present.to_pylist()]
+
+
+def _parts(matrix: Any, k: int) -> list[Any]:
+    whole = np.maximum(np.ptp(matrix, axis=0), 1)
+    todo, done = [np.arange(len(matrix))], []
+    while todo:
+        part = todo.pop()
+        halves = _cut(matrix, part, whole, k) if len(part) >= 2 * k else None
+        if halves is None:
+            done.append(part)
+        else:
+            todo.extend(halves)
+    return done
+
+
+def _cut(matrix: Any, part: Any, whole: Any, k: int) -> tuple[Any, Any] | None:
+    spans = np.ptp(matrix[part], axis=0) / whole
+    for j in np.argsort(-spans, kind="stable"):
+        if spans[j] == 0:
+            return None
+        column = matrix[part, j]
+        middle = int(np.partition(column, len(column) // 2)[len(column) // 2])
+        for low in (column < middle, column <= middle):
+            if k <= int(low.sum()) <= len(part) - k:
+                return part[low], part[~low]
+    return None
+
+
+def _ranges(ranks: Any, label: Any, values: list[Any]) -> list[str]:
+    count = int(label.max()) + 1
+    low, high = np.full(count, len(values)), np.full(count, -1)
+    np.minimum.at(low, label, ranks)
+    np.maximum.at(high, label, ranks)
+    show: Callable[[int, int], str] = lambda a, b: f"{values[a]}" if a == b else f"{values[a]} .. {values[b]}"  # noqa: E731
+    texts = [show(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+    return [texts[i] for i in label]

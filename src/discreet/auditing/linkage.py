@@ -1,0 +1,108 @@
+"""Linkage: a few ratings that somebody mentioned elsewhere, roughly and about when, single them out among thousands of "anonymous" ones.
+
+The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films on another site: rare
+films count more, near ratings and dates count, and a match is believed only if it stands out from the runner-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .. import _require
+from .._errors import InvalidInput
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Users times items: `stars` 1 to 5 where there is a rating, and on which day it was given; sparse, with one pattern."""
+
+    stars: sparse.csr_matrix
+    days: sparse.csr_matrix
+
+    @property
+    def users(self) -> int:
+        return int(self.stars.shape[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an attacker has picked up about a target: items, stars, days, each roughly."""
+
+    items: Any
+    stars: Any
+    days: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """The best candidate, and by how many standard deviations it beats the second; `user` is None if it does not stand out."""
+
+    user: int | None
+    best: int
+    eccentricity: float
+
+
+def made_up_ratings(users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None) -> Ratings:
+    """Ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody does.
+
+    Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal, 40 in the middle.
+    """
+    _require.integer(users=users, items=items, at_least=2)
+    rng = np.random.default_rng(seed)
+    weight = 1 / (np.arange(items) + 10.0) if popularity is None else np.clip(np.asarray(popularity, float), 1e-9, None)
+    chance = weight / weight.sum()
+    counts = np.clip(rng.lognormal(np.log(40), 0.8, users).astype(int), 2, items // 2)
+    rows = np.repeat(np.arange(users), counts)
+    columns = np.concatenate([rng.choice(items, n, replace=False, p=chance) for n in counts])
+    stars = np.clip(np.rint(rng.normal(3.6, 1.1, len(rows))), 1, 5)
+    days = rng.integers(1, 2000, len(rows)).astype(float)
+    shape = (users, items)
+    return Ratings(
+        sparse.csr_matrix((stars, (rows, columns)), shape), sparse.csr_matrix((days, (rows, columns)), shape)
+    )
+
+
+def side_knowledge(ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0) -> Known:
+    """What a friend of `user` may know: `items` of their ratings, off by up to one star, dated to within `day_error` days."""
+    _require.integer(user=user, at_least=0)
+    rng = np.random.default_rng((seed, user))
+    row = ratings.stars[user]
+    if row.nnz == 0:
+        raise InvalidInput(f"user {user} has rated nothing: there is nothing to know.")
+    chosen = rng.choice(row.indices, min(items, row.nnz), replace=False)
+    stars = np.asarray(ratings.stars[user, chosen].todense()).ravel() + rng.integers(-1, 2, len(chosen))
+    days = np.asarray(ratings.days[user, chosen].todense()).ravel()
+    return Known(chosen, stars, days + rng.integers(-day_error, day_error + 1, len(chosen)))
+
+
+def link(
+    ratings: Ratings, known: Known, *, stars_scale: float = 1.5, days_scale: float = 30.0, stand_out: float = 1.5
+) -> Match:
+    """The scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters); believed if it stands out.
+
+    The scales and `stand_out` (how many standard deviations the best must be above the second) are those of Narayanan & Shmatikov 2008.
+    """
+    _require.positive(stars_scale=stars_scale, days_scale=days_scale)
+    items = np.asarray(known.items)
+    stars, days = (np.asarray(m[:, items].todense()) for m in (ratings.stars, ratings.days))
+    rated = stars > 0
+    weight = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
+    near = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(-np.abs(days - known.days) / days_scale)
+    scores = (np.where(rated, near, 0.0) * weight).sum(axis=1)
+    best, second = np.argsort(-scores, kind="stable")[:2]
+    spread = float(scores.std())
+    eccentricity = float(scores[best] - scores[second]) / spread if spread > 0 else 0.0
+    return Match(user=int(best) if eccentricity > stand_out else None, best=int(best), eccentricity=eccentricity)
+
+
+def linked(ratings: Ratings, targets: Ratings, users: Any, **known: Any) -> tuple[float, float]:
+    """Of these users of `targets`, known a little: the shares that are found in the released `ratings`, rightly and wrongly."""
+    _require.non_empty(users=users)
+    matches = [(user, link(ratings, side_knowledge(targets, int(user), **known)).user) for user in users]
+    right = sum(found == user for user, found in matches)
+    wrong = sum(found is not None and found != user for user, found in matches)
+    return right / len(matches), wrong / len(matches)
