@@ -40,6 +40,21 @@ CALLS = [
     *[(sampling.permutation, (bad,)) for bad in NOT_COUNT],
     *[(sampling.binomial, (bad, 0.5, 3)) for bad in [*NOT_COUNT, 2**41]],
     *[(sampling.categorical, ([1], bad)) for bad in NOT_COUNT],
+    *[(sampling.categorical, (bad, 3)) for bad in (None, 5, "12")],
+    *[(draw, (0.5, 10**30)) for draw in (sampling.discrete_laplace, sampling.bernoulli)],
+    *[(sampling.poisson_subset, (10**30, 0.5)), (sampling.permutation, (10**30,))],
+    *[
+        (sampling.weighted_softmax, bad)
+        for bad in (
+            ([], [], 1),
+            ([1], [0], 1),
+            ([1, 2], [1], 1),
+            ([0.5], [1], 1),
+            ([1], [1], -1),
+            ([1], [1], math.nan),
+            (3, 4, 1),
+        )
+    ],
     *[
         (select, bad)
         for select in (sampling.argmax_gumbel, sampling.argmax_exponential, sampling.argmax_laplace)
@@ -103,3 +118,11 @@ def test_no_weight_or_score_is_shown_in_a_message():
         with pytest.raises(InvalidInput) as caught:
             call()
         assert "987654" not in str(caught.value)
+
+
+def test_costs_whose_differences_exceed_64_bits_do_not_wrap() -> None:
+    ends = np.array(
+        [-(2**63), 2**63 - 1]
+    )  # the difference is -1 in int64, which would make the worse one e times as likely
+    chosen = [sampling.weighted_softmax(ends, [1, 1], 1, sampling.SeededEntropy(seed)) for seed in range(50)]
+    assert chosen == [0] * 50

@@ -142,9 +142,14 @@ class SeededEntropy(Entropy):
         self._pid = os.getpid()
 
 
+_MOST_DRAWS = 1 << 40  # more fit no memory
+
+
 def draws(n: int, entropy: Entropy) -> int:
     """The number of draws, once it and the stream are known to be usable; nothing is drawn before."""
     _require.integer(n=n, at_least=0)
+    if n > _MOST_DRAWS:
+        raise _require.fail("the number of draws", n, "at most 2**40")
     stream(entropy)
     return int(n)
 

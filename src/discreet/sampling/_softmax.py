@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _require
 from ._bounds import exp_neg
-from ._entropy import Entropy
+from ._entropy import Entropy, stream
 
 # Relative error allowed to one float term weight * exp(-x), x <= 700, numpy's exp included; tests compare with mpmath.
 _TERM_ERROR = 2.0**-40
@@ -27,11 +27,27 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
                together; otherwise more bits of the same U are drawn and certified integer sums decide.
     Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-42 below 700.
     """
-    best = min(int(c) for c in costs) if costs.dtype == object else int(costs.min())
+    costs, weights = _integers(costs, "costs"), _integers(weights, "weights")
+    if len(costs) != len(weights) or weights.min() < 1:
+        raise _require.fail("weights", f"{len(weights)} of them", f"above zero, one for each of {len(costs)} costs")
+    rate = _require.exact(rate, "rate")
+    _require.non_negative(rate=rate)
+    stream(entropy)
+    best = int(costs.min())
     prefix = entropy.integer(53)
     capped = min(_require.float_or_inf(rate), 1e250)  # beyond it every cost but 0 is beyond _UNDERFLOW all the same
     found = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
     return _by_integers(costs, best, weights, rate, prefix, entropy) if found is None else found
+
+
+def _integers(values: Any, name: str) -> NDArray[Any]:
+    """A vector of integers whose differences do not wrap."""
+    array = np.asarray(values)
+    whole = array.dtype.kind in "iu" or (array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat))
+    if array.ndim != 1 or not len(array) or not whole:
+        raise _require.fail(name, f"an array of {array.dtype} with {array.ndim} dimensions", "a list of integers")
+    wide = int(array.max()) - int(array.min()) >= 1 << 63 or array.dtype.kind == "u"
+    return array.astype(object) if wide else array
 
 
 def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: int) -> int | None:

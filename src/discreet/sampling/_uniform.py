@@ -125,6 +125,7 @@ def integers(values: Any, name: str) -> list[int]:
         if values.ndim != 1 or values.dtype.kind not in "iuO":
             raise _require.fail(name, f"an array of {values.dtype} with {values.ndim} dimensions", "a list of integers")
         values = values.tolist()
+    values = _require.listed(**{name: values})
     _require.non_empty(**{name: values})
     for value in values:
         _require.integer(**{name: value})
