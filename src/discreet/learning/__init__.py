@@ -1,5 +1,7 @@
 """Private learning with PyTorch: the same model, loss and data, and a price that is known before training."""
 
+from typing import TYPE_CHECKING, Any
+
 from .._errors import MissingExtra
 
 try:
@@ -10,13 +12,15 @@ except ImportError:
 from .clipping import Automatic, Flat, PerLayer
 from .data import Examples, Tabular
 from .engine import Engine
-from .estimators import DPClassifier, DPRegressor
 from .noise import fill_gaussian
 from .optimizers import SGD, Adam, warmup_cosine
 from .plan import routes, without_batch_norm
 from .safety import made_up, probe
 from .schedules import BallsInBins, Poisson, WithoutReplacement
 from .trainer import Progress, Run, Trainer
+
+if TYPE_CHECKING:
+    from .estimators import DPClassifier, DPRegressor
 
 __all__ = [
     "SGD",
@@ -42,3 +46,12 @@ __all__ = [
     "warmup_cosine",
     "without_batch_norm",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators load scikit-learn, which takes a while: only when they are asked for."""
+    if name in ("DPClassifier", "DPRegressor"):
+        from . import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module 'discreet.learning' has no attribute {name!r}")

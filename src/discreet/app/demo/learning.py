@@ -1,0 +1,160 @@
+"""A private network: handwritten digits learned by DP-SGD at several prices, beside the same network without privacy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ... import accounting as acc
+from ..._errors import MissingExtra
+from ..._public import Public
+from ...sampling import Entropy
+from .stage import ACCENT, INK, PALE, Stage
+
+TITLE = "A network that forgets each of its teachers"
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+DELTA = 1e-5
+BATCH, EPOCHS, CLIP = 256, 30, 1.0
+
+
+def run(stage: Stage) -> None:
+    """Train the same small network at several epsilons, show what each costs in accuracy."""
+    try:
+        from ... import learning
+
+        data = _Digits(learning)
+    except (MissingExtra, ImportError):
+        stage.say("[dim]This chapter needs PyTorch and scikit-learn: pip install 'discreet[learn]'[/]")
+        return
+    stage.say(
+        "1,437 people each wrote one digit; a small convolutional network learns to read them. Each step of the training looks at a "
+        "random sample, scales every person's gradient down to length 1, adds up, and adds noise: whoever sees the network, with all "
+        "its weights, cannot tell whether any one person taught it.\n"
+    )
+    trainer = data.trainer(EPSILONS[1])
+    stage.say(
+        f"Before any data is read the price is known: {trainer.schedule.steps} steps, each on a sample with rate "
+        f"{float(trainer.schedule.rate):.3f}, noise {trainer.noise_multiplier:.2f} times the clip: epsilon "
+        f"{acc.epsilon(trainer.event, delta=DELTA):.4g} at delta {DELTA:g}.\n"
+    )
+    plain = data.plain()
+    found = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
+    rows = [[f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy)] for epsilon, noise, accuracy in found]
+    stage.table(
+        ["epsilon", "noise over clip", "test accuracy", ""], [*rows, ["no privacy", "0", f"{plain:.1%}", _bar(plain)]]
+    )
+    stage.say(
+        "\nPrivacy costs accuracy because 1,437 people are few: the noise stays the same however many there are, and what they have in "
+        "common grows with their number. With tens of thousands the gap all but closes.\n"
+    )
+    _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in found], plain)
+
+
+class _Digits:
+    """The digits of scikit-learn, and the network."""
+
+    def __init__(self, learning: Any) -> None:
+        import torch
+        from sklearn.datasets import load_digits
+
+        self.torch, self.learning = torch, learning
+        torch.set_num_threads(
+            1
+        )  # so small a network is quickest in one, and on a busy machine two would wait for each other
+        digits = load_digits()
+        x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+        y = torch.tensor(digits.target)
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+        self.train, self.test = (x[order[:1437]], y[order[:1437]]), (x[order[1437:]], y[order[1437:]])
+        self.public = Public(table="digits", size=1437)
+
+    def network(self) -> Any:
+        nn = self.torch.nn
+        with self.torch.random.fork_rng(devices=[]):
+            self.torch.manual_seed(1)
+            return nn.Sequential(
+                nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
+                nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
+            )  # fmt: skip
+
+    def trainer(self, epsilon: float) -> Any:
+        return self.learning.Trainer(
+            self.network(), self.torch.nn.CrossEntropyLoss(), public=self.public, epsilon=epsilon, delta=DELTA, clip=CLIP,
+            batch=BATCH, epochs=EPOCHS, optimizer=self.learning.SGD(lr=1.0, momentum=0.5), average=0.9,
+        )  # fmt: skip
+
+    def private(self, epsilon: float) -> tuple[float, float]:
+        trainer = self.trainer(epsilon)
+        model = trainer(self.learning.Examples(*self.train, self.public), entropy=Entropy()).value
+        return trainer.noise_multiplier, self.accuracy(model)
+
+    def plain(self) -> float:
+        torch = self.torch
+        model = self.network()
+        weights = list(model.parameters())
+        x, y = self.train
+        for _ in range(EPOCHS):
+            for part in torch.randperm(len(x)).split(64):
+                loss = torch.nn.functional.cross_entropy(model(x[part]), y[part])
+                for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                    weight.data.sub_(slope, alpha=0.3)
+        return self.accuracy(model)
+
+    def accuracy(self, model: Any) -> float:
+        x, y = self.test
+        with self.torch.no_grad():
+            return float((model(x).argmax(1) == y).float().mean())
+
+
+def _bar(share: float, width: int = 40) -> str:
+    return ("█" * round(width * share)).ljust(width)
+
+
+def _picture(stage: Stage, found: list[tuple[float, float]], plain: float) -> None:
+    try:
+        path = _draw(stage.out / "learning.png", found, plain)
+    except MissingExtra as missing:
+        stage.say(f"[dim]{missing}[/]")
+        return
+    stage.say(f"[dim]picture saved as[/] {path}")
+
+
+def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra(
+            "no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    axes.axhline(plain, color=PALE, linewidth=2, zorder=1)
+    axes.annotate(
+        "without privacy", (found[0][0], plain), xytext=(0, 6), textcoords="offset points", color=INK, fontsize=10
+    )
+    axes.plot(*zip(*found, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
+    for epsilon, accuracy in found:
+        axes.annotate(
+            f"{accuracy:.0%}", (epsilon, accuracy), xytext=(0, -18), textcoords="offset points", ha="center", fontsize=10, color=INK
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([epsilon for epsilon, _ in found], [f"{epsilon:g}" for epsilon, _ in found])
+    axes.set_ylim(min(0.5, min(a for _, a in found) - 0.1), 1.04)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_title("Reading digits: accuracy against epsilon", loc="left", fontsize=13, color=INK, fontweight="bold")
+    axes.set_xlabel(
+        f"epsilon at delta {DELTA:g} (1,437 people, one digit each; DP-SGD, tanh network)",
+        loc="left",
+        fontsize=9,
+        color="#52606d",
+    )
+    axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path
