@@ -96,6 +96,8 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
 def _coded(column: Any) -> tuple[Any, list[Any]]:
     """Ranks, and the value of each rank; a missing value comes first."""
     plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(plain.type):
+        plain = plain.dictionary_decode()
     present = pc.unique(plain.drop_null()).sort()
     ranks = pc.fill_null(pc.index_in(plain, present), -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     return ranks, [None, *present.to_pylist()]

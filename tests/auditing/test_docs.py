@@ -1,0 +1,21 @@
+"""What docs/auditing.md shows is what happens, and it names everything there is."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+from discreet import auditing
+
+PAGE = Path(__file__).parents[2] / "docs" / "auditing.md"
+
+
+def test_the_examples_of_the_page_run() -> None:
+    found = doctest.testfile(str(PAGE), module_relative=False)
+    assert found.failed == 0
+    assert found.attempted >= 20
+
+
+def test_the_page_names_every_function() -> None:
+    text = PAGE.read_text()
+    assert [name for name in auditing.__all__ if name[0].islower() and name not in text] == []
