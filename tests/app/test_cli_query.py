@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from discreet import DiscreetError
 from discreet.app.cli import app
 
 runner = CliRunner()
@@ -49,6 +50,7 @@ def run(*arguments, code=0, stdin=None):
 def refused(*arguments):
     result = runner.invoke(app, list(arguments))
     assert result.exit_code == 1
+    assert isinstance(result.exception, DiscreetError), result.exception  # `main` prints these; anything else is a traceback
     return str(result.exception)
 
 
@@ -60,6 +62,7 @@ def test_init_drafts_questions_and_reads_no_value(data, tmp_path):
     assert '"a"' not in text
     assert "40" not in text
     assert "exists already" in refused("init", data)
+    assert "there is no file 'nowhere.parquet'" in refused("init", "nowhere.parquet")
 
 
 def test_a_query_on_the_shell(ready):

@@ -46,6 +46,9 @@ def init(
     path = schema or _beside(data, ".schema.toml")
     if not path.exists():
         source = _data(data)
+        file = Path(source.path if isinstance(source, tables.Database) else source)
+        if not file.exists():
+            raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
         text = (
             tables.draft(source.path, table=source.table)
             if isinstance(source, tables.Database)
