@@ -30,6 +30,7 @@ from ..sampling import Entropy
 from ..tables import Source, engine_of
 from . import partition
 from .answer import Answer
+from .errors import QueryError
 from .exact import Exact, measure, statements
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
@@ -92,9 +93,20 @@ class Query:
                 "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
             )
         keep(self, "_allocation", allocate(self._shape(), self._target()))
-        statements(
-            self._plan, self._recipes, self._bounding, {}
-        )  # what cannot be written is refused before it is charged
+        self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Writes the engine's queries and computes the outputs of one empty group: what cannot be done is refused before it is charged."""
+        statements(self._plan, self._recipes, self._bounding, {})
+        keys = [tuple(k.values[0] if k.values else "" for k in self._plan.keys)]
+        zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
+        choices = [best(c, np.zeros((1, c.points or len(c.values)), np.int64)) for c in self._recipes.choices]
+        try:
+            table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
+        except (ArithmeticError, RecursionError, TypeError, ValueError):
+            raise QueryError(
+                "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed. Nothing was read or charged."
+            ) from None
 
     def _check(self) -> None:
         for name in ("epsilon", "rho"):

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -339,12 +340,16 @@ def _to_number(a: Domain) -> Domain:
     return a
 
 
+def _away(x: float) -> float:
+    """The nearest whole number, halves away from zero, as DuckDB rounds."""
+    return math.copysign(math.floor(abs(x) + 0.5), x) if math.isfinite(x) else x
+
+
 def _to_whole(a: Domain) -> Domain:
     b = _to_number(a)
     if b.values is not None:
         return b
-    low, high = (round(end) if math.isfinite(end) else end for end in (b.low, b.high))
-    return number(low, high, whole=True, nullable=b.nullable)
+    return number(_away(b.low), _away(b.high), whole=True, nullable=b.nullable)
 
 
 def _round_sql(a: Node, digits: Node | None = None) -> Node:
@@ -359,7 +364,7 @@ def _round(a: Domain, digits: Domain | None = None) -> Domain:
     half = 0.5 * 10.0**-places
     if a.whole and places >= 0:
         return replace(a, values=None)
-    ends = (round(a.low), round(a.high)) if places == 0 and a.bounded else (a.low - half, a.high + half)
+    ends = (_away(a.low), _away(a.high)) if places == 0 else (a.low - half, a.high + half)
     return number(*ends, whole=places <= 0, nullable=a.nullable)
 
 
@@ -498,8 +503,8 @@ OPERATORS: dict[str, Operator] = {
     "exp": Operator(_exponential, lambda a: call("EXP", a), _quiet(np.exp)),
     "power": Operator(_power, lambda a, b: call("POW", a, b), _quiet(np.power)),
     "clamp": Operator(_clamp, _clamp_sql, _quiet(np.clip)),
-    "least": Operator(_extreme(min), lambda *a: call("LEAST", *a), lambda *a: np.fmin.reduce(a)),
-    "greatest": Operator(_extreme(max), lambda *a: call("GREATEST", *a), lambda *a: np.fmax.reduce(a)),
+    "least": Operator(_extreme(min), lambda *a: call("LEAST", *a), lambda *a: reduce(np.fmin, a)),
+    "greatest": Operator(_extreme(max), lambda *a: call("GREATEST", *a), lambda *a: reduce(np.fmax, a)),
     "=": Operator(_comparison, _binary(exp.EQ), _truth(operator.eq)),
     "<>": Operator(_comparison, _binary(exp.NEQ), _truth(operator.ne)),
     "<": Operator(_comparison, _binary(exp.LT), _truth(operator.lt)),

@@ -185,7 +185,7 @@ def _parts(expression: Any) -> list[Any]:
 def _random(plan: Plan, recipes: Recipes, expression: Any) -> bool:
     """Whether all aggregates in it are made of noisy numbers; chosen values have no deviation."""
     used = [n.index for n in _parts(expression) if isinstance(n, Output) and n.kind == "aggregate"]
-    return all(recipes.recipes[i].choice is None for i in used)
+    return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
 
 
 def _simulated(

@@ -49,14 +49,11 @@ def not_null(column: str) -> Node:
 def clean(x: Expr) -> Expr:
     """A number inside its public range, or missing. Columns of tables are so already."""
     domain = x.domain
-    if (
-        (isinstance(x, Column) and "a" not in x.name)
-        or domain.kind is not Kind.NUMBER
-        or not domain.bounded
-        or domain.low == domain.high
-    ):
+    of_table = isinstance(x, Column) and "a" not in x.name
+    if of_table or domain.kind is not Kind.NUMBER or not domain.bounded:
         return x
-    return make("clamp", x, Literal(domain.low), Literal(domain.high))
+    high = domain.high if domain.high > domain.low else domain.low + max(1.0, abs(domain.low))
+    return make("clamp", x, Literal(domain.low), Literal(high))
 
 
 def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
