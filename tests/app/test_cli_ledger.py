@@ -43,6 +43,17 @@ def test_show_tells_who_asked_what_at_which_price(curator):
     assert len(json.loads(run("ledger", "show", curator.ledger.path, "--json", "--last", 2))) == 2
 
 
+def test_nothing_that_an_analyst_wrote_commands_the_terminal_or_changes_a_name(tmp_path):
+    policy = Policy(budget=Budget(epsilon=2), analysts={"[bold]ann": Budget(epsilon=1)})
+    made = Curator.create(tmp_path / "people.ledger", Memory({"age": [1]}, PUBLIC), policy)
+    made.ask(noisy_count(PUBLIC, epsilon=0.5), analyst="[bold]ann", text="SELECT 1 -- \x1b[2J\x1b]0;x\x07")
+    shown = run("ledger", "show", made.ledger.path)
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]ann" in shown
+    assert "[bold]ann" in run("budget", made.ledger.path)
+
+
 def test_budget_shows_what_is_used_of_what(curator):
     found = json.loads(run("budget", curator.ledger.path, "--json"))
     assert [(row["of"], row["used"]) for row in found] == [("dataset", 0.75), ("ann", 0.5)]

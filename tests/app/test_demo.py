@@ -1,9 +1,11 @@
 """`discreet demo`, as a newcomer runs it."""
 
 import re
+import sys
 
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from discreet.app.cli import app
@@ -71,10 +73,15 @@ def test_version():
 
 
 def test_bars_fit_a_narrow_terminal_and_negative_counts(tmp_path):
-    from rich.console import Console
-
     console = Console(width=40, record=True, force_terminal=False)
     Stage(console=console, out=tmp_path).bars([Bar("a", -3.0, 5.0, 0.0), Bar("b", 10.0, 2.0, 9.0)])
     lines = console.export_text().splitlines()
     assert all(len(line) <= 52 for line in lines)
     assert "-3" in lines[0]
+
+
+def test_without_matplotlib_it_names_the_extra_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    console = Console(width=120, record=True, force_terminal=False)
+    assert Stage(console=console, out=tmp_path).picture("bars", [], title="", caption="") is None
+    assert "pip install 'discreet[plots]'" in console.export_text()

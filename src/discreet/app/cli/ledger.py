@@ -36,7 +36,7 @@ def show(
     for entry in entries:
         body = entry.body
         cells = (str(entry.seq), entry.time[:19].replace("T", " "), body.get("analyst", ""), _what(entry), _price(body))
-        table.add_row(*map(Text, cells))  # as plain text: a question may hold brackets, which are no markup
+        table.add_row(*map(_plainly, cells))
     Console().print(table)
 
 
@@ -103,9 +103,18 @@ def budget(path: Path = LEDGER, as_json: bool = JSON) -> None:
     for row in found:
         bar = ProgressBar(total=row["limit"], completed=row["used"], width=24)
         table.add_row(
-            str(row["of"]), f"{row['used']:.4g}", f"{row['unit']} {row['limit']:.4g}", bar, f"{row['delta']:g}"
+            _plainly(str(row["of"])),
+            f"{row['used']:.4g}",
+            f"{row['unit']} {row['limit']:.4g}",
+            bar,
+            f"{row['delta']:g}",
         )
     Console().print(table)
+
+
+def _plainly(text: str) -> Text:
+    """What others wrote, as plain text: brackets are no markup, and what would command the terminal is shown as a mark."""
+    return Text("".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
 def _what(entry: Entry) -> str:

@@ -72,6 +72,6 @@ def _picture(stage: Stage) -> None:
     try:
         path = plots.abadi(path=stage.out / "composition.png")
     except MissingExtra as missing:
-        stage.say(f"[dim]{missing}[/]")
+        stage.aside(str(missing))
         return
     stage.say(f"[dim]picture saved as[/] {path}")

@@ -148,7 +148,7 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
     try:
         import matplotlib
     except ImportError:
-        stage.say("[dim]no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'[/]")
+        stage.aside("no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'")
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -42,6 +42,10 @@ class Stage:
         """Text as it is: brackets are no markup, lines are not joined."""
         self.console.print(Text(text), soft_wrap=True)
 
+    def aside(self, text: str) -> None:
+        """A remark in small letters, as it is: the brackets of discreet[plots] are no markup."""
+        self.console.print(Text(text, style="dim"))
+
     def code(self, sql: str) -> None:
         """A question in SQL."""
         self.console.print(Syntax(sql, "sql", theme="ansi_light", background_color="default"))
@@ -81,7 +85,7 @@ class Stage:
         try:
             path = draw(self.out / f"{name}.png", bars, title, caption)
         except MissingExtra as missing:
-            self.say(f"[dim]{missing}[/]")
+            self.aside(str(missing))
             return None
         self.say(f"[dim]picture saved as[/] {path}")
         return path
