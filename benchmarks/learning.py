@@ -14,21 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
 REPEATS = 15
 LR = 0.01
 
 
-@dataclass(frozen=True)
-class Case:
-    build: Callable[[], Any]
-    batch: Callable[[], tuple[Any, Any]]
-    at_most: float  # times the plain step
-    faster: float  # than the best mode of Opacus
-
-
-def cases() -> dict[str, Case]:
-    import torch
-    from torch import nn
+if torch is not None:  # Opacus pickles models: their classes must be found by name
 
     class Take(nn.Module):
         """A recurrent layer's last output."""
@@ -44,6 +40,16 @@ def cases() -> dict[str, Case]:
         def forward(self, x: Any) -> Any:
             return x.mean(1)
 
+
+@dataclass(frozen=True)
+class Case:
+    build: Callable[[], Any]
+    batch: Callable[[], tuple[Any, Any]]
+    at_most: float  # times the plain step
+    faster: float  # than the best mode of Opacus
+
+
+def cases() -> dict[str, Case]:
     def images(batch: int, *shape: int) -> Callable[[], tuple[Any, Any]]:
         return lambda: (torch.randn(batch, *shape), torch.randint(0, 10, (batch,)))
 
@@ -89,7 +95,6 @@ def cases() -> dict[str, Case]:
 
 
 def plain(case: Case) -> Callable[[], None]:
-    import torch
     from torch.nn import functional as F
 
     model, (x, y) = case.build(), case.batch()
@@ -104,8 +109,6 @@ def plain(case: Case) -> Callable[[], None]:
 
 
 def ours(case: Case) -> Callable[[], None]:
-    from torch import nn
-
     from discreet import Public
     from discreet.learning import SGD, Examples, Trainer
     from discreet.sampling import Entropy
@@ -129,7 +132,6 @@ def ours(case: Case) -> Callable[[], None]:
 def opacus(case: Case, mode: str) -> Callable[[], None] | None:
     """One mode of Opacus, or None where it is not installed or refuses the model."""
     try:
-        import torch
         from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
         from opacus.grad_sample.gsm_exp_weights import GradSampleModuleExpandedWeights
         from opacus.optimizers import DPOptimizer
@@ -219,9 +221,7 @@ def compare(name: str, case: Case) -> bool:
 
 
 def main() -> int:
-    try:
-        import torch
-    except ImportError:
+    if torch is None:
         print("learning: PyTorch is not installed; nothing was measured")
         return 0
     warnings.simplefilter("ignore")

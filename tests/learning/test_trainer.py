@@ -29,6 +29,7 @@ from discreet import (
     WrongRelation,
 )
 from discreet import accounting as acc
+from discreet._errors import ReleaseFailed
 from discreet.learning import (
     SGD,
     Adam,
@@ -162,6 +163,19 @@ def test_training_stops_for_good_at_the_budget() -> None:
     with pytest.raises(Halted, match="all 4 steps"):
         run.step()
     assert torch.equal(weights(run.model), before)
+
+
+def test_a_failure_on_private_examples_says_nothing_about_them() -> None:
+    x = torch.zeros(SIZE, 3, dtype=torch.long)
+    x[7, 1] = 987_654
+    data = Examples(x, torch.zeros(SIZE, dtype=torch.long), PUBLIC)
+    made = trainer(model=nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(6, 2)), batch=SIZE)
+    run = made.start(data, entropy=Entropy())
+    with pytest.raises(ReleaseFailed, match="withheld") as caught:
+        run.step()
+    assert "987654" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert run.done
 
 
 def test_progress_shows_public_facts_only() -> None:

@@ -17,6 +17,10 @@ from .layers import NotBatchFirst, Recorder, targets
 from .taps import UNIT, Rows, Tap, Target, _zeroed, build_is_cheaper, growth, lengths, single, squares
 
 _BUFFER = 1 << 18  # numbers: a megabyte
+# As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so large that the C library
+# gives its memory back each time and every page is fresh (measured).
+ENTRY_COST, FRESH_COST = 16, 96
+FRESH_FROM = 1 << 23  # entries: 32 megabytes
 
 
 def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
@@ -55,7 +59,8 @@ class Convolved(Tap):
 
     def square(self) -> Tensor:
         batch, groups = len(self.g), self.layer.groups
-        if groups == 1 and not build_is_cheaper(batch, self.places, self.k, self.p):
+        cost = ENTRY_COST if batch * self.k * self.p <= FRESH_FROM else FRESH_COST
+        if groups == 1 and not build_is_cheaper(batch, self.places, self.k, self.p, cost):
             return self._ghost()
         self._make()
         assert self.made is not None

@@ -20,10 +20,8 @@ from torch import Tensor
 
 UNIT = 2.0**-24  # relative rounding error of float32
 TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
-# A built gradient is written once and read twice: as dear as this many multiplications an entry, and as that many where it is too
-# large for the allocator to reuse, so that every page is fresh (both measured).
-ENTRY_COST, FRESH_COST = 16, 96
-FRESH_FROM = 1 << 23  # entries: 32 megabytes, beyond which the C library gives every block back to the system
+# A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
+ENTRY_COST = 128
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
@@ -72,12 +70,9 @@ class Target:
         return out if self.rows is None else out[self.rows[0] : self.rows[1]]
 
 
-def build_is_cheaper(batch: int, places: int, k: int, p: int) -> bool:
+def build_is_cheaper(batch: int, places: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
     """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T places with each other."""
-    entries = batch * k * p
-    if entries > ENTRIES_AT_MOST:
-        return False
-    return places * places * (k + p) > (ENTRY_COST if entries <= FRESH_FROM else FRESH_COST) * k * p
+    return batch * k * p <= ENTRIES_AT_MOST and places * places * (k + p) > cost * k * p
 
 
 class Tap:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from .. import _require
 from .. import accounting as acc
-from .._errors import Halted, InvalidInput, Unsupported
+from .._errors import Halted, InvalidInput, ReleaseFailed, Unsupported
 from .._public import Public
 from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
@@ -220,9 +220,16 @@ class Run:
     def _accumulate(self, members: Indices) -> None:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once, for all of them."""
         most = self._trainer.microbatch or max(1, len(members))
-        for begin in range(0, len(members), most):
-            inputs, targets = self._examples._take(members[begin : begin + most])
-            self._engine.add_clipped(inputs, targets, self._trainer.clip, self._sums)  # type: ignore[arg-type]
+        try:
+            for begin in range(0, len(members), most):
+                inputs, targets = self._examples._take(members[begin : begin + most])
+                self._engine.add_clipped(inputs, targets, self._trainer.clip, self._sums)  # type: ignore[arg-type]
+        except Exception:  # its text could quote a value: an index out of range, say
+            self.taken = self._trainer.schedule.steps
+            raise ReleaseFailed(
+                "the model or the loss failed on private examples; what it said is withheld, as it may speak of the data. The price of the run is "
+                "spent, and the run is over. Try the model on made-up examples: are all words and classes within range?"
+            ) from None
 
     @property
     def model(self) -> nn.Module:

@@ -15,7 +15,7 @@ TITLE = "A network that forgets each of its teachers"
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-5
-BATCH, EPOCHS, CLIP = 256, 30, 1.0
+BATCH, EPOCHS, CLIP = 256, 20, 1.0
 
 
 def run(stage: Stage) -> None:
@@ -81,7 +81,7 @@ class _Digits:
     def trainer(self, epsilon: float) -> Any:
         return self.learning.Trainer(
             self.network(), self.torch.nn.CrossEntropyLoss(), public=self.public, epsilon=epsilon, delta=DELTA, clip=CLIP,
-            batch=BATCH, epochs=EPOCHS, optimizer=self.learning.SGD(lr=1.0, momentum=0.5), average=0.9,
+            batch=BATCH, epochs=EPOCHS, optimizer=self.learning.SGD(lr=1.0), average=0.9,
         )  # fmt: skip
 
     def private(self, epsilon: float) -> tuple[float, float]:
