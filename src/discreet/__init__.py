@@ -3,8 +3,8 @@
 `open` a dataset with a budget, and ask. Rooms load when they are first used, so that `import discreet` is quick.
 
 >>> import discreet as dp
->>> dp.accounting.basic(dp.accounting.PureDP(epsilon=0.1).repeated(3)).value
-0.3000000000000001
+>>> dp.accounting.basic(dp.accounting.PureDP(epsilon=0.5).repeated(3)).value
+1.5
 """
 
 from importlib import import_module

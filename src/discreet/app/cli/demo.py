@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ..._errors import InvalidInput
 from ..demo import CHAPTERS
+from ..demo import chapter as load
 from ..demo.stage import Stage
 
 
@@ -20,14 +21,14 @@ def demo(
     """See what discreet does, on a real table that comes with it: private answers, their price and their error."""
     console = Console()
     if list_:
-        for name, module in CHAPTERS.items():
-            console.print(f"[bold]{name}[/]  {module.TITLE}", highlight=False)
+        for name in CHAPTERS:
+            console.print(f"[bold]{name}[/]  {load(name).TITLE}", highlight=False)
         return
     unknown = [name for name in chapter if name not in CHAPTERS]
     if unknown:
         raise InvalidInput(f"there is no chapter {unknown[0]!r}. There are: {', '.join(CHAPTERS)}.")
     for number, name in enumerate(chapter or CHAPTERS, start=1):
         stage = Stage(console=console, out=out)
-        stage.title(number, CHAPTERS[name].TITLE)
-        CHAPTERS[name].run(stage)
+        stage.title(number, load(name).TITLE)
+        load(name).run(stage)
     console.print()

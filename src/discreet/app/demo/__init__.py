@@ -1,12 +1,11 @@
 """The chapters of `discreet demo`, in the order in which they are told. A chapter is a module with TITLE and run(stage)."""
 
+from importlib import import_module
 from types import ModuleType
 
-from . import composition, consistency, first_answers, one_budget
+CHAPTERS = ("one-budget", "first-answers", "consistency", "composition", "learning", "attacks")
 
-CHAPTERS: dict[str, ModuleType] = {
-    "one-budget": one_budget,
-    "first-answers": first_answers,
-    "consistency": consistency,
-    "composition": composition,
-}
+
+def chapter(name: str) -> ModuleType:
+    """The module of a chapter, loaded when it is told: some need packages that are slow to load."""
+    return import_module(f".{name.replace('-', '_')}", __name__)
