@@ -69,6 +69,8 @@ class Binder:
         self.lookup, self.special = lookup, special
 
     def __call__(self, node: Node) -> Expr:
+        if node is None:
+            raise Refusal("a function lacks an argument")
         try:
             found = self.special(node)
             return self._bind(node) if found is None else found

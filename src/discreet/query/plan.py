@@ -15,7 +15,7 @@ from sqlglot import exp
 from .._public import Public
 from .binder import Binder, Scope
 from .domain import Domain, Kind, number
-from .errors import Node, refuse
+from .errors import Node, Refusal, refuse
 from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
 from .parse import parse
 from .relation import Filtered, From, Joined, PerUnit, Projected, Relation, Relations, Scan, by_position, named, only
@@ -95,6 +95,16 @@ def plan(text: str, public: Public) -> Plan:
         return _Planner(select, public).plan()
     except RecursionError:
         raise refuse(select, "the query nests too deep") from None
+    except Refusal as refusal:
+        raise refuse(select, str(refusal)) from None
+    except (
+        AssertionError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        TypeError,
+    ):  # a shape of syntax tree that no rule expects
+        raise refuse(select, "this query is put in a way that is not understood", "See docs/sql.md.") from None
 
 
 _TOP = {

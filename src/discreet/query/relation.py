@@ -351,6 +351,8 @@ class _PerUnitBinder:
         return None
 
     def _aggregate(self, node: Node, function: str, argument: Node | None) -> Expr:
+        if argument is None and function != "count":
+            raise refuse(node, f"{function.upper()} lacks an argument")
         bound = None if argument is None else Binder(self.scope)(argument)
         if bound is not None and bound.domain.kind is Kind.BOOLEAN and function not in ("count", "distinct"):
             bound = make("number", bound)
