@@ -96,7 +96,12 @@ def test_sources_engines_and_mappings_are_all_tables():
         assert auditing.k_anonymity(table, ["age"]) == 1
     with pytest.raises(InvalidInput, match="there is no column 'zip'"):
         auditing.k_anonymity(data, ["zip"])
-    assert auditing.k_anonymity({"age{": [1, 1], 'a"b': [2, 2]}, ["age{", 'a"b']) == 2
+    odd = {"age{": [1, 1], 'a"b': [2, 2], "s;": [None, "x"]}
+    assert auditing.k_anonymity(odd, ["age{", 'a"b']) == 2
+    assert auditing.homogeneity(odd, ["age{"], "s;").found == 0
+    assert auditing.delta_presence(odd, odd, ["age{"]) == (1.0, 1.0)
+    both = auditing.intersection(odd, odd, person="s;", first_class=["age{"], second_class=['a"b'], sensitive="s;")
+    assert (both.rows, both.found) == (1, 0)  # a person without a name is not joined; a missing value is a value
 
 
 def test_mondrian_makes_a_table_k_anonymous_and_ranges_hold_their_values():

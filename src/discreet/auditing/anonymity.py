@@ -60,11 +60,12 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
     made, table = engine(data, columns)
-    return dict(made.answer(sql.format(table=table)).to_pylist()[0])
+    return dict(made.answer(sql.replace("FROM {table}", f"FROM {table}")).to_pylist()[0])
 
 
 def names(columns: Sequence[str]) -> str:
-    return ", ".join(quoted(c).replace("{", "{{").replace("}", "}}") for c in columns)
+    """The columns as SQL names them."""
+    return ", ".join(quoted(c) for c in columns)
 
 
 def risk(data: Any, identifiers: Sequence[str]) -> Risk:

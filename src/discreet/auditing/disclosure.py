@@ -80,7 +80,7 @@ def intersection(
         'WITH pairs AS (SELECT one.who, one.class AS a, two.class AS b FROM "one" JOIN "two" USING (who)), '
         'v1 AS (SELECT DISTINCT class, value FROM "one"), v2 AS (SELECT DISTINCT class, value FROM "two"), '
         "kinds AS (SELECT DISTINCT a, b FROM pairs), "
-        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a JOIN v2 ON v2.class = b AND v1.value = v2.value GROUP BY a, b) "
+        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a JOIN v2 ON v2.class = b AND v1.value IS NOT DISTINCT FROM v2.value GROUP BY a, b) "
         "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found FROM pairs JOIN common USING (a, b)"
     )
     got = both.answer(sql).to_pylist()[0]

@@ -7,7 +7,6 @@ delta, on the mu of Gaussian DP, and on the distance to any claimed trade-off cu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,4 +116,4 @@ class Guesses:
     def below(self, tradeoff: Any, *, confidence: float = 0.95) -> bool:
         """Whether, with probability `confidence`, the attack beats a claimed trade-off curve (FPR -> least FNR)."""
         low, high = self.limits(confidence)
-        return bool(1 - low < tradeoff(high)) if math.isfinite(low) else False
+        return bool(1 - low < tradeoff(high))
