@@ -28,7 +28,7 @@ def run(stage: Stage) -> None:
         stage.say("[dim]This chapter needs PyTorch and scikit-learn: pip install 'discreet[learn]'[/]")
         return
     stage.say(
-        "1,437 people each wrote one digit; a small convolutional network learns to read them. Each step of the training looks at a "
+        "1,437 handwritten digits, each taken as one person's; a small convolutional network learns to read them. Each step of the training looks at a "
         "random sample, scales every person's gradient down to length 1, adds up, and adds noise: whoever sees the network, with all "
         "its weights, cannot tell whether any one person taught it.\n"
     )
@@ -45,8 +45,8 @@ def run(stage: Stage) -> None:
         ["epsilon", "noise over clip", "test accuracy", ""], [*rows, ["no privacy", "0", f"{plain:.1%}", _bar(plain)]]
     )
     stage.say(
-        "\nPrivacy costs accuracy because 1,437 people are few: the noise stays the same however many there are, and what they have in "
-        "common grows with their number. With tens of thousands the gap all but closes.\n"
+        "\nPrivacy costs accuracy because 1,437 are few: the noise stays the same however many there are, and what they have in "
+        "common grows with their number. With many more, the gap narrows.\n"
     )
     _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in found], plain)
 
@@ -147,7 +147,7 @@ def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_title("Reading digits: accuracy against epsilon", loc="left", fontsize=13, color=INK, fontweight="bold")
     axes.set_xlabel(
-        f"epsilon at delta {DELTA:g} (1,437 people, one digit each; DP-SGD, tanh network)",
+        f"epsilon at delta {DELTA:g} (1,437 digits, each taken as one person; DP-SGD, tanh network)",
         loc="left",
         fontsize=9,
         color="#52606d",
