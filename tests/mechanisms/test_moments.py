@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from discreet import accounting
 from discreet._errors import InvalidInput, PrivateFact, Unsupported
-from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Public, Unit
+from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Neighbors, Public, Unit
 from discreet._registry import from_json, to_json
 from discreet.mechanisms.bounds import HistogramBounds
 from discreet.mechanisms.moments import (
@@ -244,3 +244,11 @@ def test_undeclared_bounds_and_units_of_many_rows_are_refused():
         Mean(public=Public(), column="v", epsilon=1, step=1)
     with pytest.raises(Unsupported):
         Mean(public=facts(unit=Unit("person")), column="v", epsilon=1, step=1)
+
+
+@pytest.mark.parametrize("neighbors", [REPLACE, ZERO_OUT])
+def test_where_values_may_be_missing_a_public_size_is_not_their_number(neighbors: Neighbors) -> None:
+    public = Public(schema={"x": Bounds(0, 100)}, neighbors=neighbors, size=2000)
+    source = Memory({"x": [90.0, None] * 1000}, public)
+    made = Mean(public=public, column="x", epsilon=1, step=1)(source, entropy=SeededEntropy(1))
+    assert abs(made.value - 90) <= made.error(1 - 1e-9) < 20

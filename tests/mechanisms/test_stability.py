@@ -701,3 +701,21 @@ def test_of_equal_answers_with_different_spellings_only_a_clear_majority_leaves(
     assert mechanism(source, entropy=SeededEntropy(1)).value is None
     steady = dataclasses.replace(mechanism, function=lambda part: -0.0)
     assert math.copysign(1, steady(source, entropy=SeededEntropy(1)).value) == -1
+
+
+def test_a_lead_counts_only_beyond_twice_what_one_unit_can_move() -> None:
+    """All 1000 subsamples agree, 800 of which may be two units' worth: 200 are left, below the 431 that pass."""
+    public = Public(schema={"c": Bounds(0, 1)})
+    source = Memory({"c": [1.0] * 20}, public)
+    mechanism = SubsampleAggregateStable(
+        public=public,
+        columns=("c",),
+        function=lambda part: "same",
+        epsilon=20,
+        delta=1e-5,
+        rate=F(1, 5),
+        subsamples=1000,
+    )
+    assert (mechanism.most, mechanism.error(0.5) - 800 > 400) == (400, True)
+    told = [mechanism(source, entropy=SeededEntropy(seed)).value for seed in range(8)]
+    assert sum(value is not None for value in told) <= 2  # each with probability below 0.003; three of eight: 2e-6
