@@ -51,6 +51,8 @@ def test_a_gaussian_claim_is_tested_along_its_whole_curve():
         noisy(lambda rng: rng.normal(scale=0.7)), 1.0, 0.0, claim=event, runs=20_000, confidence=SURE
     )
     assert lying.refuted
+    assert str(lying).startswith("REFUTED (an attack beats its trade-off curve)")
+    assert "below the claimed trade-off curve" in lying.html()
     assert lying.epsilon < lying.claim.epsilon  # (epsilon, delta) alone would not have noticed
 
 

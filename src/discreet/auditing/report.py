@@ -72,6 +72,8 @@ class Report:
 
     def __str__(self) -> str:
         verdict = "REFUTED" if self.refuted else "not refuted"
+        if self.refuted and not self.claim.pair:
+            verdict += " (an attack beats its trade-off curve)"
         at = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
         return (
             f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{at} shown (mu {self.mu:.4g}) with confidence "
@@ -151,7 +153,7 @@ def page(report: Report) -> str:
     words = (
         f"With confidence {report.confidence:g}, no (epsilon, delta) with epsilon below {report.epsilon:.4g} at delta {report.claim.delta:g} "
         f"holds for what was run."
-    )
+    ) + (" An attack gets below the claimed trade-off curve." if report.refuted and not report.claim.pair else "")
     rows = {
         "claimed": str(report.claim),
         "epsilon, at least": f"{report.epsilon:.5g}",
