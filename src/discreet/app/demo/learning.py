@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ... import accounting as acc
 from ..._errors import MissingExtra
-from ..._public import Public
-from ...sampling import Entropy
 from .stage import ACCENT, INK, PALE, Stage
 
 TITLE = "A network that forgets each of its teachers"
@@ -21,9 +18,9 @@ BATCH, EPOCHS, CLIP = 256, 20, 1.0
 def run(stage: Stage) -> None:
     """Train the same small network at several epsilons, show what each costs in accuracy."""
     try:
-        from ... import learning
+        from ...learning.digits import Digits
 
-        data = _Digits(learning)
+        data = Digits(delta=DELTA, batch=BATCH, epochs=EPOCHS, clip=CLIP)
     except (MissingExtra, ImportError):
         stage.say("[dim]This chapter needs PyTorch and scikit-learn: pip install 'discreet[learn]'[/]")
         return
@@ -35,7 +32,7 @@ def run(stage: Stage) -> None:
     trainer = data.trainer(EPSILONS[1])
     stage.say(
         f"Before any data is read the price is known: {trainer.schedule.steps} steps, each on a sample with rate "
-        f"{float(trainer.schedule.rate):.3f}, noise {trainer.noise_multiplier:.2f} times the clip: epsilon "
+        f"{BATCH / 1437:.3f}, noise {trainer.noise_multiplier:.2f} times the clip: epsilon "
         f"{acc.epsilon(trainer.event, delta=DELTA):.4g} at delta {DELTA:g}.\n"
     )
     plain = data.plain()
@@ -49,62 +46,6 @@ def run(stage: Stage) -> None:
         "common grows with their number. With many more, the gap narrows.\n"
     )
     _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in found], plain)
-
-
-class _Digits:
-    """The digits of scikit-learn, and the network."""
-
-    def __init__(self, learning: Any) -> None:
-        import torch
-        from sklearn.datasets import load_digits
-
-        self.torch, self.learning = torch, learning
-        torch.set_num_threads(
-            1
-        )  # so small a network is quickest in one, and on a busy machine two would wait for each other
-        digits = load_digits()
-        x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
-        y = torch.tensor(digits.target)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-        self.train, self.test = (x[order[:1437]], y[order[:1437]]), (x[order[1437:]], y[order[1437:]])
-        self.public = Public(table="digits", size=1437)
-
-    def network(self) -> Any:
-        nn = self.torch.nn
-        with self.torch.random.fork_rng(devices=[]):
-            self.torch.manual_seed(1)
-            return nn.Sequential(
-                nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
-                nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
-            )  # fmt: skip
-
-    def trainer(self, epsilon: float) -> Any:
-        return self.learning.Trainer(
-            self.network(), self.torch.nn.CrossEntropyLoss(), public=self.public, epsilon=epsilon, delta=DELTA, clip=CLIP,
-            batch=BATCH, epochs=EPOCHS, optimizer=self.learning.SGD(lr=1.0), average=0.9,
-        )  # fmt: skip
-
-    def private(self, epsilon: float) -> tuple[float, float]:
-        trainer = self.trainer(epsilon)
-        model = trainer(self.learning.Examples(*self.train, self.public), entropy=Entropy()).value
-        return trainer.noise_multiplier, self.accuracy(model)
-
-    def plain(self) -> float:
-        torch = self.torch
-        model = self.network()
-        weights = list(model.parameters())
-        x, y = self.train
-        for _ in range(EPOCHS):
-            for part in torch.randperm(len(x)).split(64):
-                loss = torch.nn.functional.cross_entropy(model(x[part]), y[part])
-                for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-                    weight.data.sub_(slope, alpha=0.3)
-        return self.accuracy(model)
-
-    def accuracy(self, model: Any) -> float:
-        x, y = self.test
-        with self.torch.no_grad():
-            return float((model(x).argmax(1) == y).float().mean())
 
 
 def _bar(share: float, width: int = 40) -> str:

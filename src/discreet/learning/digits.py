@@ -1,0 +1,69 @@
+"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo, and to try things on."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .._public import Public
+from ..sampling import Entropy
+from .data import Examples
+from .optimizers import SGD
+from .trainer import Trainer
+
+SIZE = 1437
+
+
+class Digits:
+    """1,437 digits to learn from, each taken as one person's, and 360 to test on."""
+
+    def __init__(self, *, delta: float = 1e-5, batch: int = 256, epochs: int = 20, clip: float = 1.0) -> None:
+        from sklearn.datasets import load_digits
+
+        torch.set_num_threads(
+            1
+        )  # so small a network is quickest in one, and on a busy machine two would wait for each other
+        self.delta, self.batch, self.epochs, self.clip = delta, batch, epochs, clip
+        digits = load_digits()
+        x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+        y = torch.tensor(digits.target)
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+        self.train, self.test = (x[order[:SIZE]], y[order[:SIZE]]), (x[order[SIZE:]], y[order[SIZE:]])
+        self.public = Public(table="digits", size=SIZE)
+
+    def network(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            return nn.Sequential(
+                nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
+                nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
+            )  # fmt: skip
+
+    def trainer(self, epsilon: float) -> Trainer:
+        return Trainer(
+            self.network(), nn.CrossEntropyLoss(), public=self.public, epsilon=epsilon, delta=self.delta, clip=self.clip,
+            batch=self.batch, epochs=self.epochs, optimizer=SGD(lr=1.0), average=0.9,
+        )  # fmt: skip
+
+    def private(self, epsilon: float) -> tuple[float, float]:
+        """The noise over the clip, and the accuracy on the test digits."""
+        trainer = self.trainer(epsilon)
+        model = trainer(Examples(*self.train, self.public), entropy=Entropy()).value
+        return trainer.noise_multiplier, self.accuracy(model)
+
+    def plain(self) -> float:
+        """The accuracy of the same network without privacy."""
+        model = self.network()
+        weights, (x, y) = list(model.parameters()), self.train
+        for _ in range(self.epochs):
+            for part in torch.split(torch.randperm(len(x)), 64):
+                loss = F.cross_entropy(model(x[part]), y[part])
+                for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                    weight.data.sub_(slope, alpha=0.3)
+        return self.accuracy(model)
+
+    def accuracy(self, model: nn.Module) -> float:
+        x, y = self.test
+        with torch.no_grad():
+            return float((model(x).argmax(1) == y).float().mean())
