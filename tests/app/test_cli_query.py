@@ -50,7 +50,7 @@ def run(*arguments, code=0, stdin=None):
 def refused(*arguments):
     result = runner.invoke(app, list(arguments))
     assert result.exit_code == 1
-    assert isinstance(result.exception, DiscreetError), result.exception  # `main` prints these; anything else is a traceback
+    assert isinstance(result.exception, DiscreetError), result.exception  # anything else would be a traceback
     return str(result.exception)
 
 
