@@ -15,7 +15,14 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "site"
 FIRST = ["README.md", "docs/promise.md", "docs/sql.md", "docs/curator.md", "docs/mechanisms.md", "docs/inference.md"]
-FIRST += ["docs/learning.md", "docs/accounting.md", "docs/pld.md", "docs/filters.md", "docs/sampling.md"]
+FIRST += [
+    "docs/learning.md",
+    "docs/auditing.md",
+    "docs/accounting.md",
+    "docs/pld.md",
+    "docs/filters.md",
+    "docs/sampling.md",
+]
 
 STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; color: #1f2933; margin: 0; display: grid; grid-template-columns: 15rem minmax(0, 52rem); }

@@ -447,3 +447,18 @@ def test_a_mechanism_that_asks_in_the_middle_of_an_answer_is_told_so(curator):
         live.answer(failing)
     assert failed.value.__suppress_context__
     assert live.answer(Count()).value.above
+
+
+def test_a_total_or_a_policy_that_was_tampered_with_is_not_relied_on(curator, people):
+    import sqlite3
+
+    curator.ask(noisy_count(PUBLIC, epsilon=2))
+    curator.change_policy(Policy(budget=Budget(epsilon=2.5)))
+    db = sqlite3.connect(curator.ledger.path)
+    db.execute("DROP TRIGGER entry_stays")
+    db.execute("""UPDATE entry SET body = REPLACE(body, '2.5', '250') WHERE kind = 'policy'""")
+    db.commit()
+    with pytest.raises(LedgerError, match="not as it was signed"):
+        curator.ask(noisy_sum(PUBLIC, "age", epsilon=1))
+    with pytest.raises(LedgerError, match="not as it was signed"):
+        Curator.open(curator.ledger.path, people).preview(noisy_count(PUBLIC, epsilon=1).event)

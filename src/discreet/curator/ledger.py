@@ -158,8 +158,8 @@ class Ledger:
         return found
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
-        """The newest entry of a kind, about a topic if one is given."""
-        return _last(self._db, kind, topic)
+        """The newest entry of a kind, about a topic if one is given; with a key, refused if it was tampered with."""
+        return _last(self._db, kind, topic, self.key)
 
     @property
     def genesis(self) -> Entry:
@@ -199,8 +199,8 @@ class Writer:
         return _entries(self._db, kind, after)
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
-        """The newest entry of a kind, about a topic if one is given."""
-        return _last(self._db, kind, topic)
+        """The newest entry of a kind, about a topic if one is given; refused if it was tampered with."""
+        return _last(self._db, kind, topic, self._key)
 
 
 def verify(entries: Iterator[Entry], anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
@@ -281,11 +281,27 @@ def _entries(db: sqlite3.Connection, kind: str | None, after: int) -> Iterator[E
         yield _entry(row)
 
 
-def _last(db: sqlite3.Connection, kind: str, topic: str | None) -> Entry | None:
+def _last(db: sqlite3.Connection, kind: str, topic: str | None, key: Key | None) -> Entry | None:
     where = "kind = ?" if topic is None else "kind = ? AND topic = ?"
     values = (kind,) if topic is None else (kind, topic)
     row = db.execute(f"SELECT {_COLUMNS} FROM entry WHERE {where} ORDER BY seq DESC LIMIT 1", values).fetchone()
-    return None if row is None else _entry(row)
+    if row is None:
+        return None
+    entry = _entry(row)
+    if key is not None:
+        _check(db, entry, key)
+    return entry
+
+
+def _check(db: sqlite3.Connection, entry: Entry, key: Key) -> None:
+    """What a decision rests on, a total or a policy, must be as it was signed."""
+    before = db.execute("SELECT hash FROM entry WHERE seq = ?", (entry.seq - 1,)).fetchone()
+    previous = GENESIS if before is None else before[0]
+    if entry.hash != chain(previous, entry) or not signed_by(key.public, entry.hash, entry.signature):
+        raise LedgerError(
+            f"entry {entry.seq} of the ledger is not as it was signed. Nothing was charged or released. "
+            f"Run `discreet ledger verify`, and go back to a copy that is whole."
+        )
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

@@ -24,7 +24,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, to_json
-from ..accounting import Event, NonPrivate
+from ..accounting import Event, NonPrivate, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source, engine_of
@@ -175,6 +175,11 @@ class Query:
         )
 
     @property
+    def _shown_delta(self) -> float:
+        """The delta that is used: none where all noise is Laplace and all groups are public."""
+        return 0.0 if pure.epsilon_of(self.event) is not None else float(self.delta)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self._plan.outputs)
 
@@ -194,7 +199,7 @@ class Query:
             columns=self.columns,
             event=self.event,
             epsilon=None if self.epsilon is None else float(self.epsilon),
-            delta=float(self.delta),
+            delta=self._shown_delta,
             rho=None if self.rho is None else float(self.rho),
             confidence=confidence,
             errors=errors,
@@ -243,7 +248,7 @@ class Query:
             noises=tuple(exact_noise),
             event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
             epsilon=None if self.epsilon is None else float(self.epsilon),
-            delta=float(self.delta),
+            delta=self._shown_delta,
             rho=None if self.rho is None else float(self.rho),
             sql=self.sql,
             plan=self.words,

@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from .._errors import DiscreetError, InvalidInput
-from .._public import Public
+from .._errors import DiscreetError, InvalidInput, PublicMismatch
+from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Public
 from .schema import drafted
 from .source import Memory, Source
 
@@ -85,10 +85,19 @@ class DuckDB:
         known = self._kinds[self._public.table]
         if unknown := [name for name in columns if name not in known]:
             raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
-        names = ", ".join(quoted(name) for name in columns) if columns else f"{quoted(ROW)}"
+        names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
         cursor = self._cursor().execute(f"SELECT {names} FROM {quoted(self._public.table)}")
         for batch in cursor.to_arrow_reader(1 << 16):
             yield batch if columns else pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+
+    def _typed(self, column: str, kind: str) -> str:
+        """A column as its declared type: a CSV file holds text only, and what does not convert is missing."""
+        fact = next((fact for name, fact in self._public.schema if name == column), None)
+        whole = isinstance(fact, Categories) and all(isinstance(value, int) for value in fact.values)
+        to = "BIGINT" if whole else {Bounds: "DOUBLE", Boolean: "BOOLEAN", Dates: "DATE"}.get(type(fact))
+        if kind != "text" or to is None:
+            return quoted(column)
+        return f"TRY_CAST({quoted(column)} AS {to}) AS {quoted(column)}"
 
     def _register(self, name: str, data: Any, paths: list[str]) -> None:
         con, view = self._con.con, f"CREATE VIEW {quoted(name)} AS SELECT "
@@ -141,6 +150,18 @@ class DuckDB:
             missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
             if missing:
                 raise InvalidInput(f"{missing} declared for table {name!r}, which has only {list(columns)}.")
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Where the size is public, what is declared must be true: mechanisms scale by it."""
+        public = self._public
+        if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
+            return
+        (rows,) = self._con.con.execute(f"SELECT COUNT(*) FROM {quoted(public.table)}").fetchone()
+        if rows != public.size:
+            raise PublicMismatch(
+                f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the table has {rows} rows."
+            )
 
     def _check_keys(self) -> None:
         """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
@@ -185,7 +206,12 @@ def engine_of(source: Source) -> Engine:
     columns = [name for name, _ in source.public.schema]
     unit = source.public.unit.column
     wanted = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
-    held = connect(pa.Table.from_batches(source.batches(wanted)), source.public)
+    if isinstance(source, Memory):
+        table = source._table.select(wanted)
+    else:  # no batch at all has no types either: nothing to count, whatever they are
+        batches = list(source.batches(wanted))
+        table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in wanted})
+    held = connect(table, source.public)
     if isinstance(source, Memory):
         source._discreet_engine = held
     return held

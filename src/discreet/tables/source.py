@@ -82,4 +82,13 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
     lengths = {len(column) for column in data.values()}
     if len(lengths) > 1:
         raise InvalidInput(f"all columns must have one length; {list(data)} do not.")
-    return pa.table({name: pa.array(column) for name, column in data.items()})
+    return pa.table({name: _column(name, column) for name, column in data.items()})
+
+
+def _column(name: str, column: Any) -> pa.Array:
+    try:
+        return pa.array(column)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
+        raise InvalidInput(
+            f"column {name!r} does not hold values of one kind (numbers, text, dates, true or false). Nothing was opened."
+        ) from None
