@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = README + (ROOT / "docs/curator.md").read_text()
+PAGES = "".join((ROOT / name).read_text() for name in ("README.md", "docs/curator.md", "docs/sql.md"))
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGES, re.S)
 
 

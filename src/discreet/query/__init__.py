@@ -13,9 +13,10 @@ line and column, raised when the Query is made: before anything is read or charg
 
 from .answer import Answer
 from .ask import ask
+from .consistency import consistent
 from .errors import QueryError
 from .mechanism import Query
 from .plan import Plan, plan
 from .preview import Preview
 
-__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "ask", "plan"]
+__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "ask", "consistent", "plan"]

@@ -1,0 +1,128 @@
+"""Several answers to one count or sum, by different groupings, made to agree: totals are sums of groups, nested levels match.
+
+Only released numbers and the known variances of their noise are used, so it costs nothing. Least squares moves every number as little
+as its noise allows, and what comes out has smaller errors, which are known; whole numbers that are never negative look like counts,
+and are biased: publish them for reading, keep the others for computing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import inference
+from .._errors import InvalidInput
+from .answer import Answer
+
+
+class _Table(NamedTuple):
+    """One answer as a table: its key columns in the order of their names, their values, and the number in each row."""
+
+    answer: Answer
+    value: int
+    keys: tuple[int, ...]
+    levels: tuple[tuple[Any, ...], ...]
+    cells: dict[tuple[Any, ...], float]
+    variance: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.answer.columns[i] for i in self.keys)
+
+    def key(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(row[i] for i in self.keys)
+
+
+def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) -> tuple[Answer, ...]:
+    """The same answers with `column` agreeing wherever they overlap.
+
+    With `counts` the values are whole numbers and never negative; the groupings must then be nested: each one's keys among the next one's.
+
+    Guarantee: linear (`counts=False`): the best linear unbiased estimates given the noise, with their standard deviations.
+    Proof:     `inference.consistent_marginals`. It is post-processing of released values, so it spends nothing.
+    Assumes:   the answers are about the same rows: same table, same WHERE, and limits of units that did not cut differently.
+    """
+    if not answers:
+        raise InvalidInput("there is nothing to make consistent: give at least one answer.")
+    tables = [_table(answer, column) for answer in answers]
+    if counts:
+        return _whole(tables)
+    measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
+    found = inference.consistent_marginals(measured)
+    return tuple(_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, found, strict=True))
+
+
+def _table(answer: Answer, column: str) -> _Table:
+    at = answer.columns.index(column) if column in answer.columns else -1
+    noise = answer.noises[at] if at >= 0 else None
+    if noise is None:
+        raise InvalidInput(
+            f"column {column!r} is not a single noisy count or sum in each answer; these are {list(answer.columns)}."
+        )
+    spread = list(zip(*answer.deviations, strict=True)) or [()] * len(answer.columns)
+    keys = [i for i in range(len(answer.columns)) if i != at and all(d is None for d in spread[i])]
+    keys.sort(key=lambda i: answer.columns[i])
+    cells = {tuple(row[i] for i in keys): float(row[at]) for row in answer.rows}
+    levels = tuple(tuple(dict.fromkeys(row[i] for row in answer.rows)) for i in keys)
+    if not cells or len(cells) != len(answer.rows) or len(cells) != math.prod(len(level) for level in levels):
+        raise InvalidInput(
+            f"the groups by {[answer.columns[i] for i in keys]} are not all there (a LIMIT, a HAVING, or keys that nobody declared): "
+            f"they cannot be added up."
+        )
+    variance = noise[0].mean_squared_error * float(noise[1]) ** 2
+    return _Table(answer, at, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance)
+
+
+def _array(table: _Table) -> Any:
+    flat = [table.cells[key] for key in itertools.product(*table.levels)]
+    return np.array(flat).reshape([len(level) for level in table.levels])
+
+
+def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
+    """The answer with new numbers; their noise is no longer that of one draw."""
+    found = dict(zip(itertools.product(*table.levels), np.ravel(values).tolist(), strict=True))
+    answer, at = table.answer, table.value
+    rows = tuple((*row[:at], found[table.key(row)], *row[at + 1 :]) for row in answer.rows)
+    deviations = answer.deviations
+    if deviation is not None:
+        deviations = tuple((*row[:at], deviation, *row[at + 1 :]) for row in deviations)
+    noises = (*answer.noises[:at], None, *answer.noises[at + 1 :])
+    told = "Made to agree with the other answers by least squares, at no cost."
+    if deviation is None:
+        told = "Made whole, not negative and nested, at no cost; small counts are now too large on average."
+    return replace(answer, rows=rows, deviations=deviations, noises=noises, plan=(*answer.plan, told))
+
+
+def _whole(tables: list[_Table]) -> tuple[Answer, ...]:
+    order = sorted(range(len(tables)), key=lambda i: len(tables[i].keys))
+    nodes: dict[tuple[int, tuple[Any, ...]], int] = {}
+    parents: list[int] = []
+    for place, i in enumerate(order):
+        for key in itertools.product(*tables[i].levels):
+            parents.append(
+                -1 if place == 0 else nodes[order[place - 1], _above(tables[order[place - 1]], tables[i], key)]
+            )
+            nodes[i, key] = len(parents) - 1
+    values = [tables[i].cells[key] for i, key in nodes]
+    variances = [tables[i].variance for i, _ in nodes]
+    found = inference.top_down(inference.Tree(parents), values, variances)
+    return tuple(
+        _with(t, [int(found[nodes[i, key]]) for key in itertools.product(*t.levels)], None)
+        for i, t in enumerate(tables)
+    )
+
+
+def _above(coarse: _Table, fine: _Table, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The group of the coarser answer that a group of the finer one belongs to."""
+    named = dict(zip(fine.names, key, strict=True))
+    if not set(coarse.names) < set(fine.names):
+        raise InvalidInput(
+            f"whole numbers need nested groupings: the keys {list(coarse.names)} are not some of {list(fine.names)}. "
+            f"Use counts=False, which takes any."
+        )
+    return tuple(named[name] for name in coarse.names)
