@@ -15,6 +15,7 @@ runner = CliRunner()
 SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
 SCHEMA = """
 table = "people"
+unit = "row"
 [columns.age]
 type = "number"
 lower = 0

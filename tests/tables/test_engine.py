@@ -205,12 +205,14 @@ def test_a_draft_asks_and_shows_no_value(folder):
         assert "1990" not in text
         assert "[columns.age]" in text
         assert "without looking at the data" in text or name.endswith("csv")
-        assert load(text).schema == ()  # nothing is declared until the steward answers
+        with pytest.raises(InvalidInput, match="whom it protects"):  # a draft as it is protects nobody
+            load(text)
+        assert load('unit = "row"\n' + text).schema == ()  # nothing is declared until the steward answers
     answered = draft(folder / "people.parquet").replace(
         '# [columns.age]\n# type = "number"\n# lower = \n# upper = ',
         '[columns.age]\ntype = "number"\nlower = 0\nupper = 99',
     )
-    assert load(answered).bounds("age") == Bounds(0, 99)
+    assert load('unit = "row"\n' + answered).bounds("age") == Bounds(0, 99)
 
 
 def test_a_draft_does_not_depend_on_the_rows(tmp_path):

@@ -49,11 +49,10 @@ def load(text: str | Path) -> Public:
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"the schema is not valid TOML: {error}. Nothing was opened.") from None
     _known("the schema", data, _TOP)
-    unit = data.get("unit", {})
-    _known("[unit]", unit, {"column", "rows", "groups"})
     facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
     tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
-    return Public(schema=_columns(_section(data, "columns")), unit=Unit(**unit), tables=tables, **facts)
+    columns = _columns(_section(data, "columns"))
+    return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
 
 
 def dump(public: Public) -> str:
@@ -63,8 +62,7 @@ def dump(public: Public) -> str:
     if public.size is not None:
         lines.append(f"size = {public.size}")
     unit = [f"{n} = {_value(v)}" for n in ("column", "rows", "groups") if (v := getattr(public.unit, n)) is not None]
-    if unit:
-        lines += ["", "[unit]", *unit]
+    lines += ["", "[unit]", *unit] if unit else ['unit = "row"']
     lines += _dump_columns("columns", public.schema)
     for table in public.tables:
         lines += ["", f"[tables.{_key(table.name)}]", f"private = {_value(table.private)}"]
@@ -72,6 +70,20 @@ def dump(public: Public) -> str:
         lines += [f"key = {_value(list(table.key))}"] if table.key else []
         lines += _dump_columns(f"tables.{_key(table.name)}.columns", table.schema)
     return "\n".join(lines) + "\n"
+
+
+def _unit(data: dict[str, Any]) -> Unit:
+    """Whom the table is about must be said: taking a row for a person where people have many would protect nobody."""
+    unit = data.get("unit")
+    if unit is None:
+        raise InvalidInput(
+            'the schema does not say whom it protects. Nothing was opened. Write unit = "row" if nobody can have two rows, or a '
+            "section [unit] with column = the name of the column that tells people apart."
+        )
+    if unit == "row":
+        return Unit()
+    _known("[unit]", unit, {"column", "rows", "groups"})
+    return Unit(**unit)
 
 
 def _related(name: str, body: Any) -> Related:
@@ -205,6 +217,7 @@ def drafted(table: str, columns: dict[str, str]) -> str:
         "",
         "# Whom is this table about? If one person (or household) can have several rows, name the column that tells them apart,",
         "# how many rows of one person may count in one group of an answer, and in how many groups one person may count.",
+        '# unit = "row"         # if nobody can have two rows; else these instead, after all lines without a section:',
         "# [unit]",
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
