@@ -154,10 +154,7 @@ class Mean:
         return _event(self)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        scale, bounds = _scale(self), self.public.bounds(self.column)
-        noisy = measure(source, self.column, bounds.nullable, scale, _noises(self), entropy)
-        return _answer(noisy, mean_span, scale, event=self.event, entropy=entropy)
+        return _run(self, mean_span, source, entropy)
 
 
 @described
@@ -186,10 +183,15 @@ class Variance:
         return _event(self)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        scale, bounds = _scale(self), self.public.bounds(self.column)
-        noisy = measure(source, self.column, bounds.nullable, scale, _noises(self), entropy)
-        return _answer(noisy, variance_span, scale, event=self.event, entropy=entropy)
+        return _run(self, variance_span, source, entropy)
+
+
+def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entropy) -> Release:
+    """Measure on the mechanism's own grid, and answer with the middle of where `spans` put it."""
+    check_source(mechanism.public, source)
+    scale, bounds = _scale(mechanism), mechanism.public.bounds(mechanism.column)
+    noisy = measure(source, mechanism.column, bounds.nullable, scale, _noises(mechanism), entropy)
+    return _answer(noisy, spans, scale, event=mechanism.event, entropy=entropy)
 
 
 @described

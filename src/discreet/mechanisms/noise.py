@@ -53,6 +53,11 @@ class Noise(Protocol):
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any: ...
 
 
+def draw(scale: Fraction, entropy: Entropy) -> int:
+    """One draw of discrete Laplace noise, for mechanisms that compare a single number."""
+    return int(sampling.discrete_laplace(scale, 1, entropy)[0])
+
+
 def add(values: Integers, noise: Integers) -> Integers:
     """Their sum, in Python integers as soon as 64 bits might not hold it."""
     if values.size and (values.dtype == object or noise.dtype == object or _reach(values) + _reach(noise) >= 1 << 63):

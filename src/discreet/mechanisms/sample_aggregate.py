@@ -27,9 +27,10 @@ from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import _certified, _columns, _order
+from .noise import draw
 from .protocols import Release, check_source, release
 from .smooth import SmoothNoise, noisy_median, smooth_noise
-from .stability import Real, check_budget, draw
+from .stability import Real, check_budget
 
 Ints = NDArray[np.int64]
 

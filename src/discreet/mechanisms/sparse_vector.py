@@ -9,19 +9,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from ..accounting import Event, NoOp, PureDP
-from ..sampling import Entropy
-from ..tables import Source
+from ..accounting import Event, PureDP
 from . import _certified
-from .protocols import Release, check_source, release
 from .stability import check_budget
-from .threshold import Real, SparseVector, State, Thresholds, check_positives, number
+from .threshold import Real, SparseVector, Thresholds, check_positives
 
 
 @lru_cache(maxsize=256)
@@ -101,6 +98,7 @@ class RedrawnSparseVector(Thresholds):
     split: tuple[Real, ...] | None = None
     constants: str = "zcdp"
     questions: int | None = None
+    redraws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._check_common()
@@ -145,15 +143,6 @@ class RedrawnSparseVector(Thresholds):
     @property
     def event(self) -> Event:
         return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.positives)
-
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
-        """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
-        before = self._check_state(state)
-        self._check_question(question, self.monotone)
-        check_source(self.public, source)
-        after, answer = self._compare(before, number(question(source)), entropy, gap=self.gap, redraw=True)
-        paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
 
     def error(self, confidence: float = 0.95) -> int:
         """alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem 3.26)."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from .. import _require, sampling
+from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
@@ -23,6 +23,7 @@ from ..accounting import ApproximateDP, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import _certified, _columns, _order
+from .noise import draw
 from .protocols import Release, check_source, release
 from .smooth import bounded_grid, in_unit
 from .statistics import Histogram, require_rows
@@ -280,10 +281,6 @@ def check_budget(epsilon: Any, delta: Any) -> None:
     if not Fraction(1, 10**12) <= epsilon <= 10**6:
         raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")
     _require.open_probability(delta=delta)
-
-
-def draw(scale: Fraction, entropy: Entropy) -> int:
-    return int(sampling.discrete_laplace(scale, 1, entropy)[0])
 
 
 def _slack(scale: Fraction, confidence: float, sides: int = 1) -> int:

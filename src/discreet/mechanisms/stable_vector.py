@@ -20,9 +20,10 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import _certified
 from ._columns import require_public
+from .noise import draw
 from .protocols import Release, check_source, release
 from .sparse_vector import RedrawnSparseVector, check_constants
-from .stability import Real, check_budget, check_stable, draw
+from .stability import Real, check_budget, check_stable
 from .threshold import SparseVector, State
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import _require, sampling
+from .. import _require
 from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
@@ -26,6 +26,7 @@ from ..accounting import Event, NoOp, PureDP
 from ..sampling import Entropy
 from ..tables import Source
 from . import _certified, _columns
+from .noise import draw
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of
 
@@ -107,6 +108,9 @@ class Thresholds:
     threshold: int
     sensitivity: int
     questions: int | None
+    monotone: bool
+    gap: bool
+    redraws: ClassVar[bool] = False  # whether each positive gets a new noisy threshold
 
     @property
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
@@ -123,8 +127,17 @@ class Thresholds:
         check_source(self.public, source)
         return {"threshold": self._noisy_threshold(entropy), "positives": 0, "asked": 0}
 
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
+        before = self._check_state(state)
+        self._check_question(question, self.monotone)
+        check_source(self.public, source)
+        after, answer = self._compare(before, number(question(source)), entropy, gap=self.gap, redraw=self.redraws)
+        paid = NoOp(neighbors=self.public.neighbors)
+        return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
+
     def _noisy_threshold(self, entropy: Entropy) -> int:
-        return self.threshold + _draw(self.scales[0], entropy)
+        return self.threshold + draw(self.scales[0], entropy)
 
     def _check_common(self) -> None:
         _columns.require_public(self.public)
@@ -172,14 +185,14 @@ class Thresholds:
 
     def _compare(self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool) -> tuple[State, Answer]:
         _, query_scale, numeric_scale = self.scales
-        excess = value + _draw(query_scale, entropy) - state["threshold"]
+        excess = value + draw(query_scale, entropy) - state["threshold"]
         above = excess >= 0
         after = {**state, "positives": state["positives"] + above, "asked": state["asked"] + 1}
         if not above:
             return after, Answer(above=False)
         if redraw:
             after["threshold"] = self._noisy_threshold(entropy)
-        told = None if numeric_scale is None else value + _draw(numeric_scale, entropy)
+        told = None if numeric_scale is None else value + draw(numeric_scale, entropy)
         return after, Answer(above=True, value=told, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
@@ -278,15 +291,6 @@ class SparseVector(Thresholds):
     def event(self) -> Event:
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
-        """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
-        before = self._check_state(state)
-        self._check_question(question, self.monotone)
-        check_source(self.public, source)
-        after, answer = self._compare(before, number(question(source)), entropy, gap=self.gap, redraw=False)
-        paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
-
     def error(self, confidence: float = 0.95) -> int:
         """alpha: with probability `confidence`, every "above" has a value of at least T - alpha and every "below" one below T + alpha.
 
@@ -359,10 +363,6 @@ def check_positives(positives: Any) -> None:
     _require.integer(positives=positives, at_least=1)
     if positives > 10**12:
         raise _require.fail("positives", positives, "at most 10**12")
-
-
-def _draw(scale: Fraction, entropy: Entropy) -> int:
-    return int(sampling.discrete_laplace(scale, 1, entropy)[0])
 
 
 def number(value: Any) -> int:
