@@ -54,3 +54,18 @@ def test_a_price_shows_a_delta_only_where_one_is_used():
     assert "delta" not in str(people.preview(SQL, epsilon=1).query).splitlines()[0]
     assert "delta" not in people.sql(SQL, epsilon=1).price
     assert "delta" in people.sql(SQL, epsilon=1, noise="gaussian").price
+
+
+def test_what_the_engine_says_while_batches_are_read_is_withheld(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from discreet.tables import EngineError
+
+    path = tmp_path / "people.parquet"
+    pq.write_table(pa.table({"age": [30.0] * 5000, "ward": ["a"] * 5000, "floor": [1] * 5000}), path)
+    source = connect(path, dp.Public(schema=SCHEMA, table="people"))
+    path.write_bytes(b"PAR1 broken")
+    with pytest.raises(EngineError, match="withheld") as refusal:
+        list(source.batches(["age"]))
+    assert str(path) not in str(refusal.value)

@@ -75,10 +75,7 @@ class DuckDB:
         try:
             return self._cursor().execute(sql).to_arrow_table()
         except Exception:  # its text could quote a value
-            raise EngineError(
-                "the engine could not compute this query; its message is withheld, as it may speak of the data. "
-                "Nothing was released."
-            ) from None
+            raise _withheld() from None
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The named columns of the main table, a batch at a time."""
@@ -86,8 +83,13 @@ class DuckDB:
         if unknown := [name for name in columns if name not in known]:
             raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
         names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
-        cursor = self._cursor().execute(f"SELECT {names} FROM {quoted(self._public.table)}")
-        for batch in cursor.to_arrow_reader(1 << 16):
+        try:
+            reader = (
+                self._cursor().execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(1 << 16)
+            )
+        except Exception:
+            raise _withheld() from None
+        while (batch := _next(reader)) is not None:
             yield batch if columns else pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
     def _typed(self, column: str, kind: str) -> str:
@@ -177,6 +179,22 @@ class DuckDB:
 
     def __repr__(self) -> str:
         return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+
+
+def _withheld() -> EngineError:
+    return EngineError(
+        "the engine could not compute this query; its message is withheld, as it may speak of the data. Nothing was released."
+    )
+
+
+def _next(reader: Any) -> pa.RecordBatch | None:
+    """The next batch, or None at the end; what the engine says in between is kept back."""
+    try:
+        return reader.read_next_batch()
+    except StopIteration:
+        return None
+    except Exception:
+        raise _withheld() from None
 
 
 class Database:
