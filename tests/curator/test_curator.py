@@ -462,3 +462,15 @@ def test_a_total_or_a_policy_that_was_tampered_with_is_not_relied_on(curator, pe
         curator.ask(noisy_sum(PUBLIC, "age", epsilon=1))
     with pytest.raises(LedgerError, match="not as it was signed"):
         Curator.open(curator.ledger.path, people).preview(noisy_count(PUBLIC, epsilon=1).event)
+
+
+def test_a_first_policy_that_was_tampered_with_is_not_relied_on(curator):
+    import sqlite3
+
+    db = sqlite3.connect(curator.ledger.path)
+    db.execute("DROP TRIGGER entry_stays")
+    db.execute("""UPDATE entry SET body = REPLACE(body, '"epsilon":3', '"epsilon":300') WHERE seq = 1""")
+    db.commit()
+    with pytest.raises(LedgerError, match="not as it was signed"):
+        curator.ask(noisy_count(PUBLIC, epsilon=1))
+    assert list(curator.ledger.entries(kind="charge")) == []

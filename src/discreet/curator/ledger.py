@@ -100,7 +100,7 @@ class Ledger:
             found = (0, 0)
         if found != (_APPLICATION, FORMAT):
             raise LedgerError(f"{path} is not a discreet ledger of format {FORMAT}. Nothing was changed.")
-        if key is not None and key.public.hex() != self.genesis.body.get("key"):
+        if key is not None and key.public.hex() != self.entry(1).body.get("key"):
             raise LedgerError(f"the key given is not the one that {path} was made with. Nothing was changed.")
 
     @classmethod
@@ -163,7 +163,11 @@ class Ledger:
 
     @property
     def genesis(self) -> Entry:
-        return self.entry(1)
+        """The first entry: public facts, and the first policy; with a key, refused if it was tampered with."""
+        first = self.entry(1)
+        if self.key is not None:
+            _check(self._db, first, self.key)
+        return first
 
     @property
     def anchor(self) -> Anchor:
