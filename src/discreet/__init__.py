@@ -42,13 +42,24 @@ from ._public import (
 )
 
 if TYPE_CHECKING:
-    from . import accounting, auditing, curator, inference, learning, mechanisms, query, sampling, tables
+    from . import accounting, adaptive, auditing, curator, inference, learning, mechanisms, query, sampling, tables
     from .curator import Budget
     from .session import Session, open
 
 __version__ = "0.1.0"
 
-_ROOMS = ("accounting", "auditing", "curator", "inference", "learning", "mechanisms", "query", "sampling", "tables")
+_ROOMS = (
+    "accounting",
+    "adaptive",
+    "auditing",
+    "curator",
+    "inference",
+    "learning",
+    "mechanisms",
+    "query",
+    "sampling",
+    "tables",
+)
 _LATER = {"Budget": "curator", "Session": "session", "open": "session"}
 
 __all__ = [
@@ -80,6 +91,7 @@ __all__ = [
     "Unsupported",
     "WrongRelation",
     "accounting",
+    "adaptive",
     "auditing",
     "curator",
     "inference",
