@@ -1,0 +1,91 @@
+"""Many online decisions at once: a convolution whose input is made by its own output.
+
+The level of a test is a sum, over earlier discoveries, of spending terms at the distance since: a convolution of discoveries with the
+spending sequence. What finished blocks of discoveries add to later blocks goes by fast Fourier transform in blocks of doubling length
+(semi-relaxed multiplication, van der Hoeven 2002: n log² n in all); within a block each discovery is added by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from .spending import Levels
+
+BLOCK = 256
+
+
+class _Earned:
+    """Sums of shifted spending sequences, of which the next block is always complete."""
+
+    def __init__(self, gamma: Levels, first: float) -> None:
+        self._gamma = gamma
+        self._spectra: dict[int, NDArray[np.complex128]] = {}
+        self._paid = np.zeros(len(gamma) + BLOCK)
+        self.sums = np.zeros(len(gamma) + BLOCK)
+        self.sums[: len(gamma)] = first * gamma
+        self.end = BLOCK
+
+    def pay(self, at: int, amount: float) -> None:
+        """A discovery: from term `at` on, `amount` of the sequence. Terms after the block come when it closes."""
+        self._paid[at] += amount
+        end = min(self.end, at + len(self._gamma))
+        self.sums[at:end] += amount * self._gamma[: end - at]
+
+    def close(self) -> None:
+        """Take up the next block: what the last 2^k blocks add to the next 2^k, for the largest k that fits."""
+        blocks = self.end // BLOCK
+        size = (blocks & -blocks) * BLOCK
+        paid = self._paid[self.end - size : self.end]
+        if np.any(paid):
+            length = min(size, len(self.sums) - self.end)
+            self.sums[self.end : self.end + length] += self._convolved(paid, size)[:length]
+        self.end += BLOCK
+
+    def _convolved(self, paid: Levels, size: int) -> Levels:
+        if size not in self._spectra:
+            self._spectra[size] = fft.rfft(self._gamma[: 2 * size], 2 * size)
+        found: Levels = fft.irfft(fft.rfft(paid, 2 * size) * self._spectra[size], 2 * size)[size:]
+        return np.maximum(found, 0)  # rounding of the transform
+
+
+def decide(
+    values: Levels,
+    steps: NDArray[np.bool_] | None,
+    gamma: Levels,
+    finish: Callable[[Any], Any],
+    purse: tuple[float, float],
+) -> tuple[Levels, NDArray[np.bool_]]:
+    """Levels and rejections of a whole stream of p-values; `purse` is the initial wealth, and what a discovery earns."""
+    wealth, alpha = purse
+    earned = _Earned(gamma, wealth)
+    levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
+    at = used = 0
+    due = alpha - wealth  # the first discovery gives back what was lent at the start
+    while at < len(values):
+        if used >= earned.end:
+            earned.close()
+            continue
+        end = min(len(values), at + BLOCK)
+        taken = np.arange(end - at + 1) if steps is None else np.concatenate([[0], np.cumsum(steps[at:end])])
+        inside = int(np.searchsorted(taken[:-1], earned.end - used))
+        positions = used + taken[:inside]
+        found = finish(earned.sums[positions])
+        levels[at : at + inside] = found
+        hits = values[at : at + inside] <= found
+        first = int(hits.argmax())
+        if not hits[first]:
+            at, used = at + inside, used + int(taken[inside])
+            continue
+        rejected[at + first] = True
+        used += int(taken[first] if steps is None else taken[first + 1])
+        at += first + 1
+        while used >= earned.end:
+            earned.close()
+        earned.pay(used, due)
+        due = alpha
+    return levels, rejected

@@ -1,0 +1,80 @@
+"""Spending sequences: how a procedure that tests for ever lays out its error budget over the tests to come.
+
+A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; every theorem of online false discovery rate
+control that is used here asks for that and for nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import zeta
+
+from .. import _require
+from .._errors import InvalidInput
+from .._registry import described
+
+Levels = NDArray[np.float64]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLaw:
+    """gamma(j) = j^-exponent / zeta(exponent): sums to one. 1.6 is what Ramdas et al. 2018 (arXiv:1802.09098) use for SAFFRON."""
+
+    exponent: float = 1.6
+
+    def __post_init__(self) -> None:
+        _require.positive(exponent=self.exponent)
+        if not 1 < self.exponent <= 50:
+            raise InvalidInput(
+                f"exponent={self.exponent!r} is not in (1, 50]: at or below one the sequence has no sum."
+            )
+
+    def __call__(self, count: int) -> Levels:
+        """The first `count` terms."""
+        return np.arange(1, count + 1, dtype=np.float64) ** -self.exponent / float(zeta(self.exponent))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Javanmard:
+    """gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard & Montanari 2018, equation 31).
+
+    c = 0.07720838, as in the R package onlineFDR, whose published sequences we reproduce. Without c the infinite sum is 12.6451, so that
+    with it the terms sum to 0.9763: a little is left unspent.
+    """
+
+    def __call__(self, count: int) -> Levels:
+        """The first `count` terms."""
+        j = np.arange(1, count + 1, dtype=np.float64)
+        return 0.07720838 * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A finite plan: these terms, then nothing. For a stream whose length is known."""
+
+    terms: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.terms:
+            raise InvalidInput("terms is empty: give at least one.")
+        for term in self.terms:
+            _require.non_negative(term=term)
+        if any(later > earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)):
+            raise InvalidInput("terms must not increase: the theorems ask for it. Sort them from largest to smallest.")
+        if float(np.sum(np.sort(self.terms))) > 1:
+            raise InvalidInput(f"terms sum to {float(np.sum(self.terms))!r}, above 1. Divide them by their sum.")
+
+    def __call__(self, count: int) -> Levels:
+        """The first `count` terms."""
+        found = np.zeros(count)
+        found[: min(count, len(self.terms))] = self.terms[:count]
+        return found
+
+
+Spending = PowerLaw | Javanmard | Listed
