@@ -22,6 +22,46 @@ class Update(Protocol):
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
 
+    def state(self) -> Any:
+        """What it remembers, for a checkpoint: tensors and numbers, in dicts and lists."""
+
+    def restore(self, state: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """An update of ours, with the tensors that it remembers and changes in place."""
+
+    move: Callable[[Tensor, Tensor, float], None]
+    memory: dict[str, Tensor]
+
+    def __call__(self, values: Tensor, total: Tensor, factor: float) -> None:
+        self.move(values, total, factor)
+
+    def state(self) -> dict[str, Tensor]:
+        return dict(self.memory)
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        for name, tensor in self.memory.items():
+            tensor.copy_(state[name])
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """An update by one of torch's own optimizers."""
+
+    move: Callable[[Tensor, Tensor, float], None]
+    inner: torch.optim.Optimizer
+
+    def __call__(self, values: Tensor, total: Tensor, factor: float) -> None:
+        self.move(values, total, factor)
+
+    def state(self) -> dict[str, Any]:
+        return self.inner.state_dict()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+
 
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +89,7 @@ class SGD:
                 total = total.add_(velocity, alpha=self.momentum) if self.nesterov else velocity
             values.add_(total, alpha=-self.lr * factor / divisor)
 
-        return update
+        return _Own(update, {} if velocity is None else {"velocity": velocity})
 
 
 @described
@@ -79,11 +119,10 @@ class Adam:
         first, second = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
         one, two = self.betas
         excess = (deviation / divisor) ** 2 if self.noise_aware else 0.0
-        steps = 0
+        taken = torch.zeros((), dtype=torch.int64)
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
-            nonlocal steps
-            steps += 1
+            steps = int(taken.add_(1))
             gradient = total.div_(divisor)
             first.lerp_(gradient, 1 - one)
             second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
@@ -94,7 +133,7 @@ class Adam:
                 values.mul_(1 - self.lr * factor * self.weight_decay)
             values.addcdiv_(first, size.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - one**steps))
 
-        return update
+        return _Own(update, {"first": first, "second": second, "steps": taken})
 
 
 Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -102,7 +141,7 @@ Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 def foreign(
     build: Callable[[list[nn.Parameter]], torch.optim.Optimizer], parameters: list[nn.Parameter], divisor: float
-) -> Any:
+) -> Update:
     """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the step."""
     inner = build(parameters)
     rates = [group["lr"] for group in inner.param_groups]
@@ -117,7 +156,7 @@ def foreign(
         for p in parameters:
             p.grad = None
 
-    return update
+    return _Foreign(update, inner)
 
 
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
