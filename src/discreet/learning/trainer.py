@@ -27,6 +27,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
+from . import checkpoints
 from .clipping import Clipping, as_clipping
 from .data import Examples, Tabular, examples_of
 from .engine import Engine
@@ -145,7 +146,21 @@ class Trainer:
                 run.step()
                 if progress is not None:
                     progress(Progress(run.taken, self.schedule.steps))
-        return release(run.model, event=self.event, entropy=entropy)
+        return run.release()
+
+    @property
+    def length(self) -> int:
+        """How many steps there are."""
+        return self.schedule.steps
+
+    @property
+    def period(self) -> int:
+        """A checkpoint can be taken after each multiple of so many steps; Unsupported where it cannot be."""
+        return checkpoints.period(self)
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
+        """A run that goes on from a checkpoint's bytes. For `Session.resume`: alone, it would run steps that nobody paid for."""
+        return checkpoints.restore(self, source, raw, taken, entropy=entropy)
 
 
 class Run:
@@ -230,6 +245,14 @@ class Run:
                 "the model or the loss failed on private examples; what it said is withheld, as it may speak of the data. The price of the run is "
                 "spent, and the run is over. Try the model on made-up examples: are all words and classes within range?"
             ) from None
+
+    def dump(self) -> bytes:
+        """The run between two steps, for a checkpoint: no noise, no seed, no data."""
+        return checkpoints.dump(self)
+
+    def release(self) -> Release:
+        """The model as it is now, with the price of the whole run."""
+        return release(self.model, event=self._trainer.event, entropy=self._entropy)
 
     @property
     def model(self) -> nn.Module:

@@ -1,0 +1,94 @@
+"""Checkpoints: what a run is made of between two steps, as bytes, and a run made of such bytes again.
+
+In it are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads one learns no more than was paid
+for. Not in it, ever: noise, or seeds of noise (the same noise on another gradient, and their difference is the data), coins, batches. Who may go on from
+which checkpoint is not decided here but by the ledger (`curator.segments`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .._errors import InvalidInput, Unsupported
+from ..sampling import Entropy
+from ..tables import Source
+from . import files
+from .schedules import BallsInBins, Poisson, Schedule, WithoutReplacement
+
+if TYPE_CHECKING:
+    from .trainer import Run, Trainer
+
+# A run with one of these settings and schedules remembers nothing but its weights, averages and optimizer. What is not listed may remember more (correlated
+# noise does), and is not resumed.
+_PLAIN = {
+    "model", "loss", "public", "epsilon", "delta", "noise_multiplier", "clip", "rate", "batch", "n", "steps", "epochs", "sampling",
+    "optimizer", "learning_rate", "average", "microbatch", "isolate", "columns", "synthetic", "schedule", "event",
+}  # fmt: skip
+
+
+def period(trainer: Trainer) -> int:
+    """After how many steps a run can be cut: then what comes next depends on the checkpoint alone, with fresh coins and noise."""
+    plan: Schedule = trainer.schedule
+    odd = [f.name for f in fields(trainer) if f.name not in _PLAIN and getattr(trainer, f.name) != f.default]
+    rule = type(trainer.clip).__name__
+    if odd or rule not in ("Flat", "PerLayer", "Automatic"):
+        raise Unsupported(
+            f"training with {', '.join(odd) or rule} remembers more than its weights, and cannot be resumed from a checkpoint yet. Nothing was "
+            f"charged or read. Ask for it in one piece."
+        )
+    if type(plan) in (Poisson, WithoutReplacement):
+        return 1
+    if type(plan) is BallsInBins:  # who is in which step is drawn for a whole pass, and never stored
+        return plan.bins
+    raise Unsupported(
+        f"the schedule {type(plan).__name__} cannot be resumed from a checkpoint yet. Nothing was charged or read."
+    )
+
+
+def dump(run: Run) -> bytes:
+    """The run as it is between two steps."""
+    tensors: dict[str, Tensor] = {"values": run._values}
+    if run._averaged is not None:
+        tensors["averaged"] = run._averaged
+    form = files.pack(run._update.state(), tensors, "optimizer")
+    facts = {"optimizer": form, "taken": run.taken, **_shape(run)}
+    return files.dump(tensors, {"run": json.dumps(facts)})
+
+
+def restore(trainer: Trainer, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
+    """A run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are lost, and count). Noise is fresh."""
+    tensors, texts = files.load(raw)
+    facts = json.loads(texts["run"])
+    run = trainer.start(source, entropy=entropy)
+    if any(facts[name] != value for name, value in _shape(run).items()) or (run._averaged is None) != (
+        "averaged" not in tensors
+    ):
+        raise InvalidInput(
+            "the checkpoint is of another model or optimizer, or of other frozen weights, than this trainer has. Nothing was trained. Give the "
+            "trainer that the run was started with."
+        )
+    with torch.no_grad():
+        run._values.copy_(tensors["values"])
+        if run._averaged is not None:
+            run._averaged.copy_(tensors["averaged"])
+    run._update.restore(files.unpack(facts["optimizer"], tensors))
+    run.taken = taken
+    return run
+
+
+def _shape(run: Run) -> dict[str, Any]:
+    """What must be the same again: names and shapes of what is learned, the weights that are not, the kind of optimizer."""
+    learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
+    digest = hashlib.sha256()
+    for name, tensor in run._live.state_dict().items():
+        if name not in run._engine.parameters:
+            digest.update(name.encode() + tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    own = run._trainer.optimizer
+    kind = repr(own) if type(own).__module__.startswith("discreet.") else "torch"
+    return {"learned": learned, "frozen": digest.hexdigest(), "kind": kind}
