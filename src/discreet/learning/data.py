@@ -114,6 +114,12 @@ class Tabular:
         """How many numbers one example has."""
         return sum(len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features)
 
+    def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
+        """Empty tensors of the shapes and types of one example."""
+        classes = isinstance(public.fact(self.target), Categories | Boolean)
+        goal = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
+        return torch.zeros(0, self.width(public)), goal
+
     def read(self, source: Source) -> Examples:
         parts, goals = [], []
         for batch in source.batches([*self.features, self.target]):
@@ -150,6 +156,13 @@ def _goal(values: pa.Array, fact: Any, name: str) -> Array:
 
 def _floats(values: pa.Array) -> Array:
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
+
+
+def shapes_of(source: Any, reader: Tabular | None) -> tuple[Any, Any]:
+    """Empty tensors of the shapes and types of one example, from what is public of a source."""
+    if reader is not None and not isinstance(source, Examples):
+        return reader.shapes(source.public)
+    return examples_of(source, None)._shapes()
 
 
 def examples_of(source: Any, reader: Tabular | None) -> Examples:

@@ -29,7 +29,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import checkpoints
 from .clipping import Clipping, as_clipping
-from .data import Examples, Tabular, examples_of
+from .data import Examples, Tabular, examples_of, shapes_of
 from .engine import Engine
 from .noise import Reservoir
 from .optimizers import SGD, Adam, Optimizer, foreign
@@ -145,8 +145,15 @@ class Trainer:
             while not run.done:
                 run.step()
                 if progress is not None:
-                    progress(Progress(run.taken, self.schedule.steps))
+                    progress(run.progress)
         return run.release()
+
+    def rehearse(self, source: Source) -> None:
+        """Try model and loss on made-up examples of the source's shapes: before anything is charged, and without a look at a value."""
+        if self.synthetic is None:
+            engine = Engine(copy.deepcopy(self.model), self.loss, isolate=self.isolate)
+            inputs, targets = shapes_of(source, self.columns)
+            probe(engine, made_up(inputs), made_up(targets))
 
     @property
     def length(self) -> int:
@@ -245,6 +252,10 @@ class Run:
                 "the model or the loss failed on private examples; what it said is withheld, as it may speak of the data. The price of the run is "
                 "spent, and the run is over. Try the model on made-up examples: are all words and classes within range?"
             ) from None
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.taken, self._trainer.schedule.steps)
 
     def dump(self) -> bytes:
         """The run between two steps, for a checkpoint: no noise, no seed, no data."""
