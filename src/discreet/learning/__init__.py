@@ -9,20 +9,36 @@ try:
 except ImportError:
     raise MissingExtra("discreet.learning needs PyTorch. Install it with: pip install 'discreet[learn]'") from None
 
-from .clipping import Automatic, Flat, PerLayer
+from .augment import Augment, FlipAndShift
+from .clipping import Adaptive, Automatic, Flat, PerLayer
+from .correlated import Dense, Toeplitz, square_root
 from .data import Examples, Tabular
+from .discrete import Grid
 from .engine import Engine
 from .noise import fill_gaussian
 from .optimizers import SGD, Adam, warmup_cosine
 from .plan import routes, without_batch_norm
 from .safety import made_up, probe
-from .schedules import BallsInBins, Poisson, WithoutReplacement
+from .scaler import PrivateScaler, Scaling
+from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
 from .trainer import Progress, Run, Trainer
 
 if TYPE_CHECKING:
-    from .estimators import DPClassifier, DPRegressor
+    from .estimators import DPClassifier, DPRegressor, LogisticRegression
 
 __all__ = [
+    "Augment",
+    "FlipAndShift",
+    "Adaptive",
+    "Dense",
+    "Toeplitz",
+    "square_root",
+    "Grid",
+    "PrivateScaler",
+    "Scaling",
+    "Cyclic",
+    "TruncatedPoisson",
+    "smallest_limit",
     "SGD",
     "Adam",
     "Automatic",
@@ -32,6 +48,7 @@ __all__ = [
     "Engine",
     "Examples",
     "Flat",
+    "LogisticRegression",
     "PerLayer",
     "Poisson",
     "Progress",
@@ -50,7 +67,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Estimators load scikit-learn, which takes a while: only when they are asked for."""
-    if name in ("DPClassifier", "DPRegressor"):
+    if name in ("DPClassifier", "DPRegressor", "LogisticRegression"):
         from . import estimators
 
         return getattr(estimators, name)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _require
+from .._errors import InvalidInput
 from .._registry import described
 
 # Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of them.
@@ -68,7 +69,57 @@ class Automatic:
         return self.clip * MARGIN / (norms(squares) + self.stability)
 
 
-Clipping = Flat | PerLayer | Automatic
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptive:
+    """A flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
+
+    Each step also counts, with noise, how many gradients were not clipped, and moves the clip by exp(-rate (fraction - quantile)): Andrew, Thakkar, McMahan
+    & Ramaswamy 2021, arXiv:1905.03871, with their recommended numbers as defaults. `count_noise` is the deviation of the noise on
+    the count; None is a twentieth of the expected batch, which costs next to nothing.
+
+    Guarantee: count and sum together are one Gaussian of the trainer's noise multiplier z.
+    Proof:     an example adds 1/2 or -1/2 to the count and at most the clip to the sum, so the pair moves, each over its own deviation, by
+               1 / (2 count_noise) and 1 / z_sum; with z_sum = (z⁻² - (2 count_noise)⁻²)^(-1/2) the squares add up to 1 / z² (their Theorem 1). The clip of
+               the next step is a function of noisy counts.
+    """
+
+    clip: float = 0.1
+    quantile: float = 0.5
+    rate: float = 0.2
+    count_noise: float | None = None
+
+    def __post_init__(self) -> None:
+        _require.positive(clip=self.clip, rate=self.rate)
+        _require.probability(quantile=self.quantile)
+        if self.count_noise is not None:
+            _require.positive(count_noise=self.count_noise)
+
+    def deviation(self, divisor: float) -> float:
+        """Of the noise on the count."""
+        return divisor / 20 if self.count_noise is None else float(self.count_noise)
+
+    def split(self, noise_multiplier: float, divisor: float) -> float:
+        """The noise multiplier that is left for the sum, when both together have this one."""
+        count = 2 * self.deviation(divisor)
+        if count <= noise_multiplier:
+            raise InvalidInput(
+                f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of {count:g}, which leaves no room for "
+                f"the sum at {noise_multiplier:g}. Nothing was read or trained. Give count_noise= above {noise_multiplier / 2:g}, or larger batches."
+            )
+        return float((noise_multiplier**-2 - count**-2) ** -0.5 * (1 + 1e-12))
+
+    def weights(self, squares: Tensor) -> Tensor:
+        return Flat(clip=self.clip).weights(squares)
+
+    def moved(self, clip: float, noisy_count: float, divisor: float) -> float:
+        """The next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first."""
+        fraction = noisy_count / divisor + 0.5
+        shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
+        return min(max(clip * math.exp(shift), self.clip * 2.0**-40), self.clip * 2.0**40)
+
+
+Clipping = Flat | PerLayer | Automatic | Adaptive
 
 
 def as_clipping(clip: float | Clipping) -> Clipping:

@@ -12,36 +12,46 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .. import _require
+from .. import _require, sampling
 from .._errors import InvalidInput, NotPrivate, Unsupported
 from .._public import Boolean, Bounds, Categories, Public
+from ..sampling import Entropy
 from ..tables import Source
+from .scaler import Scaling
 
 Array = Any  # of numpy
 
 
 class Examples:
-    """A source of examples for training: inputs and targets, one entry per protected row.
+    """A source of examples for training: inputs and targets, one entry per row.
 
+    Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is nobody's (None) takes no part.
     Shapes and types of one example are public; values and, under add_remove, their number are not.
     """
 
-    def __init__(self, inputs: Any, targets: Any, public: Public | None = None) -> None:
+    def __init__(self, inputs: Any, targets: Any, public: Public | None = None, *, people: Any = None) -> None:
         self._public = Public() if public is None else public
         self._data = tree_map(_tensor, (inputs, targets))
         sizes = {len(t) for t in tree_leaves(self._data)}
         if len(sizes) != 1:
             raise InvalidInput("inputs and targets must have one entry for each example, all of one length.")
-        self._size = sizes.pop()
+        self._rows = sizes.pop()
+        self._people = _whose(self._public, people, self._rows)
 
     @classmethod
-    def of(cls, dataset: Any, public: Public | None = None) -> Examples:
+    def of(cls, dataset: Any, public: Public | None = None, *, people: Any = None) -> Examples:
         """Any map-style dataset whose items are (inputs, target); items are read when a batch takes them."""
-        return _Dataset(dataset, public)
+        return _Dataset(dataset, public, people)
+
+    @property
+    def _size(self) -> int:
+        """The number of units: rows, or people."""
+        return self._rows if self._people is None else len(self._people.counts)
 
     @property
     def public(self) -> Public:
@@ -67,13 +77,14 @@ class Examples:
 
 
 class _Dataset(Examples):
-    def __init__(self, dataset: Any, public: Public | None) -> None:
+    def __init__(self, dataset: Any, public: Public | None, people: Any) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
                 "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for each example. A DataLoader chooses "
                 "batches by itself; give its .dataset instead."
             )
-        self._public, self._dataset, self._size = Public() if public is None else public, dataset, len(dataset)
+        self._public, self._dataset, self._rows = Public() if public is None else public, dataset, len(dataset)
+        self._people = _whose(self._public, people, self._rows)
 
     def _take(self, places: Array) -> tuple[Any, Any]:
         if not len(places):
@@ -82,10 +93,60 @@ class _Dataset(Examples):
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def _shapes(self) -> tuple[Any, Any]:
-        if not self._size:
+        if not self._rows:
             raise InvalidInput("the shapes of an empty dataset are not known: give synthetic=(inputs, targets).")
         inputs, targets = tree_map(lambda t: t[:0], self._take(np.zeros(1, np.int64)))
         return inputs, targets
+
+
+class People:
+    """Which rows are whose. Numbers of rows, and of people, are private."""
+
+    def __init__(self, ids: Any) -> None:
+        try:
+            column = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(_listed(ids))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
+            raise InvalidInput(
+                "people must be numbers or texts, one for each row. Nothing was read or trained."
+            ) from None
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        order = np.argsort(codes, kind="stable")
+        self._order = order[np.searchsorted(codes[order], 0) :]
+        self.counts = np.bincount(codes[codes >= 0])
+        self._first = np.concatenate([[0], np.cumsum(self.counts)])
+        self.length = len(codes)
+
+    def rows(self, person: int, most: int | None, entropy: Entropy) -> Array:
+        """The rows of a person; a random `most` of them where there are more, whatever others have.
+
+        Guarantee: each set of `most` rows is equally likely, independently of everybody else's.
+        """
+        found = self._order[self._first[person] : self._first[person + 1]]
+        if most is None or len(found) <= most:
+            return found
+        return found[np.asarray(sampling.subset(len(found), most, entropy), dtype=np.int64)]
+
+
+def _listed(ids: Any) -> Any:
+    return ids.tolist() if isinstance(ids, Tensor) else ids
+
+
+def _whose(public: Public, people: Any, rows: int) -> People | None:
+    column = public.unit.column
+    if column is None:
+        if people is not None:
+            raise InvalidInput(
+                "people= is given, and the unit is a row: declare Public(unit=Unit('the column of people'))."
+            )
+        return None
+    if people is None:
+        raise InvalidInput(f"the unit is everyone's rows together ({column!r}): say whose each row is, people=[...].")
+    found = People(people)
+    if found.length != rows:
+        raise InvalidInput("people must have one entry for each row.")
+    return found
 
 
 def _tensor(values: Any) -> Tensor:
@@ -100,15 +161,19 @@ class Tabular:
     """Columns of a table as examples, by what the schema declares of them and nothing else.
 
     Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A category becomes one indicator each, none for a value
-    that is not declared. The target is a class number (categories, booleans) or a number scaled like the features.
+    that is not declared. The target is a class number (categories, booleans) or a number scaled like the features. With `scaling`, which a
+    `PrivateScaler` released, its columns are standardized instead.
     """
 
     features: tuple[str, ...]
     target: str
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         _require.non_empty(features=self.features)
+        if self.scaling is not None and not isinstance(self.scaling, Scaling):
+            raise _require.fail("scaling", type(self.scaling).__name__, "what a PrivateScaler released")
 
     def width(self, public: Public) -> int:
         """How many numbers one example has."""
@@ -121,15 +186,24 @@ class Tabular:
         return torch.zeros(0, self.width(public)), goal
 
     def read(self, source: Source) -> Examples:
-        parts, goals = [], []
-        for batch in source.batches([*self.features, self.target]):
+        parts, goals, whose = [], [], []
+        unit = source.public.unit.column
+        for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
             columns = {name: batch.column(name) for name in batch.schema.names}
-            facts = {name: source.public.fact(name) for name in columns}
-            parts.append(np.concatenate([_column(columns[n], facts[n], n) for n in self.features], axis=1))
-            goals.append(_goal(columns[self.target], facts[self.target], self.target))
+            parts.append(np.concatenate([self._feature(columns[n], source.public, n) for n in self.features], axis=1))
+            goals.append(_goal(columns[self.target], source.public.fact(self.target), self.target))
+            whose += [] if unit is None else [columns[unit]]
         empty = np.zeros((0, self.width(source.public)), np.float32)
         x = torch.from_numpy(np.concatenate([empty, *parts]))
-        return Examples(x, torch.from_numpy(np.concatenate(goals)) if goals else torch.zeros(0), source.public)
+        y = torch.from_numpy(np.concatenate(goals)) if goals else torch.zeros(0)
+        return Examples(
+            x, y, source.public, people=None if unit is None else pa.chunked_array(whose, None if whose else pa.null())
+        )
+
+    def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
+        if self.scaling is not None and name in self.scaling.columns:
+            return self.scaling.column(name, _floats(values)).astype(np.float32)[:, None]
+        return _column(values, public.fact(name), name)
 
 
 def _column(values: pa.Array, fact: Any, name: str) -> Array:

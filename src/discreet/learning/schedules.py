@@ -8,6 +8,7 @@ the price of sampling would be wrong for it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,11 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _require, sampling
-from .._errors import InvalidInput, PrivateFact, PublicMismatch
+from .. import accounting as acc
+from .._errors import InvalidInput, PrivateFact, PublicMismatch, Unsupported
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
 from .._registry import described
 from ..accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplacement
+from ..accounting.normal import overflow
 from ..sampling import Entropy
+from .correlated import IDENTITY, Strategy, sensitivity, square_root
+from .discrete import Grid
 
 Indices = npt.NDArray[np.int64]
 
@@ -32,13 +37,32 @@ class Schedule:
     steps: int
     divisor: float
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors) -> Event:
-        """The price of the whole run. `noise_multiplier` is the noise over the clip."""
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+        """The price of the whole run. `noise_multiplier` is the noise over the clip; with a grid, exact noise over what the grid lets one move."""
         raise NotImplementedError
+
+    @property
+    def growth(self) -> float:
+        """The deviation of the independent noise over noise_multiplier * clip: above 1 where one example takes part in several steps."""
+        return 1.0
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         """The members of each step's batch. `size` is the private number of examples; it goes nowhere else."""
         raise NotImplementedError
+
+
+def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, moved: int = 1) -> Event:
+    """One noisy sum that one unit moves by at most `moved` clips."""
+    if grid is not None:
+        return grid.event(noise_multiplier, neighbors, moved)
+    return Gaussian(noise_multiplier=noise_multiplier / moved, neighbors=neighbors)
+
+
+def _only_floats(grid: Grid | None, what: str) -> None:
+    if grid is not None:
+        raise Unsupported(
+            f"{what} is proved for the continuous Gaussian only. Nothing was read or trained. Leave out noise='discrete'."
+        )
 
 
 @described
@@ -61,9 +85,9 @@ class Poisson(Schedule):
         _require.integer(steps=self.steps, at_least=1)
         _require.positive(rate=self.rate, divisor=self.divisor)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="Poisson sampling of examples")
-        return Gaussian(noise_multiplier=noise_multiplier, neighbors=neighbors).sampled(self.rate).repeated(self.steps)
+        return _noise(noise_multiplier, neighbors, grid).sampled(self.rate).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         for _ in range(self.steps):
@@ -91,18 +115,15 @@ class BallsInBins(Schedule):
     def steps(self) -> int:  # type: ignore[override]
         return self.bins * self.epochs
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="balls-in-bins batching")
+        _only_floats(grid, "balls-in-bins batching")
         noise = Gaussian(noise_multiplier=noise_multiplier, neighbors=neighbors)
         return RandomAllocation(event=noise, steps=self.bins).repeated(self.epochs)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         for _ in range(self.epochs):
-            bins = np.asarray(sampling.uniform_below(self.bins, size, entropy), dtype=np.int64)
-            order = np.argsort(bins, kind="stable")
-            edges = np.searchsorted(bins[order], np.arange(self.bins + 1))
-            for start, end in itertools.pairwise(edges.tolist()):
-                yield order[start:end]
+            yield from _dealt(self.bins, size, entropy)
 
 
 @described
@@ -128,16 +149,150 @@ class WithoutReplacement(Schedule):
     def divisor(self) -> float:  # type: ignore[override]
         return float(self.sample)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors) -> Event:
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
         require_relation(neighbors, REPLACE, what="sampling without replacement")
-        noise = Gaussian(noise_multiplier=noise_multiplier / 2, neighbors=neighbors)
+        noise = _noise(noise_multiplier, neighbors, grid, moved=2)
         return SampledWithoutReplacement(event=noise, size=self.size, sample=self.sample).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        if size != self.size:  # public under replace, so that it may be said
-            raise PublicMismatch(f"the size is public and must be true: priced for {self.size}, the data has {size}.")
+        _true_size(self.size, size)
         for _ in range(self.steps):
             yield np.asarray(sampling.subset(size, self.sample, entropy), dtype=np.int64)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedPoisson(Schedule):
+    """Poisson sampling of exactly `size` examples, of which a random `limit` are kept where there are more. For `zero_out`.
+
+    Batches have a largest size, so that memory does; what that costs is the chance that it ever matters.
+
+    Guarantee: accounting's TruncatedPoisson: the run is that of `Poisson` but for an event of probability steps P[Binomial(size, rate) > limit], which adds
+               (1 + e^epsilon) times itself to delta.
+    Proof:     Chua et al. 2024, arXiv:2411.04205: couple the coins; as long as no batch is too large the two runs are one and the same.
+    """
+
+    rate: Fraction
+    size: int
+    limit: int
+    steps: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", _require.exact(self.rate, "rate"))
+        _require.probability(rate=self.rate)
+        _require.positive(rate=self.rate)
+        _require.integer(size=self.size, limit=self.limit, steps=self.steps, at_least=1)
+
+    @property
+    def divisor(self) -> float:  # type: ignore[override]
+        return float(self.rate * self.size)
+
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+        require_relation(neighbors, ZERO_OUT, what="truncated Poisson sampling")
+        noise = _noise(noise_multiplier, neighbors, grid)
+        one = acc.TruncatedPoisson(event=noise, rate=self.rate, size=self.size, limit=self.limit)
+        return one.repeated(self.steps)
+
+    def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
+        _true_size(self.size, size)
+        for _ in range(self.steps):
+            found = sampling.poisson_subset(size, self.rate, entropy)
+            if len(found) > self.limit:
+                found = found[np.asarray(sampling.subset(len(found), self.limit, entropy), dtype=np.int64)]
+            yield found
+
+
+def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: float) -> int:
+    """The smallest largest batch for which truncation costs at most `delta` at this epsilon, over all steps.
+
+    >>> smallest_limit(size=60_000, rate=Fraction(256, 60_000), steps=14_000, epsilon=3, delta=1e-7)
+    379
+    """
+    _require.positive(epsilon=epsilon, delta=delta)
+    _require.integer(size=size, steps=steps, at_least=1)
+
+    def fits(limit: int) -> bool:
+        return (1 + math.exp(min(epsilon, 700.0))) * steps * overflow(size, rate, limit) <= delta
+
+    low, high = 0, size  # nothing is above all of them
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cyclic(Schedule):
+    """Every example has one of `bins` steps, drawn once, and takes part in that step of each of `epochs` passes. Nobody is hidden by sampling.
+
+    Noise may be correlated over time (`correlated`): then a step's noise is partly taken back later. One bin is full-batch descent.
+
+    Guarantee: CorrelatedGaussian(noise_multiplier): one Gaussian for the whole run, with independent noise of deviation noise_multiplier * clip *
+               `growth`. Under `replace` one example becomes another, and the noise is over twice as far.
+    Proof:     an example's step does not depend on other examples, so one more or less adds vectors of length at most clip in at most `epochs` steps, any two
+               of them `bins` apart; `growth` bounds what the strategy makes of these (`correlated.sensitivity`). Adding C⁻¹ Z to the gradients
+               is C⁻¹ applied to C G + Z, also when gradients depend on what was released before (Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1).
+    """
+
+    bins: int
+    epochs: int
+    divisor: float
+    strategy: Strategy = IDENTITY
+
+    def __post_init__(self) -> None:
+        _require.integer(bins=self.bins, epochs=self.epochs, at_least=1)
+        _require.positive(divisor=self.divisor)
+        if not isinstance(self.strategy, Strategy):
+            raise _require.fail(
+                "strategy", type(self.strategy).__name__, "Toeplitz(...), Dense(...), or square_root(steps)"
+            )
+        self.strategy.row(self.steps - 1)  # refuses where it is for fewer steps
+
+    @property
+    def steps(self) -> int:  # type: ignore[override]
+        return self.bins * self.epochs
+
+    @property
+    def growth(self) -> float:
+        return sensitivity(self.strategy, self.steps, self.bins, self.epochs)
+
+    @property
+    def participation(self) -> acc.Participation:
+        if self.epochs == 1:
+            return acc.SingleEpoch()
+        if self.strategy.bands <= self.bins:
+            return acc.Banded(bands=self.strategy.bands, times=self.epochs)
+        return acc.MinSeparated(separation=self.bins, times=self.epochs)
+
+    def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
+        _only_floats(grid, "noise that is correlated over time")
+        moved = 2 if neighbors is REPLACE else 1
+        return acc.CorrelatedGaussian(
+            noise_multiplier=noise_multiplier / moved,
+            steps=self.steps,
+            participation=self.participation,
+            neighbors=neighbors,
+        )
+
+    def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
+        groups = list(_dealt(self.bins, size, entropy))
+        for _ in range(self.epochs):
+            yield from groups
+
+
+def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
+    """Everybody into one of the bins, uniformly and independently."""
+    found = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
+    order = np.argsort(found, kind="stable")
+    edges = np.searchsorted(found[order], np.arange(bins + 1))
+    for start, end in itertools.pairwise(edges.tolist()):
+        yield order[start:end]
+
+
+def _true_size(declared: int, size: int) -> None:
+    if size != declared:  # public under replace and zero_out, so that it may be said
+        raise PublicMismatch(f"the size is public and must be true: priced for {declared}, the data has {size}.")
 
 
 def schedule(
@@ -149,26 +304,69 @@ def schedule(
     batch: Any = None,
     steps: int | None = None,
     epochs: Any = None,
+    limit: int | None = None,
+    strategy: Any = None,
+    target: tuple[float | None, float | None] = (None, None),
 ) -> Schedule:
     """A schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or `steps`."""
     if isinstance(kind, Schedule):
         return kind
-    if kind not in ("poisson", "balls_in_bins", "without_replacement"):
-        raise _require.fail("sampling", kind, "'poisson', 'balls_in_bins', 'without_replacement', or a schedule")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise _require.fail("sampling", kind, f"{', '.join(map(repr, _KINDS))}, or a schedule")
     if (steps is None) == (epochs is None):
         raise InvalidInput("give steps=, or epochs= (and not both). Nothing was read or trained.")
+    if limit is not None and kind != "truncated_poisson":
+        raise InvalidInput(
+            f"limit= is for sampling='truncated_poisson'; {kind!r} has none. Nothing was read or trained."
+        )
+    if strategy is not None and kind != "cyclic":
+        raise InvalidInput(
+            f"strategy= is for sampling='cyclic': with {kind!r} noise is independent. Nothing was read or trained."
+        )
     exact, divisor = _rate(size, rate, batch)
+    if kind in ("balls_in_bins", "cyclic"):
+        return _passes(kind, exact, divisor, steps, epochs, strategy)
+    wanted = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") / exact))
     if kind == "poisson":
-        wanted = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") / exact))
         return Poisson(rate=exact, steps=wanted, divisor=divisor)
+    if size is None or (kind == "without_replacement" and batch is None):
+        raise InvalidInput(
+            f"{kind} sampling needs batch=, and Public(size=...), which is public then. Nothing was read or trained."
+        )
     if kind == "without_replacement":
-        if size is None or batch is None:
-            raise InvalidInput("sampling without replacement needs batch=, and Public(size=...), which is public then.")
-        wanted = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") * size / batch))
         return WithoutReplacement(sample=batch, size=size, steps=wanted)
-    bins = max(1, round(1 / exact))
-    _require.integer(epochs=epochs if epochs is not None else Fraction(steps or 0, bins), at_least=1)
-    return BallsInBins(bins=bins, epochs=int(epochs), divisor=divisor)
+    return TruncatedPoisson(rate=exact, size=size, limit=_limit(limit, size, exact, wanted, target), steps=wanted)
+
+
+_KINDS = ("poisson", "truncated_poisson", "balls_in_bins", "without_replacement", "cyclic")
+
+
+def _limit(limit: int | None, size: int, rate: Fraction, steps: int, target: tuple[float | None, float | None]) -> int:
+    if limit is not None:
+        return limit
+    epsilon, delta = target
+    if epsilon is None or delta is None:
+        raise InvalidInput(
+            "truncated_poisson with a noise_multiplier needs limit=, the largest batch. Nothing was read or trained."
+        )
+    return smallest_limit(size=size, rate=rate, steps=steps, epsilon=epsilon, delta=delta / 100)
+
+
+def _passes(kind: str, rate: Fraction, divisor: float, steps: int | None, epochs: Any, strategy: Any) -> Schedule:
+    bins = max(1, round(1 / rate))
+    if steps is not None:
+        _require.integer(steps=steps, at_least=1)
+        if steps % bins:
+            raise _require.fail("steps", steps, f"a multiple of {bins}, the number of steps in one pass")
+        epochs = steps // bins
+    _require.integer(epochs=epochs, at_least=1)
+    passes = int(epochs)
+    if kind == "balls_in_bins":
+        return BallsInBins(bins=bins, epochs=passes, divisor=divisor)
+    if strategy is None or strategy == "identity":
+        return Cyclic(bins=bins, epochs=passes, divisor=divisor)
+    found = square_root(bins * passes) if strategy == "square_root" else strategy
+    return Cyclic(bins=bins, epochs=passes, divisor=divisor, strategy=found)
 
 
 def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:

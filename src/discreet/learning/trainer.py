@@ -11,6 +11,7 @@ Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divid
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -28,13 +29,15 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from . import checkpoints
-from .clipping import Clipping, as_clipping
+from .augment import Augment
+from .clipping import Adaptive, Clipping, as_clipping
 from .data import Examples, Tabular, examples_of, shapes_of
+from .discrete import Grid
 from .engine import Engine
-from .noise import Reservoir
 from .optimizers import SGD, Adam, Optimizer, foreign
 from .safety import made_up, probe
-from .schedules import Indices, Schedule, schedule
+from .schedules import Cyclic, Indices, Schedule, schedule
+from .terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ class Trainer:
 
     Say how private: `epsilon` and `delta`, or `noise_multiplier` (noise over clip). How long: `batch` or `rate`, `epochs` or `steps`; `n` declares
     the number of examples where `public.size` does not. `clip` is a number or a clipping rule. The rest has defaults.
+
+    `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins", "without_replacement", or "cyclic", without sampling, where
+    noise may be correlated by a `strategy`. `noise="discrete"`: exact noise on a grid. `augment`: several variants of each example. Where `public.unit`
+    names people, `n`, `batch` and `rate` are about people, and a person's rows (at most `unit.rows` of them, at random) count by
+    `pooling`, their "mean" or "sum".
 
     Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model, and every model on the way.
     Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a function of the noisy sums, of
@@ -72,6 +80,11 @@ class Trainer:
     steps: int | None = field(default=None, kw_only=True)
     epochs: Any = field(default=None, kw_only=True)
     sampling: str | Schedule = field(default="poisson", kw_only=True)
+    limit: int | None = field(default=None, kw_only=True)
+    strategy: Any = field(default=None, kw_only=True)
+    noise: str = field(default="gaussian", kw_only=True)
+    augment: Augment | None = field(default=None, kw_only=True)
+    pooling: str = field(default="mean", kw_only=True)
     optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
     learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
     average: float | None = field(default=None, kw_only=True)
@@ -83,28 +96,61 @@ class Trainer:
     event: Event = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.public.unit.column is not None:
-            raise Unsupported(
-                f"one person may have many examples here (unit {self.public.unit.column!r}), and each would be clipped by itself. Nothing was "
-                f"read or trained. Give one example for each person, with unit=rows()."
-            )
         size = self.n if self.n is not None else self.public.size
         if self.n is not None:
             _require.integer(n=self.n, at_least=1)
         found = schedule(
-            self.sampling, neighbors=self.public.neighbors, size=size, rate=self.rate, batch=self.batch, steps=self.steps, epochs=self.epochs
+            self.sampling, neighbors=self.public.neighbors, size=size, rate=self.rate, batch=self.batch, steps=self.steps, epochs=self.epochs,
+            limit=self.limit, strategy=self.strategy, target=(self.epsilon, self.delta),
         )  # fmt: skip
         self._set("schedule", found)
         self._set("clip", as_clipping(self.clip))
+        self._check()
+        engine = Engine(self.model, self.loss, isolate=self.isolate)
         self._set("noise_multiplier", self._calibrated())
-        self._set("event", found.event(self.noise_multiplier, self.public.neighbors))
+        self._set("event", found.event(self.noise_multiplier, self.public.neighbors, self.grid))
+        if isinstance(self.clip, Adaptive):
+            self.clip.split(self.noise_multiplier, found.divisor)
+        if self.synthetic is not None:
+            probe(engine, *self.synthetic)
+
+    def _check(self) -> None:
         if self.average is not None:
             _require.open_probability(average=self.average)
         if self.microbatch is not None:
             _require.integer(microbatch=self.microbatch, at_least=1)
-        engine = Engine(self.model, self.loss, isolate=self.isolate)
-        if self.synthetic is not None:
-            probe(engine, *self.synthetic)
+        _require.one_of(("gaussian", "discrete"), noise=self.noise)
+        _require.one_of(("mean", "sum"), pooling=self.pooling)
+        if self.augment is not None and not isinstance(self.augment, Augment):
+            raise _require.fail("augment", type(self.augment).__name__, "Augment(function=..., times=...)")
+        adaptive, correlated = isinstance(self.clip, Adaptive), isinstance(self.schedule, Cyclic)
+        if adaptive and (correlated or self.noise == "discrete"):
+            raise Unsupported(
+                "an adaptive clip changes from step to step, and correlated or exact noise is for one clip. Nothing was read or trained."
+            )
+        if (adaptive or correlated) and isinstance(self.optimizer, Adam) and self.optimizer.noise_aware:
+            raise Unsupported(
+                "Adam subtracts one variance of noise, and here it changes from step to step: give Adam(noise_aware=False). Nothing was "
+                "read or trained."
+            )
+
+    @property
+    def grid(self) -> Grid | None:
+        """Where clipped gradients are rounded to, with noise="discrete"."""
+        if self.noise != "discrete":
+            return None
+        size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return Grid.of(self.clip.clip, size)  # type: ignore[union-attr]
+
+    @property
+    def deviation(self) -> float:
+        """Of the independent noise on the sum of clipped gradients (in the first step, where the clip adapts)."""
+        clip: Any = self.clip
+        if isinstance(clip, Adaptive):
+            return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
+        if self.grid is not None:
+            return math.sqrt(self.grid.variance(self.noise_multiplier)) * float(self.grid.step)
+        return float(self.noise_multiplier * clip.clip * self.schedule.growth)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -121,8 +167,10 @@ class Trainer:
             raise InvalidInput(
                 "say how private: epsilon= and delta=, or noise_multiplier=. Nothing was read or trained."
             )
-        relation = self.public.neighbors
-        return float(acc.calibrate(lambda s: self.schedule.event(s, relation), epsilon=self.epsilon, delta=self.delta))
+        relation, grid = self.public.neighbors, self.grid
+        return float(
+            acc.calibrate(lambda s: self.schedule.event(s, relation, grid), epsilon=self.epsilon, delta=self.delta)
+        )
 
     def spent(self, step: int, *, delta: float) -> float:
         """Epsilon after so many steps of a Poisson or fixed-size schedule; the whole price for others."""
@@ -184,7 +232,7 @@ class Run:
             probe(self._engine, made_up(inputs), made_up(targets))
         self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
-        self._noise = Reservoir(self._engine.size, self._engine.dtype, self.deviation, entropy)
+        self._terms = Terms(trainer, self._engine, examples, entropy)
         self._averaged = self._values.clone() if trainer.average is not None else None
         self._update = self._optimizer()
         self._batches: Iterator[Indices] = trainer.schedule.batches(examples._size, entropy)
@@ -205,7 +253,7 @@ class Run:
     @property
     def deviation(self) -> float:
         """Of the noise on the sum of clipped gradients."""
-        return self._trainer.noise_multiplier * self._trainer.clip.clip  # type: ignore[union-attr]
+        return self._trainer.deviation
 
     def __enter__(self) -> Run:
         self._context.enter_context(self._engine.attached())
@@ -225,8 +273,9 @@ class Run:
             with self:
                 return self.step()
         self.taken += 1
-        self._noise.into(self._gradient)
+        self._terms.noise(self._gradient)
         self._accumulate(next(self._batches))
+        self._terms.close(self._gradient)
         self._descend()
         return None
 
@@ -241,11 +290,8 @@ class Run:
 
     def _accumulate(self, members: Indices) -> None:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once, for all of them."""
-        most = self._trainer.microbatch or max(1, len(members))
         try:
-            for begin in range(0, len(members), most):
-                inputs, targets = self._examples._take(members[begin : begin + most])
-                self._engine.add_clipped(inputs, targets, self._trainer.clip, self._sums)  # type: ignore[arg-type]
+            self._terms.add(members, self._sums)
         except Exception:  # its text could quote a value: an index out of range, say
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(

@@ -1,0 +1,93 @@
+"""Augmentation multiplicity: several variants of each example, whose gradients are averaged before they are clipped.
+
+The average is still one example's contribution of length at most the clip, so the price is what it was (De, Berrada, Hayes, Smith & Balle 2022,
+arXiv:2204.13650); it costs time only. Mixup and the like, which blend examples, are another thing: one person would be in many gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._pytree import tree_map
+
+from .. import _require
+from .._registry import described
+from ..sampling import Entropy
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlipAndShift:
+    """Images [..., height, width], mirrored left to right with probability 1/2 and moved by up to `shift` pixels; edges are reflected.
+
+    The augmentation of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
+    """
+
+    shift: int = 4
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        _require.integer(shift=self.shift, at_least=0)
+        _require.flag(flip=self.flip)
+
+    def batch(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """All images at once; each is computed from itself alone."""
+        height, width = images.shape[-2:]
+        flat = images.reshape(len(images), -1, height, width)
+        padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
+        down, right = (torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2))
+        columns = right + torch.arange(width)
+        if self.flip:
+            turned = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
+            columns = torch.where(turned, columns.flip(1), columns)
+        rows = (down + torch.arange(height))[:, None, :, None]
+        places = torch.arange(len(images))[:, None, None, None]
+        channels = torch.arange(flat.shape[1])[None, :, None, None]
+        return padded[places, channels, rows, columns[:, None, None, :]].reshape(images.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Augment:
+    """`times` variants of each example. `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
+
+    Guarantee: a variant depends on its own example and on fresh randomness only.
+    Proof:     the function is called once for each variant, and is given nothing else.
+    Assumes:   the function remembers nothing from one call to the next.
+    """
+
+    function: FlipAndShift | Callable[[Any], Any]
+    times: int
+
+    def __post_init__(self) -> None:
+        _require.integer(times=self.times, at_least=1)
+        if not isinstance(self.function, FlipAndShift) and not callable(self.function):
+            raise _require.fail(
+                "function", type(self.function).__name__, "FlipAndShift(...), or a function of one example"
+            )
+
+    def __call__(self, inputs: Any, entropy: Entropy) -> Any:
+        """Each example `times` times in a row, each time another variant. Torch's own generator is seeded anew, and left as it was."""
+        repeated = tree_map(lambda t: t.repeat_interleave(self.times, 0), inputs)
+        seed = entropy.integer(63)
+        if isinstance(self.function, FlipAndShift):
+            generator = torch.Generator().manual_seed(seed)
+            return tree_map(lambda t: self.function.batch(t, generator), repeated)  # type: ignore[union-attr]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return _one_by_one(self.function, repeated)
+
+    def targets(self, targets: Any) -> Any:
+        return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
+
+
+def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
+    count = len(torch.utils._pytree.tree_leaves(inputs)[0])
+    if not count:
+        return inputs
+    found = [function(tree_map(lambda t, i=i: t[i], inputs)) for i in range(count)]
+    return tree_map(lambda *parts: torch.stack(parts), found[0], *found[1:])

@@ -1,0 +1,97 @@
+"""Exact noise for gradients: clipped gradients on an integer grid, added up without rounding, plus the exact discrete Gaussian.
+
+Closes what floats leave open (docs/learning.md): the sum of integers does not depend on the order, noise has exactly the law that is priced, and the bound on what
+one example moves is checked in integers before it counts. Gradients must be built one by one for it, which is slower.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _require, sampling
+from .._errors import InvalidInput
+from .._public import Neighbors
+from .._registry import described
+from ..accounting import Event, VectorDiscreteGaussian
+from ..sampling import Entropy
+
+_FINE = 64  # rounding lengthens a gradient by at most 1 / _FINE of the clip, unless a step is given
+_LARGEST = 1 << 62
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Vectors of `size` numbers, of length at most `clip`, as whole multiples of `step`.
+
+    Guarantee: what one example adds is an integer vector of squared length at most `l2_squared`, the integer part of (clip / step + sqrt(size) / 2)².
+    Proof:     rounding to the nearest multiple moves each entry by at most half a step, so the vector by at most sqrt(size) / 2 steps; the triangle
+               inequality. Whatever floats made of it, the squared length is computed in integers, and a vector above the bound counts as zero.
+    """
+
+    clip: float
+    size: int
+    step: Fraction
+
+    def __post_init__(self) -> None:
+        _require.positive(clip=self.clip)
+        _require.integer(size=self.size, at_least=1)
+        object.__setattr__(self, "step", _require.exact(self.step, "step"))
+        _require.positive(step=self.step)
+        if self.l2_squared >= _LARGEST:
+            raise InvalidInput(
+                f"a step of {float(self.step):g} is too fine: squared lengths would not fit 62 bits. Nothing was read or trained."
+            )
+
+    @classmethod
+    def of(cls, clip: float, size: int) -> Grid:
+        """With a step that is a power of two, and adds at most a 64th to the sensitivity."""
+        wanted = 2 * clip / (_FINE * math.sqrt(size))
+        return cls(clip=clip, size=size, step=Fraction(2) ** math.floor(math.log2(wanted)))
+
+    @property
+    def l2_squared(self) -> int:
+        reach = _require.exact(self.clip, "clip") / self.step
+        root = Fraction(math.isqrt(self.size << 80) + 1, 1 << 40)  # at least sqrt(size)
+        return math.floor(reach**2 + reach * root + Fraction(self.size, 4))
+
+    def variance(self, noise_multiplier: float) -> int:
+        """Of the noise, in squared steps: noise_multiplier times the sensitivity, squared, rounded up."""
+        return math.ceil(_require.exact(noise_multiplier, "noise_multiplier") ** 2 * self.l2_squared)
+
+    def event(self, noise_multiplier: float, neighbors: Neighbors, moved: int = 1) -> Event:
+        """The price of one noisy sum, which one unit moves by at most `moved` such vectors."""
+        return VectorDiscreteGaussian(
+            variance=self.variance(noise_multiplier), l2_squared=self.l2_squared * moved**2, neighbors=neighbors
+        )
+
+    def rounded(self, rows: Tensor) -> Tensor:
+        """Rows [B, size] of length at most `clip` as integers; see the guarantee."""
+        reach = float(self.clip / self.step) + 1
+        whole = (rows.double() / float(self.step)).round_().nan_to_num_(0.0).clamp_(-reach, reach).long()
+        short = (whole * whole).sum(1) <= self.l2_squared
+        return whole * short.unsqueeze(1)
+
+
+class GridSum:
+    """The exact sum of one step: rounded gradients are added to integers, noise is drawn in integers, and only then is it a float vector."""
+
+    def __init__(self, grid: Grid, noise_multiplier: float, entropy: Entropy) -> None:
+        self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy
+        self._sum = torch.zeros(grid.size, dtype=torch.int64)
+
+    def add(self, rows: Tensor) -> None:
+        self._sum += self.grid.rounded(rows).sum(0)
+
+    def release(self, into: Tensor) -> None:
+        """Overwrite the vector with the noisy sum, and begin a new one."""
+        noise = sampling.discrete_gaussian(sigma_squared=self._variance, n=self.grid.size, entropy=self._entropy)
+        total = self._sum.numpy() + np.asarray(noise, dtype=np.int64)
+        into.copy_(torch.from_numpy(total.astype(np.float64) * float(self.grid.step)))
+        self._sum.zero_()

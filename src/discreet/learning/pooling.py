@@ -1,0 +1,133 @@
+"""Several rows, one contribution: the gradients of a person's rows, or of one example's augmentations, added up before they are clipped.
+
+A person's gradient is the weighted sum of the gradients of all rows that are the person's. No such sum needs to be built: rows of one owner become places of
+one example, and the norm over places is what taps know already, ghost norms included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .engine import Engine, Gradients
+from .taps import Lookup, Outer, Product, Rows, Tap, Tied
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and `share` weighs each row."""
+
+    of: Tensor  # [rows], sorted
+    count: int
+    share: Tensor  # [rows]
+
+    @property
+    def most(self) -> int:
+        """The most rows that one owner has."""
+        return int(torch.bincount(self.of, minlength=1).max())
+
+    def places(self) -> Tensor:
+        """Where each row goes in a table of `count` times `most`."""
+        first = torch.searchsorted(self.of, self.of)
+        return self.of * self.most + torch.arange(len(self.of)) - first
+
+
+def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
+    """Owners with so many rows each, in `copies`; a row's copies are averaged, an owner's rows averaged or added up.
+
+    >>> owned(torch.tensor([1, 3]), mean=True).share
+    tensor([1.0000, 0.3333, 0.3333, 0.3333])
+    """
+    each = (1.0 / (counts * copies) if mean else torch.full((len(counts),), 1.0 / copies)).to(torch.float32)
+    of = torch.repeat_interleave(torch.arange(len(counts)), counts * copies)
+    return Owners(of, len(counts), each[of])
+
+
+def pooled(engine: Engine, found: Gradients, owners: Owners) -> Gradients:
+    """The gradients of owners, from those of rows.
+
+    Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds its squared norm from above.
+    Proof:     every tap is linear in the gradient that came in, so scaling that by the share and putting the rows of one owner side by side (as
+               places, as rows of a lookup, or added up) gives the tap of the sum; its `square` has the guarantee of its class.
+    """
+    pooling = _Pooling(owners)
+    taps = [part for tap in found.taps for part in pooling(tap)]
+    return Gradients(taps, squares_of(engine, taps, owners.count), found.losses)
+
+
+def squares_of(engine: Engine, taps: list[Tap], batch: int) -> Tensor:
+    """[batch, layers]: of each layer by itself, as `clipping` rules want them."""
+    out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
+    for tap in taps:
+        out[:, engine.layers[id(tap.target.parameter)]] += tap.square()
+    return out
+
+
+class _Pooling:
+    def __init__(self, owners: Owners) -> None:
+        self.owners, self.most = owners, owners.most
+        self.full = len(owners.of) == owners.count * self.most
+        self.places = None if self.full else owners.places()
+
+    def __call__(self, tap: Tap) -> list[Tap]:
+        if isinstance(tap, Outer):
+            g = self._shared(tap.g)
+            wide: list[Tap] = [
+                Product(tap.target, self._side_by_side(tap.x.unsqueeze(1)), self._side_by_side(g.unsqueeze(1)))
+            ]
+            return wide if tap.bias is None else [*wide, Rows(tap.bias, self._summed(g))]
+        if isinstance(tap, Product):
+            return [self._product(tap)]
+        if isinstance(tap, Lookup):
+            return [self._lookup(tap)]
+        if isinstance(tap, Tied):
+            return [Tied(self._lookup(tap.lookup), self._product(tap.product))]
+        return [Rows(tap.target, self._summed(self._shared(tap.built())))]
+
+    def _product(self, tap: Product) -> Product:
+        return Product(tap.target, self._side_by_side(tap.x), self._side_by_side(self._shared(tap.g)))
+
+    def _lookup(self, tap: Lookup) -> Lookup:
+        return Lookup(tap.target, self._side_by_side(tap.ids), self._side_by_side(self._shared(tap.g)))
+
+    def _shared(self, g: Tensor) -> Tensor:
+        return g * self.owners.share.to(g.dtype).view((-1,) + (1,) * (g.dim() - 1))
+
+    def _summed(self, rows: Tensor) -> Tensor:
+        out = rows.new_zeros((self.owners.count, *rows.shape[1:]))
+        return out.index_add_(0, self.owners.of, rows)
+
+    def _side_by_side(self, rows: Tensor) -> Tensor:
+        """[rows, T, ...] to [owners, most * T, ...]; where an owner has fewer rows, zeros."""
+        if not self.full:
+            padded = rows.new_zeros((self.owners.count * self.most, *rows.shape[1:]))
+            padded[self.places] = rows
+            rows = padded
+        return rows.reshape(self.owners.count, self.most * rows.shape[1], *rows.shape[2:])
+
+
+def built(engine: Engine, found: Gradients) -> Tensor:
+    """[B, parameters]: the gradients themselves, for where each must be rounded by itself."""
+    offsets, size = {}, 0
+    for p in engine.parameters.values():
+        offsets[id(p)] = size
+        size += p.numel()
+    out = torch.zeros(len(found.squares), size, dtype=engine.dtype)
+    parts = [part for tap in found.taps for part in _parted(tap)]
+    for tap in parts:
+        p, rows = tap.target.parameter, tap.target.rows
+        start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
+        flat = tap.built().flatten(1)
+        out[:, start : start + flat.shape[1]] += flat
+    return out
+
+
+def _parted(tap: Tap) -> list[Tap]:
+    """A layer's bias by itself."""
+    return (
+        [tap]
+        if tap.bias is None or not isinstance(tap, Outer)
+        else [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]
+    )

@@ -1,0 +1,193 @@
+"""Normalization learned from private data, and paid for: noisy means and deviations of bounded columns.
+
+    scaling = session.ask(PrivateScaler.for_privacy(public=session.public, columns=("age", "income"), epsilon=0.1, delta=1e-6)).value
+    scaling.transform(X)                                    # standardized, for any data: it costs nothing more
+    Trainer(..., columns=Tabular(features=("age", "income"), target="sick", scaling=scaling))
+
+Scaling by declared bounds is free, and enough where they are tight. This is for columns that fill a small part of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require, accounting
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Public
+from .._registry import described
+from ..accounting import Event, compose
+from ..mechanisms import moments
+from ..mechanisms.noise import IntegerGaussian
+from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.statistics import require_rows, row_contribution
+from ..sampling import Entropy
+from ..tables import Source
+
+Array = npt.NDArray[np.float64]
+Real = int | float | Fraction
+SHARES = (1, 2, 2)  # of rho: for the count, the sum, and the squares of each column
+FLOOR = Fraction(1, 1000)  # of the width: no deviation is taken as smaller
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """What was learned: `(value - mean) / deviation` for each column, of values clipped to its bounds. Missing values become 0."""
+
+    columns: tuple[str, ...]
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "means", "deviations", "lower", "upper"):
+            object.__setattr__(self, name, _require.listed(**{name: getattr(self, name)}))
+            if len(getattr(self, name)) != len(self.columns):
+                raise _require.fail(name, getattr(self, name), "one for each column")
+        for value in self.deviations:
+            _require.positive(deviation=value)
+
+    def column(self, name: str, values: Array) -> Array:
+        """One column, standardized."""
+        i = self.columns.index(name)
+        clipped = np.clip(np.asarray(values, np.float64), self.lower[i], self.upper[i])
+        return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
+
+    def transform(self, X: Any) -> Array:
+        """[rows, columns], in the order of `columns`; X is such an array, or has them by name (a mapping, a data frame)."""
+        if isinstance(X, Mapping) or hasattr(X, "columns"):
+            return np.stack([self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1)
+        array = np.asarray(X, np.float64)
+        if array.ndim != 2 or array.shape[1] != len(self.columns):
+            raise InvalidInput(
+                f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}."
+            )
+        return np.stack([self.column(name, array[:, i]) for i, name in enumerate(self.columns)], axis=1)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Back to the columns' own units."""
+        back: Array = np.asarray(X, np.float64) * np.array(self.deviations) + np.array(self.means)
+        return back
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateScaler:
+    """Means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its column's width; rho-zCDP in all.
+
+    Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of squares), whose rho add up to `rho`.
+    Proof:     sums are exact integers that one row moves by at most `row_contribution` (`mechanisms.moments`), noise is that of
+               `IntegerGaussian.for_rho` for its share; all of the rest is computed from the noisy sums.
+    Assumes:   one row, one person.
+    """
+
+    public: Public
+    columns: tuple[str, ...]
+    rho: Real
+    cells: int = 1 << 12
+
+    def __post_init__(self) -> None:
+        require_rows(self.public)
+        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
+        _require.non_empty(columns=self.columns)
+        _require.positive(rho=self.rho)
+        _require.integer(cells=self.cells, at_least=1)
+        if self.cells > 1 << 28:
+            raise _require.fail("cells", self.cells, "at most 2**28")
+        if len(set(map(str, self.columns))) < len(self.columns):
+            raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was read.")
+        for name in self.columns:
+            self.public.bounds(name)
+        self._noises(self.columns[0])
+
+    @classmethod
+    def for_privacy(
+        cls, *, public: Public, columns: Any, epsilon: float, delta: float, cells: int = 1 << 12
+    ) -> PrivateScaler:
+        """With the largest rho that stays within (epsilon, delta)."""
+        draft = cls(public=public, columns=columns, rho=1, cells=cells)
+        inverse = accounting.calibrate(
+            lambda x: cls(public=public, columns=draft.columns, rho=1 / Fraction(x), cells=cells).event,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        return cls(public=public, columns=draft.columns, rho=1 / Fraction(inverse), cells=cells)
+
+    def _scale(self, column: str) -> moments.Scale:
+        bounds = self.public.bounds(column)
+        lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
+        return moments.Scale(lower, (upper - lower) / self.cells, self.cells)
+
+    def _noises(self, column: str) -> tuple[IntegerGaussian | None, ...]:
+        """For count, sum and squares; None for a count that is public."""
+        nullable, relation = self.public.bounds(column).nullable, self.public.neighbors
+        known = relation is not ADD_REMOVE and not nullable and self.public.size is not None
+        each = _require.exact(self.rho, "rho") / len(self.columns)
+        paid = sum(SHARES) - (SHARES[0] if known else 0)
+        noises: list[IntegerGaussian | None] = [None] if known else []
+        for (low, high), share in list(zip(self._scale(column).ranges(), SHARES, strict=True))[len(noises) :]:
+            moved = max(1, row_contribution(relation, low, high, nullable=nullable))
+            noises.append(IntegerGaussian.for_rho(each * share / paid, sensitivity=moved, neighbors=relation))
+        return tuple(noises)
+
+    @property
+    def event(self) -> Event:
+        return compose([noise.event for name in self.columns for noise in self._noises(name) if noise is not None])
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        found = [self._measured(source, name, entropy) for name in self.columns]
+        scales = [self._scale(name) for name in self.columns]
+        value = Scaling(
+            columns=self.columns,
+            means=tuple(float(_mean(noisy, scale, None)[0]) for noisy, scale in zip(found, scales, strict=True)),
+            deviations=tuple(_deviations(noisy, scale, None)[0] for noisy, scale in zip(found, scales, strict=True)),
+            lower=tuple(float(scale.lower) for scale in scales),
+            upper=tuple(float(scale.upper) for scale in scales),
+        )
+
+        def error(confidence: float) -> dict[str, tuple[float, float]]:
+            each = 1 - (1 - confidence) / len(self.columns)
+            return {name: _errors(n, s, each) for name, n, s in zip(self.columns, found, scales, strict=True)}
+
+        return release(value, event=self.event, entropy=entropy, error=error)
+
+    def _measured(self, source: Source, column: str, entropy: Entropy) -> moments.Noisy:
+        nullable = self.public.bounds(column).nullable
+        noises: Any = self._noises(column)
+        return moments.measure(source, column, nullable, self._scale(column), noises, entropy)
+
+
+def _parts(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]:
+    spans = [(v, v) if confidence is None else noisy.span(i, confidence) for i, v in enumerate(noisy.values)]
+    return [(Fraction(low), Fraction(high)) for low, high in spans]
+
+
+def _mean(noisy: moments.Noisy, scale: moments.Scale, confidence: float | None) -> moments.Span:
+    count, total, squares = _parts(noisy, confidence)
+    return moments.mean_span(count, total, squares, scale)
+
+
+def _deviations(noisy: moments.Noisy, scale: moments.Scale, confidence: float | None) -> tuple[float, float]:
+    count, total, squares = _parts(noisy, confidence)
+    low, high = map(float, moments.variance_span(count, total, squares, scale))
+    floor = float(FLOOR * (scale.upper - scale.lower))
+    return max(floor, math.sqrt(low)), max(floor, math.sqrt(high))
+
+
+def _errors(noisy: moments.Noisy, scale: moments.Scale, confidence: float) -> tuple[float, float]:
+    """Of the mean, and of the deviation (as floored): the larger distance to the ends of the interval."""
+    mean, (low, high) = _mean(noisy, scale, None)[0], _mean(noisy, scale, confidence)
+    deviation, (least, most) = _deviations(noisy, scale, None)[0], _deviations(noisy, scale, confidence)
+    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(deviation - least, most - deviation) * (1 + 1e-12)
+
+
+__all__ = ["PrivateScaler", "Scaling"]

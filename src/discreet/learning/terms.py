@@ -1,0 +1,135 @@
+"""What one step adds up, and the noise it is hidden in: the part of a run that sees the data.
+
+Each unit of a batch (an example, or a person with all rows) adds one term: its gradient, averaged over augmentations, pooled over the unit's rows, clipped
+as one. Adaptive clipping counts beside the sum; exact noise rounds each term to a grid. What leaves is the noisy sum, and the noisy count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..sampling import Entropy
+from .clipping import Adaptive, Clipping, Flat, factors
+from .correlated import IDENTITY, Mixed
+from .data import Examples
+from .discrete import GridSum
+from .engine import Engine, Gradients
+from .noise import Reservoir, fill_gaussian
+from .pooling import Owners, built, owned, pooled
+from .schedules import Cyclic, Indices
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class Terms:
+    """The terms of a run: `noise` into a vector, `add` each batch to it, `close` the step. Once each, in this order."""
+
+    def __init__(self, trainer: Trainer, engine: Engine, examples: Examples, entropy: Entropy) -> None:
+        self._trainer, self._engine, self._examples, self._entropy = trainer, engine, examples, entropy
+        self.rule: Clipping = trainer.clip  # type: ignore[assignment]
+        if isinstance(self.rule, Adaptive):
+            self._adaptive: Adaptive | None = self.rule
+            self.rule = Flat(clip=self.rule.clip)
+        else:
+            self._adaptive = None
+        self._count = 0.0
+        grid = trainer.grid
+        self._exact = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
+        self._copies = 1 if trainer.augment is None else trainer.augment.times
+        self._whole = trainer.augment is None and examples._people is None
+        self._noise = self._independent()
+
+    def _independent(self) -> Reservoir | Mixed:
+        trainer, engine = self._trainer, self._engine
+        deviation = trainer.deviation / (1 if self._adaptive is None else self._adaptive.clip)
+        found = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
+        plan = trainer.schedule
+        return Mixed(found, plan.strategy) if isinstance(plan, Cyclic) and plan.strategy != IDENTITY else found
+
+    def noise(self, vector: Tensor) -> None:
+        """Overwrite the vector with this step's noise; with exact noise, with zeros until `close`."""
+        if self._exact is not None:
+            vector.zero_()
+            return
+        self._noise.into(vector)
+        if self._adaptive is not None:
+            vector.mul_(self.rule.clip)
+
+    def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
+        """The clipped terms of these units, a microbatch at a time."""
+        for rows, counts in self._chunks(members):
+            inputs, targets = self._examples._take(rows)
+            if self._whole and self._adaptive is None and self._exact is None:
+                self._engine.add_clipped(inputs, targets, self.rule, sums)
+                continue
+            if self._trainer.augment is not None:
+                inputs, targets = self._trainer.augment(inputs, self._entropy), self._trainer.augment.targets(targets)
+            found = self._engine.gradients(inputs, targets)
+            if not self._whole:
+                found = pooled(self._engine, found, self._owners(len(rows), counts))
+            self._clipped(found, sums)
+
+    def _owners(self, rows: int, counts: Indices | None) -> Owners:
+        each = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
+        return owned(each, mean=self._trainer.pooling == "mean", copies=self._copies)
+
+    def _clipped(self, found: Gradients, sums: dict[int, Tensor]) -> None:
+        if self._adaptive is not None:
+            short = found.squares.sum(1).sqrt() <= self.rule.clip
+            self._count += float(short.sum()) - len(short) / 2
+        weights, keep = factors(self.rule, found.squares)
+        if keep is not None:
+            found.silence(keep)
+        with torch.no_grad():
+            if self._exact is None:
+                found.add(weights.to(self._engine.dtype), sums, self._engine.layers)
+            else:
+                self._exact.add(built(self._engine, found).double() * self._spread(weights.double()))
+
+    def _spread(self, weights: Tensor) -> Tensor:
+        """[B, layers] factors to one for each parameter."""
+        if weights.shape[1] == 1:
+            return weights
+        parameters = self._engine.parameters.values()
+        layers = [self._engine.layers[id(p)] for p in parameters]
+        return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
+
+    def close(self, vector: Tensor) -> None:
+        """What remains of a step when all terms are in: the exact noise, and the next clip from the noisy count."""
+        if self._exact is not None:
+            self._exact.release(vector)
+        if self._adaptive is not None:
+            divisor = self._trainer.schedule.divisor
+            noise = fill_gaussian(torch.empty(1, dtype=torch.float64), self._adaptive.deviation(divisor), self._entropy)
+            self.rule = Flat(clip=self._adaptive.moved(self.rule.clip, self._count + noise.item(), divisor))
+            self._count = 0.0
+
+    def _chunks(self, members: Indices) -> Iterator[tuple[Indices, Indices | None]]:
+        """Rows to take together, and how many of them each unit has, in order (None: one each)."""
+        most = max(1, (self._trainer.microbatch or max(1, len(members) * self._copies)) // self._copies)
+        if self._examples._people is None:
+            for begin in range(0, len(members), most):
+                yield members[begin : begin + most], None
+            return
+        cap, people = self._trainer.public.unit.rows, self._examples._people
+        rows = [people.rows(int(person), cap, self._entropy) for person in members]
+        yield from _alike(rows, self._trainer.microbatch and most)
+
+
+def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Indices]]:
+    """People with about as many rows as each other together, so that little is padded; at most `most` rows unless one person has more."""
+    rows = sorted(rows, key=len)
+    begin, held = 0, 0
+    for end in range(len(rows) + 1):
+        full = end == len(rows) or len(rows[end]) >= 2 * len(rows[begin]) or (most and held + len(rows[end]) > most)
+        if full and end > begin:
+            part = rows[begin:end]
+            yield np.concatenate(part), np.array([len(r) for r in part], dtype=np.int64)
+            begin, held = end, 0
+        held += len(rows[end]) if end < len(rows) else 0

@@ -1,0 +1,37 @@
+"""Cases of the learning room: normalization that is paid for. (Training itself is audited by canaries.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discreet import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Neighbors, Public
+from discreet.learning import PrivateScaler
+from discreet.tables import Memory
+
+from .case import Case
+
+ROWS = [(10.0, 1.0), (0.0, 0.0), (5.0, 0.5), (2.0, None)]
+
+
+def memory(rows: list[Any], public: Public) -> Memory:
+    return Memory({"x": [r[0] for r in rows], "y": [r[1] for r in rows]}, public)
+
+
+def case(neighbors: Neighbors, other: list[Any], rho: float, *, nullable: bool = True) -> Case:
+    schema = {"x": Bounds(0, 10, nullable=nullable), "y": Bounds(0, 1, nullable=nullable)}
+    public = Public(schema=schema, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else 4)
+    return Case(
+        name=f"scaler, {neighbors}, {'' if nullable else 'not '}nullable",
+        mechanism=PrivateScaler(public=public, columns=("x", "y"), rho=rho, cells=16),
+        source=memory(ROWS, public),
+        neighbor=memory(other, public),
+        outcome=lambda r: (r.value.means[0] > 4, r.value.deviations[0] > 3, r.value.means[1] > 0.4),  # type: ignore[union-attr]
+        runs=400,
+    )
+
+
+CASES = [
+    case(ADD_REMOVE, ROWS[1:], 2.0),
+    case(REPLACE, [(0.0, 0.0), *ROWS[1:]], 2.0, nullable=False),
+    case(ZERO_OUT, [(None, None), *ROWS[1:]], 2.0),
+]
