@@ -23,7 +23,7 @@ from .._errors import InvalidInput, Unsupported
 from . import plan
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .layers import NotBatchFirst, Recorder
-from .losses import per_example
+from .losses import CrossEntropy, per_example
 from .taps import Tap, merged
 
 
@@ -33,7 +33,7 @@ class Gradients:
 
     taps: list[Tap]
     squares: Tensor
-    losses: Tensor
+    losses: Tensor | None = None
 
     def add(self, weights: Tensor, sums: dict[int, Tensor], layers: dict[int, int]) -> None:
         """Add the weighted sum to the buffers. `weights` is [B, 1], or [B, layers]."""
@@ -100,25 +100,38 @@ class Engine:
             finally:
                 self.is_attached = False
 
-    def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True) -> Gradients:
-        """Forward and backward of one batch; the first dimension of every tensor is the batch."""
+    def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, losses: bool = True) -> Gradients:
+        """Forward and backward of one batch; the first dimension of every tensor is the batch. The losses only where they are asked for."""
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         recorder = self.recorder
         recorder.batch, recorder.active = len(inputs[0]), True
         try:
             with torch.enable_grad():
-                losses = self.loss(self.model(*inputs), targets)
-                taps = merged(recorder.taps(losses))
+                outputs = self.model(*inputs)
+                gradient = self._closed(outputs, targets)
+                each = self.loss(outputs, targets) if losses or gradient is None else None
+                taps = merged(recorder.taps(each if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
             raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
         finally:
             recorder.active, recorder.edges, recorder.notes = False, [], []
+        each = None if each is None else each.detach()
         if by_layer or not taps:
-            return Gradients(taps, self._squares(taps, recorder.batch), losses.detach())
+            return Gradients(taps, self._squares(taps, recorder.batch), each)
         total = taps[0].square()
         for tap in taps[1:]:
             total.add_(tap.square())
-        return Gradients(taps, total.unsqueeze(1), losses.detach())
+        return Gradients(taps, total.unsqueeze(1), each)
+
+    def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
+        """The gradient of the losses by the outputs, where the loss knows it."""
+        if (
+            not isinstance(self.loss, CrossEntropy)
+            or not isinstance(outputs, Tensor)
+            or not isinstance(targets, Tensor)
+        ):
+            return None
+        return self.loss.gradient(outputs, targets)
 
     def _squares(self, taps: list[Tap], batch: int) -> Tensor:
         by_layer: list[Any] = [0.0] * (max(self.layers.values()) + 1)
@@ -141,7 +154,7 @@ class Engine:
         return out
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        found = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer))
+        found = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), losses=False)
         weights, keep = factors(rule, found.squares)
         if keep is not None:
             found.silence(keep)

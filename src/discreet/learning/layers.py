@@ -36,13 +36,17 @@ class Recorder:
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
             self.edges.extend(map(get_gradient_edge, outputs))  # now: the tensor may be changed in place later
 
-    def taps(self, losses: Tensor) -> list[Tap]:
-        """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the way."""
+    def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
+        """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the way.
+
+        It starts from the losses, or from the model's outputs where the gradient there is known.
+        """
         edges, notes = self.edges, self.notes
         self.edges, self.notes = [], []
-        if not edges or not losses.requires_grad:
+        if not edges or not result.requires_grad:
             return []
-        gradients = iter(torch.autograd.grad(losses.sum(), edges, allow_unused=True))
+        start = torch.ones_like(result) if gradient is None else gradient
+        gradients = iter(torch.autograd.grad(result, edges, start, allow_unused=True))
         found: list[Tap] = []
         for shapes, taps in notes:
             own = [next(gradients) for _ in shapes]
