@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +19,7 @@ from . import _require
 from ._errors import InvalidInput, LedgerError
 from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors, rows
 from .accounting.filters import Preview as Cost
-from .curator import STEWARD, Budget, Curator, Ledger, Live, Policy
+from .curator import STEWARD, Budget, Curator, Ledger, Live, Policy, segments
 from .mechanisms.protocols import Interactive, Mechanism, Release
 from .query import Answer, Preview, Query, ask
 from .tables import Database, Memory, Source, connect, dummy, load, version_of
@@ -101,6 +101,43 @@ class Session:
     def start(self, interactive: Interactive) -> Live:
         """A live answerer: its whole price is paid now."""
         return self.curator.start(interactive, analyst=self.analyst)
+
+    def train(
+        self,
+        trainer: segments.Resumable,
+        *,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        progress: segments.Watch | None = None,
+    ) -> Release:
+        """Train a model (`learning.Trainer`), charged first. With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
+
+        `progress` is called after each step with public facts: the step, and the number of steps.
+        """
+        return segments.train(self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress)
+
+    def resume(
+        self,
+        trainer: segments.Resumable,
+        checkpoint: str | Path,
+        *,
+        every: int | None = None,
+        progress: segments.Watch | None = None,
+    ) -> Release:
+        """Go on with a run from its newest checkpoint, with the trainer it was started with. Free: it was paid for at its start."""
+        return segments.resume(self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress)
+
+    def fit(self, estimator: Any, *, target: str, features: Sequence[str] | None = None, **how: Any) -> Any:
+        """Fit an estimator of `discreet.learning` to the table, charged first: classes, bounds and size are those of the schema.
+
+        `features` are by default all columns that can be. `checkpoint`, `every`, `progress` as in `train`.
+        """
+        if not hasattr(estimator, "adopt"):
+            raise _require.fail(
+                "estimator", type(estimator).__name__, "one of discreet.learning, such as LogisticRegression(epsilon=1)"
+            )
+        trainer = estimator.trainer(self.public, target=target, features=features, delta=self.budget.delta or None)
+        return estimator.adopt(self.train(trainer, **how), trainer)
 
     def as_analyst(self, name: str) -> Session:
         """The same dataset as an analyst sees it, under their own budget if they have one."""

@@ -19,30 +19,31 @@ from .._errors import InvalidInput, Unsupported
 from ..sampling import Entropy
 from ..tables import Source
 from . import files
-from .schedules import BallsInBins, Poisson, Schedule, WithoutReplacement
+from .clipping import Adaptive, Automatic, Flat, PerLayer
+from .schedules import BallsInBins, Poisson, Schedule, TruncatedPoisson, WithoutReplacement
 
 if TYPE_CHECKING:
     from .trainer import Run, Trainer
 
-# A run with one of these settings and schedules remembers nothing but its weights, averages and optimizer. What is not listed may remember more (correlated
-# noise does), and is not resumed.
+# A run with these settings and schedules remembers nothing but its weights, averages, optimizer and clip. What is not listed may remember more
+# (correlated noise does), and is not resumed.
 _PLAIN = {
-    "model", "loss", "public", "epsilon", "delta", "noise_multiplier", "clip", "rate", "batch", "n", "steps", "epochs", "sampling",
-    "optimizer", "learning_rate", "average", "microbatch", "isolate", "columns", "synthetic", "schedule", "event",
+    "model", "loss", "public", "epsilon", "delta", "noise_multiplier", "clip", "rate", "batch", "n", "steps", "epochs", "sampling", "limit",
+    "noise", "augment", "pooling", "optimizer", "learning_rate", "average", "microbatch", "isolate", "columns", "synthetic", "schedule", "event",
 }  # fmt: skip
+_RULES = (Flat, PerLayer, Automatic, Adaptive)
 
 
 def period(trainer: Trainer) -> int:
     """After how many steps a run can be cut: then what comes next depends on the checkpoint alone, with fresh coins and noise."""
     plan: Schedule = trainer.schedule
     odd = [f.name for f in fields(trainer) if f.name not in _PLAIN and getattr(trainer, f.name) != f.default]
-    rule = type(trainer.clip).__name__
-    if odd or rule not in ("Flat", "PerLayer", "Automatic"):
+    if odd or type(trainer.clip) not in _RULES:
         raise Unsupported(
-            f"training with {', '.join(odd) or rule} remembers more than its weights, and cannot be resumed from a checkpoint yet. Nothing was "
+            f"training with {', '.join(odd) or type(trainer.clip).__name__} remembers more than its weights, and cannot be resumed from a checkpoint yet. Nothing was "
             f"charged or read. Ask for it in one piece."
         )
-    if type(plan) in (Poisson, WithoutReplacement):
+    if type(plan) in (Poisson, TruncatedPoisson, WithoutReplacement):
         return 1
     if type(plan) is BallsInBins:  # who is in which step is drawn for a whole pass, and never stored
         return plan.bins
@@ -57,7 +58,7 @@ def dump(run: Run) -> bytes:
     if run._averaged is not None:
         tensors["averaged"] = run._averaged
     form = files.pack(run._update.state(), tensors, "optimizer")
-    facts = {"optimizer": form, "taken": run.taken, **_shape(run)}
+    facts = {"optimizer": form, "clip": _moving(run), **_shape(run)}
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 
@@ -78,8 +79,15 @@ def restore(trainer: Trainer, source: Source, raw: bytes, taken: int, *, entropy
         if run._averaged is not None:
             run._averaged.copy_(tensors["averaged"])
     run._update.restore(files.unpack(facts["optimizer"], tensors))
+    if _moving(run) is not None:
+        run._terms.rule = Flat(clip=float(facts["clip"]))
     run.taken = taken
     return run
+
+
+def _moving(run: Run) -> float | None:
+    """The clip of the next step, where it adapts: from noisy counts, which are paid for."""
+    return run._terms.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
 
 
 def _shape(run: Run) -> dict[str, Any]:

@@ -1,0 +1,376 @@
+"""Long work in parts: a run that is paid for once, cut into segments, and resumed after a crash without a step run twice.
+
+The charge in the ledger has a step counter. Before a segment begins, the counter is moved past it, by compare-and-swap in one exclusive
+transaction: of two processes that go on from one checkpoint, one wins. A segment that was claimed and never saved, because of a crash,
+is forfeited: its steps count as taken. Checkpoints are signed with the ledger's key and bound to the claim they were made under;
+the ledger knows the newest, and refuses all older ones. What knows about models is not here: a run is something with `step` and `dump`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from .. import _require
+from .._errors import InvalidInput, LedgerError
+from .._public import Public
+from ..accounting import Event, events
+from ..mechanisms.protocols import Release, check_source
+from ..sampling import Entropy
+from ..tables import Source
+from . import books
+from .keys import signed_by
+from .ledger import Entry, Ledger, Writer, _check, canonical
+from .policy import STEWARD
+
+if TYPE_CHECKING:
+    from .curator import Curator
+
+SEGMENT = "segment"  # the counter of a run was moved: body has charge, from, to
+SAVED = "checkpoint"  # a segment's checkpoint is on disk: body has charge, claim, step
+_MAGIC = b"discreet checkpoint 1\n"
+_SIGNATURE = 64
+
+
+class Part(Protocol):
+    """A run on its way: `taken` steps of it are done or lost."""
+
+    taken: int
+
+    @property
+    def progress(self) -> Any:
+        """Public facts, to be shown."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: Any) -> Any: ...
+
+    def step(self) -> None: ...
+
+    def dump(self) -> bytes: ...
+
+    def release(self) -> Release: ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A mechanism whose run can be cut after each `period` steps: fresh randomness from there on gives a run of the same law."""
+
+    @property
+    def public(self) -> Public: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def period(self) -> int: ...
+
+    def start(self, source: Source, *, entropy: Entropy) -> Part: ...
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Part: ...
+
+
+Watch = Callable[[Any], Any]  # is told, after each step, what may be shown
+
+
+def train(
+    curator: Curator,
+    mechanism: Resumable,
+    checkpoint: str | Path | None = None,
+    *,
+    every: int = 100,
+    analyst: str = STEWARD,
+    progress: Watch | None = None,
+) -> Release:
+    """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without `checkpoint`, in one piece.
+
+    Guarantee: of the run that `event` prices, every step is run at most once, over all crashes, resumptions and processes that share the ledger.
+    Proof:     a step is run only after its number was passed by the counter of a signed entry, in an exclusive transaction that compared
+               the counter with what the process had seen (`Work.claim`); no other process can then claim it. What later steps start from is
+               a signed function of earlier noisy ones, which adaptive composition allows.
+    Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
+    """
+    _checked(mechanism, curator.source)
+    path = None if checkpoint is None else _fresh(Path(checkpoint))
+    if path is None:  # in one piece, then
+        every = mechanism.length
+    else:
+        _multiple(every, mechanism.period)
+    with curator.ledger.writing() as writer:
+        facts = {"trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
+        charge = curator._charge(writer, mechanism.event, analyst, **facts)
+    work = Work(curator, mechanism, charge, path)
+    part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
+    if path is not None:
+        work.save(part.dump(), charge, every)
+    return work.go_on(part, charge, every, progress)
+
+
+def resume(
+    curator: Curator,
+    mechanism: Resumable,
+    checkpoint: str | Path,
+    *,
+    every: int | None = None,
+    analyst: str = STEWARD,
+    progress: Watch | None = None,
+) -> Release:
+    """Go on from the newest checkpoint of a run, with the steps that are left. Costs nothing: the whole run was paid for at its start."""
+    path = Path(checkpoint)
+    _checked(mechanism, curator.source)
+    header, raw = _read(path, curator.ledger)
+    charge = _signed(curator.ledger, header["charge"])
+    if charge.kind != books.SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
+        raise InvalidInput(
+            f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the ledger). Nothing was trained. Give the "
+            f"trainer that the run was started with."
+        )
+    if charge.body["analyst"] != analyst or charge.body.get("during", []) != list(curator.periods):
+        raise InvalidInput(
+            f"the run of checkpoint {path} was paid for by another analyst, or for other periods. Nothing was trained."
+        )
+    work = Work(curator, mechanism, charge, path)
+    taken, head = work.accept(header)
+    size = header["every"] if every is None else every
+    _multiple(size, mechanism.period)
+    part = work.guarded(lambda: mechanism.restore(curator.source, raw, taken, entropy=curator._entropy))
+    return work.go_on(part, head, size, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One charge, its counter, its checkpoint file."""
+
+    curator: Curator
+    mechanism: Resumable
+    charge: Entry
+    path: Path | None
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.curator.ledger
+
+    @property
+    def topic(self) -> str:
+        return str(self.charge.seq)
+
+    def head(self, writer: Writer) -> Entry:
+        """The entry that moved the counter last: the newest claim, or the charge itself."""
+        return writer.last(SEGMENT, self.topic) or self.charge
+
+    def claim(self, seen: Entry, end: int) -> Entry:
+        """Move the counter from where `seen` put it to `end`: refused if anybody has moved it since."""
+        with self.ledger.writing() as writer:
+            self._same(writer, seen)
+            start = _counter(seen)
+            if not start < end <= int(self.charge.body["steps"]):
+                raise LedgerError(f"steps {start} to {end} are not among those that were paid for. Nothing was run.")
+            body = {"charge": self.charge.seq, "from": start, "to": end}
+            return writer.append(SEGMENT, body, topic=self.topic)
+
+    def save(self, raw: bytes, claim: Entry, every: int) -> None:
+        """Put the checkpoint of a claimed segment in place of the last one; in one transaction with the entry that makes it the newest.
+
+        A crash before the entry is committed may leave the new file: it is bound to the newest claim, and `accept` takes it.
+        """
+        if self.path is None:
+            return
+        header = {"charge": self.charge.seq, "claim": claim.seq, "hash": claim.hash.hex(), "every": every}
+        new = self.path.with_name(self.path.name + ".new")
+        _write(new, _envelope(self.ledger, header, raw))
+        with self.ledger.writing() as writer:
+            self._same(writer, claim)
+            os.replace(new, self.path)
+            _sync(self.path.parent)
+            self._record(writer, claim)
+
+    def accept(self, header: dict[str, Any]) -> tuple[int, Entry]:
+        """The counter, and the entry that moved it last, if a checkpoint is the one to go on from."""
+        with self.ledger.writing() as writer:
+            head, saved = self.head(writer), writer.last(SAVED, self.topic)
+            newest = self.charge.seq if saved is None else int(saved.body["claim"])
+            if header["claim"] not in (head.seq, newest):
+                raise LedgerError(
+                    f"{self.path} is older than the newest checkpoint of its run (entry {self.charge.seq} of the ledger). Nothing was trained. "
+                    f"Going on from it is refused; use the newest file."
+                )
+            if header["claim"] == head.seq != newest:  # saved, and crashed before the ledger heard of it
+                self._record(writer, head)
+        return _counter(head), head
+
+    def guarded(self, begin: Callable[[], Part]) -> Part:
+        """Start or restore; failing on private data ends the run, as everywhere. What is said about the checkpoint or the model is passed on."""
+        try:
+            return begin()
+        except InvalidInput:
+            raise
+        except Exception as error:
+            raise self._failed() from (error if self._by_steward else None)
+
+    def go_on(self, part: Part, head: Entry, every: int, progress: Watch | None) -> Release:
+        length = int(self.charge.body["steps"])
+        while part.taken < length:
+            goal = min(part.taken + every, length)
+            head = self.claim(head, goal)
+            try:
+                with part:
+                    while part.taken < goal:
+                        part.step()
+                        if progress is not None:
+                            progress(part.progress)
+                raw = b"" if self.path is None else part.dump()
+            except Exception as error:
+                raise self._failed() from (error if self._by_steward else None)
+            self.save(raw, head, every)
+        with self.ledger.writing() as writer:
+            if writer.last("release", self.topic) is None:
+                body = {"charge": self.charge.seq, "analyst": self.charge.body["analyst"]}
+                writer.append("release", body, topic=self.topic)
+        return part.release()
+
+    @property
+    def _by_steward(self) -> bool:
+        return bool(self.charge.body["analyst"] == STEWARD)
+
+    def _failed(self) -> Exception:
+        """How it failed may depend on the data, so that trying again would be another look: the steps that are left are forfeited."""
+        with self.ledger.writing() as writer:
+            head, length = self.head(writer), int(self.charge.body["steps"])
+            if _counter(head) < length:
+                body = {"charge": self.charge.seq, "from": _counter(head), "to": length, "failed": True}
+                writer.append(SEGMENT, body, topic=self.topic)
+        return self.curator._failed(self.charge)
+
+    def _same(self, writer: Writer, seen: Entry) -> None:
+        if self.head(writer).seq != seen.seq:
+            raise LedgerError(
+                f"another process has gone on with this run (entry {self.charge.seq} of the ledger) in the meantime. Nothing of this segment was "
+                f"saved or released."
+            )
+
+    def _record(self, writer: Writer, claim: Entry) -> None:
+        body = {"charge": self.charge.seq, "claim": claim.seq, "step": _counter(claim)}
+        writer.append(SAVED, body, topic=self.topic)
+
+
+def problems(ledger: Ledger) -> list[str]:
+    """What is wrong with the counters of all runs, in words: each must only go forward, without a gap, to the number that was paid for."""
+    found: list[str] = []
+    counters: dict[int, int] = {}
+    limits: dict[int, int] = {}
+    for entry in ledger.entries():
+        if entry.kind == books.SPENDING and "steps" in entry.body:
+            limits[entry.seq] = int(entry.body["steps"])
+        if entry.kind != SEGMENT:
+            continue
+        charge, start, end = (int(entry.body[name]) for name in ("charge", "from", "to"))
+        if start != counters.get(charge, 0) or not start < end <= limits.get(charge, 0):
+            found.append(f"entry {entry.seq} claims steps that were claimed before, or were not paid for")
+        counters[charge] = end
+    return found
+
+
+def _signed(ledger: Ledger, seq: int) -> Entry:
+    """An entry by its number; refused if it is not as it was signed."""
+    entry = ledger.entry(seq)
+    if ledger.key is not None:
+        _check(ledger._db, entry, ledger.key)
+    return entry
+
+
+def _counter(head: Entry) -> int:
+    return int(head.body["to"]) if head.kind == SEGMENT else 0
+
+
+def _checked(mechanism: Any, source: Source) -> None:
+    if isinstance(mechanism, type) or not isinstance(mechanism, Resumable):
+        raise InvalidInput(
+            f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing was charged or read."
+        )
+    check_source(mechanism.public, source)
+    rehearse(mechanism, source)
+
+
+def rehearse(mechanism: Any, source: Source) -> None:
+    """Let a mechanism that can try itself on made-up data do so before it is charged: what fails then costs nothing."""
+    trial = getattr(mechanism, "rehearse", None)
+    if trial is not None:
+        trial(source)
+
+
+def _fresh(path: Path) -> Path:
+    if path.exists():
+        raise InvalidInput(
+            f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing was charged. Resume it, or give another name."
+        )
+    if not path.parent.is_dir():
+        raise InvalidInput(f"there is no folder {str(path.parent)!r} for the checkpoint. Nothing was charged.")
+    return path
+
+
+def _multiple(every: Any, period: int) -> None:
+    _require.integer(every=every, at_least=1)
+    if every % period:
+        raise InvalidInput(
+            f"every must be a multiple of {period}, the steps of one pass, got {every}: in between, who takes part in which step would have to "
+            f"be stored. Nothing was charged or trained."
+        )
+
+
+def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
+    assert ledger.key is not None  # `writing` is asked for by then
+    head = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
+    size = len(head).to_bytes(4, "little")
+    return _MAGIC + size + head + ledger.key.sign(_message(head, raw)) + raw
+
+
+def _message(head: bytes, raw: bytes) -> bytes:
+    """What is signed. Longer than the 32 bytes of an entry's hash: neither signature can stand for the other."""
+    return _MAGIC + hashlib.sha256(head).digest() + hashlib.sha256(raw).digest()
+
+
+def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
+    """Header and contents of a checkpoint, if it is as this ledger's key signed it. Nothing in it is parsed before that is clear."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"the checkpoint {path} cannot be read: {error.strerror}. Nothing was trained.") from None
+    place = len(_MAGIC) + 4
+    end = place + int.from_bytes(data[len(_MAGIC) : place], "little")
+    if not data.startswith(_MAGIC) or len(data) < end + _SIGNATURE:
+        raise InvalidInput(f"{path} is not a checkpoint of discreet, or was cut. Nothing was trained.")
+    head, signature, raw = data[place:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
+    if ledger.key is None or not signed_by(ledger.key.public, _message(head, raw), signature):
+        raise LedgerError(f"{path} was changed, or belongs to another ledger than {ledger.path}. Nothing was trained.")
+    header: dict[str, Any] = json.loads(head)
+    with suppress(LedgerError):
+        if header["hash"] == ledger.entry(header["claim"]).hash.hex():
+            return header, raw
+    raise LedgerError(
+        f"{path} was made under an entry that {ledger.path} does not have: the ledger was rolled back, or rewritten. Nothing was trained. Run "
+        f"`discreet ledger verify` with an anchor."
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
