@@ -33,7 +33,7 @@ class Gradients:
 
     taps: list[Tap]
     squares: Tensor
-    losses: Tensor | None = None
+    losses: Tensor
 
     def add(self, weights: Tensor, sums: dict[int, Tensor], layers: dict[int, int]) -> None:
         """Add the weighted sum to the buffers. `weights` is [B, 1], or [B, layers]."""
@@ -109,13 +109,13 @@ class Engine:
             with torch.enable_grad():
                 outputs = self.model(*inputs)
                 gradient = self._closed(outputs, targets)
-                each = self.loss(outputs, targets) if losses or gradient is None else None
+                each = self.loss(outputs, targets) if losses or gradient is None else torch.empty(0)
                 taps = merged(recorder.taps(each if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
             raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
         finally:
             recorder.active, recorder.edges, recorder.notes = False, [], []
-        each = None if each is None else each.detach()
+        each = each.detach()
         if by_layer or not taps:
             return Gradients(taps, self._squares(taps, recorder.batch), each)
         total = taps[0].square()

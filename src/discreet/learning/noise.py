@@ -16,8 +16,11 @@ from torch import Tensor
 from .. import _require
 from ..sampling import Entropy
 
-_PAIRS = 1 << 16  # worked on at a time: fewer calls, and still in the caches
+_PAIRS = 1 << 15  # worked on at a time: all of it stays in the second-level cache, and no pass is split among threads
 _RARE = 1 << 12  # below this many 2**-31, U gets more bits
+_POSITIVE = np.int32(2**31 - 1)
+
+Scratch = tuple[Tensor, Tensor]
 
 
 def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
@@ -30,32 +33,41 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
     Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian up to this rounding.
     """
     _require.non_negative(deviation=deviation)
-    for start in range(0, vector.numel(), 2 * _PAIRS):
-        _fill(vector[start : start + 2 * _PAIRS], deviation, entropy)
+    _fill_all(vector, deviation, entropy, _scratch(vector.numel(), vector.dtype))
     return vector
 
 
-def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
-    """The size of a signed 32-bit word is 31 bits of U, exact in a float where it is small; two words make two entries."""
+def _scratch(size: int, dtype: torch.dtype) -> Scratch:
+    """Room for radii and angles: fresh memory for each would cost as much as a logarithm."""
+    pairs = min(_PAIRS, -(-size // 2))
+    return torch.empty(pairs, dtype=dtype), torch.empty(pairs, dtype=dtype)
+
+
+def _fill_all(vector: Tensor, deviation: float, entropy: Entropy, scratch: Scratch) -> None:
+    for start in range(0, vector.numel(), 2 * _PAIRS):
+        _fill(vector[start : start + 2 * _PAIRS], deviation, entropy, scratch)
+
+
+def _fill(out: Tensor, deviation: float, entropy: Entropy, scratch: Scratch) -> None:
+    """31 bits of a 32-bit word are U, exact in a float where it is small; two words make two entries."""
     pairs = -(-out.numel() // 2)
+    radius, angle = scratch[0][:pairs], scratch[1][:pairs]
     bits = entropy.words(pairs).view(np.int32)
-    uniform = torch.from_numpy(bits[:pairs]).to(out.dtype).abs_()
-    if uniform.amin().item() < _RARE:
-        _extended(uniform, bits, entropy)
-    square = 2.0 * deviation**2
-    radius = torch.rsub(uniform.log_(), 31.0 * math.log(2.0) * square, alpha=square).clamp_(min=0).sqrt_()
-    angle = torch.from_numpy(bits[pairs:]).to(out.dtype).mul_(math.pi * 2.0**-31)
-    torch.mul(radius, angle.cos(), out=out[:pairs])
-    if out.numel() < 2 * pairs:
-        radius, angle = radius[:-1], angle[:-1]
-    torch.mul(radius, angle.sin_(), out=out[pairs:])
+    uniform = np.bitwise_and(bits[:pairs], _POSITIVE, out=bits[:pairs])
+    radius.copy_(torch.from_numpy(uniform))
+    if uniform.min() < _RARE:
+        _extended(radius, uniform, entropy)
+    radius.mul_(2.0**-31).log_().mul_(-2.0 * deviation**2).sqrt_()
+    angle.copy_(torch.from_numpy(bits[pairs:])).mul_(math.pi * 2.0**-31)
+    torch.cos(angle, out=out[:pairs]).mul_(radius)
+    rest = out.numel() - pairs
+    torch.mul(radius[:rest], angle[:rest].sin_(), out=out[pairs:])
 
 
-def _extended(uniform: Tensor, bits: npt.NDArray[np.int32], entropy: Entropy) -> None:
+def _extended(radius: Tensor, uniform: npt.NDArray[np.int32], entropy: Entropy) -> None:
     """Where U is small, all that is known of it are its few leading bits: toss 53 more."""
-    for place in (uniform < _RARE).nonzero().flatten().tolist():
-        word = int(bits[place])
-        uniform[place] = (word if word >= 0 else ~word) + (entropy.integer(53) + 0.5) * 2.0**-53
+    for place in np.flatnonzero(uniform < _RARE).tolist():
+        radius[place] = int(uniform[place]) + (entropy.integer(53) + 0.5) * 2.0**-53
 
 
 class Reservoir:
@@ -65,16 +77,18 @@ class Reservoir:
     """
 
     def __init__(self, size: int, dtype: torch.dtype, deviation: float, entropy: Entropy) -> None:
-        self._block = torch.empty(max(1, _PAIRS // max(1, size)), size, dtype=dtype)
+        _require.non_negative(deviation=deviation)
+        self._block = torch.empty(max(1, 2 * _PAIRS // max(1, size)), size, dtype=dtype)
+        self._scratch = _scratch(self._block.numel(), dtype)
         self._deviation, self._entropy, self._used = deviation, entropy, len(self._block)
 
     def into(self, vector: Tensor) -> None:
         """Overwrite the vector with the next noise."""
         if len(self._block) == 1:
-            fill_gaussian(vector, self._deviation, self._entropy)
+            _fill_all(vector, self._deviation, self._entropy, self._scratch)
             return
         if self._used == len(self._block):
-            fill_gaussian(self._block.view(-1), self._deviation, self._entropy)
+            _fill_all(self._block.view(-1), self._deviation, self._entropy, self._scratch)
             self._used = 0
         vector.copy_(self._block[self._used])
         self._used += 1
