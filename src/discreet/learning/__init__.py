@@ -14,6 +14,7 @@ from .clipping import Adaptive, Automatic, Flat, PerLayer
 from .correlated import Dense, Toeplitz, square_root
 from .data import Examples, Tabular
 from .discrete import Grid
+from .distributed import across_workers
 from .engine import Engine
 from .noise import fill_gaussian
 from .optimizers import SGD, Adam, warmup_cosine
@@ -56,6 +57,7 @@ __all__ = [
     "Tabular",
     "Trainer",
     "WithoutReplacement",
+    "across_workers",
     "fill_gaussian",
     "made_up",
     "probe",

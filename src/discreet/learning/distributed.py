@@ -1,0 +1,153 @@
+"""Training over several processes or machines, with torch.distributed: each worker holds a part of the people, and all make the same steps.
+
+    torch.distributed.init_process_group("gloo")                        # in every worker, as torchrun starts them
+    model = learning.across_workers(trainer)(shard, entropy=Entropy()).value
+
+Every worker tosses the coins of its own examples, clips their gradients and adds its share of the noise; the sums are added up over all workers, and each
+makes the same move. The law of the noisy sum, and so the price, is that of one process with all the examples. If a worker dies, the sum of a step
+does not come about: it is thrown away everywhere, and the run is over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .. import _require
+from .._errors import InvalidInput, ReleaseFailed, Unsupported
+from .._public import Public
+from ..accounting import Event
+from ..mechanisms.protocols import Mechanism, Release
+from ..sampling import Entropy
+from ..tables import Source
+from .clipping import Automatic, Flat, PerLayer
+from .schedules import BallsInBins, Indices, Poisson
+from .terms import Terms
+from .trainer import Run, Trainer
+
+SHARES, FIRST = "shares", "first"
+
+
+def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) -> Mechanism:
+    """The trainer as a mechanism that all workers of a process group run together, each on its own part of the examples.
+
+    `noise="shares"`: of N workers each adds noise of a N-th of the variance. `noise="first"`: the first adds all of it. `trainer.public` and
+    `n` are about all workers' people together. Let one worker ask through a curator, and the others call it with an `Entropy` of their own: nobody reads
+    data before all of them, the one that was charged included, have agreed on the settings.
+
+    Guarantee: `trainer.event`, for everything that is released (the same model, by every worker).
+    Proof:     coins of different examples are independent, so independent Poisson samples (or bins) of the parts are one of the whole. The sum of the
+               workers' clipped sums is the clipped sum of the whole; independent N(0, s²/N) add up to N(0, s²). The weights of every
+               worker are functions of complete sums only: where adding up fails, what there is of the sum is overwritten and never used.
+    Assumes:   each person's example is with one worker. Workers trust each other and the network between them: what they send before it is
+               added up has only a part of the noise.
+    """
+    _require.one_of((SHARES, FIRST), noise=noise)
+    known = type(trainer.schedule) in (Poisson, BallsInBins) and type(trainer.clip) in (Flat, PerLayer, Automatic)
+    if not known or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
+        raise Unsupported(
+            "over several workers there is Poisson sampling or balls-in-bins of examples, with a fixed clip and Gaussian noise. Nothing was read or "
+            "trained. Use these, or one process."
+        )
+    return _Across(trainer, noise, group)
+
+
+@dataclass(frozen=True)
+class _Across:
+    trainer: Trainer
+    noise: str
+    group: Any = field(repr=False)
+
+    @property
+    def public(self) -> Public:
+        return self.trainer.public
+
+    @property
+    def event(self) -> Event:
+        return self.trainer.event
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        self._agree()
+        run = self.trainer.start(source, entropy=entropy)
+        self._same_start(run)
+        run._terms = _Shared(run._terms, run, self)  # type: ignore[assignment]
+        with run:
+            while not run.done:
+                run.step()
+        return run.release()
+
+    def _agree(self) -> None:
+        """All workers must have the same price, clip and steps: else the sum would have less noise than was paid for. Reads no data."""
+        if not dist.is_available() or not dist.is_initialized():
+            raise InvalidInput(
+                "there is no process group: call torch.distributed.init_process_group('gloo') first. Nothing was read."
+            )
+        trainer = self.trainer
+        sizes = [[name, list(p.shape)] for name, p in trainer.model.named_parameters() if p.requires_grad]
+        facts = [
+            trainer.event.to_json(),
+            repr(trainer.clip),
+            trainer.schedule.divisor,
+            repr(trainer.public),
+            self.noise,
+            sizes,
+        ]
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
+        all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
+        self._together(lambda: dist.all_gather(all_of_them, mine, group=self.group))
+        if any(not torch.equal(mine, other) for other in all_of_them):
+            raise InvalidInput(
+                "the workers do not have the same trainer: price, clip, batch, public facts and shapes must be alike. Nothing was read or trained."
+            )
+
+    def _same_start(self, run: Run) -> None:
+        """All start from the first worker's weights."""
+        self._together(lambda: dist.broadcast(run._values, group_src=0, group=self.group))
+        if run._averaged is not None:
+            run._averaged.copy_(run._values)
+
+    def _together(self, act: Any) -> None:
+        try:
+            act()
+        except RuntimeError:
+            raise ReleaseFailed(
+                "a worker was lost, so that the workers could not go on together. What was underway is thrown away: no update was made with part of "
+                "the noise. The price of the run is spent, and the run is over."
+            ) from None
+
+
+class _Shared:
+    """The terms of one worker: its share of the noise, its own examples; closed when all workers' are added up."""
+
+    def __init__(self, own: Terms, run: Run, across: _Across) -> None:
+        self._own, self._run, self._across = own, run, across
+        workers, place = dist.get_world_size(across.group), dist.get_rank(across.group)
+        self._share = 1 / math.sqrt(workers) if across.noise == SHARES else float(place == 0)
+
+    def noise(self, vector: Tensor) -> None:
+        self._own.noise(vector)
+        vector.mul_(self._share)
+
+    def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
+        self._own.add(members, sums)
+
+    def close(self, vector: Tensor) -> None:
+        """The complete sum; or, if a worker is lost, zeros and the end of the run."""
+        group = self._across.group
+        try:
+            self._across._together(lambda: dist.all_reduce(vector, group=group))
+            self._across._together(
+                lambda: dist.barrier(group=group)
+            )  # who hears that all have it goes on; else the step is dropped
+        except ReleaseFailed:
+            vector.zero_()
+            self._run.taken = self._run._trainer.schedule.steps
+            raise
