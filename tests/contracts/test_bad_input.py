@@ -41,7 +41,9 @@ def one_of_each() -> list[Any]:
     for case in CASES:
         inside = [getattr(case.mechanism, field.name) for field in dataclasses.fields(case.mechanism)]
         for thing in (case.mechanism, *inside):
-            if dataclasses.is_dataclass(thing) and type(thing).__module__.startswith("discreet.mechanisms"):
+            if dataclasses.is_dataclass(thing) and type(thing).__module__.startswith(
+                ("discreet.mechanisms", "discreet.adaptive")
+            ):
                 found.setdefault(type(thing), thing)
     return list(found.values())
 

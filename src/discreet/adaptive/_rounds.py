@@ -1,0 +1,117 @@
+"""Noisy comparisons against public thresholds, with a number released at each positive: what holdout, boards and weights share.
+
+A question arrives as two integers: by how much its exact value exceeds a public threshold, and the exact number to be told if it
+does. The threshold may be another one each time, as long as it is a function of what was released before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .. import sampling
+from .._errors import Halted, InvalidInput
+from ..mechanisms import _certified
+from ..mechanisms.noise import draw
+from ..sampling import Entropy
+
+State = dict[str, Any]
+_FOREIGN = "the state is not one that start() or answer() gave. Nothing was drawn or released."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Scales of the noise in integer units; halts for good after `most` positives.
+
+    `redraws`: each positive gets a new noisy threshold, so that the positives are rounds in sequence. `value` None: no number is
+    drawn for a positive, and its gap is what is told.
+
+    Guarantee: D, V: how far one unit moves the excess and the told number. With `redraws`: `most` rounds in sequence, each
+               (D / threshold + k D / query + V / value)-DP. Without: (D / threshold + most (k D / query + V / value))-DP. k is 2, or 1
+               where one unit moves all excesses the same way.
+    Proof:     that of `mechanisms.SparseVector` with scales in place of shares; nothing in it asks that the public part of the
+               threshold be the same for all questions, only that it be fixed once the earlier answers are. The gap is part of it.
+               A round ends at its positive, so with `redraws` it is a SparseVector with one positive.
+    Assumes:   the state stays secret and is used once.
+    """
+
+    threshold: Fraction
+    query: Fraction
+    value: Fraction | None
+    most: int
+    redraws: bool
+
+    def price(self, moved: int, told: int, *, monotone: bool = False) -> Fraction:
+        """The epsilon of one round, or of all together without `redraws`, exactly."""
+        positives = 1 if self.redraws else self.most
+        each = (1 if monotone else 2) * moved / self.query + (0 if self.value is None else told / self.value)
+        return moved / self.threshold + positives * each
+
+    def begin(self, entropy: Entropy) -> State:
+        return {"noise": draw(self.threshold, entropy), "positives": 0, "asked": 0}
+
+    def check(self, state: Any, questions: int | None) -> State:
+        """A state of ours that has not halted."""
+        if not isinstance(state, dict) or not {"noise", "positives", "asked"} <= set(state):
+            raise InvalidInput(_FOREIGN)
+        if any(type(state[name]) is not int for name in ("noise", "positives", "asked")):
+            raise InvalidInput(_FOREIGN)
+        if state["positives"] >= self.most:
+            raise Halted(
+                f"all {self.most} positives were given, so this has halted for good. Nothing was drawn or released. Buy a new one."
+            )
+        if questions is not None and state["asked"] >= questions:
+            raise Halted(
+                f"all {questions} declared questions were asked, so this has halted for good. Nothing was drawn or released."
+            )
+        return state
+
+    def one(self, state: State, excess: int, exact: int, entropy: Entropy) -> tuple[State, int | None, int | None]:
+        """The new state; and of a positive its gap and its noisy number."""
+        gap = excess + draw(self.query, entropy) - state["noise"]
+        after = {**state, "asked": state["asked"] + 1}
+        if gap < 0:
+            return after, None, None
+        after["positives"] += 1
+        if self.redraws:
+            after["noise"] = draw(self.threshold, entropy)
+        return after, gap, None if self.value is None else exact + draw(self.value, entropy)
+
+    def many(self, state: State, excess: Any, exact: Any, entropy: Entropy) -> tuple[State, Any, dict[int, int]]:
+        """The same for a list of questions fixed beforehand, asked one after the other; what comes after the halt is not answered.
+
+        Returns the new state, which of the answered ones were positive, and the noisy numbers of these by position.
+        """
+        assert self.value is not None
+        noisy = np.asarray(excess) + sampling.discrete_laplace(self.query, len(excess), entropy)
+        above, told, noise, at = np.zeros(len(noisy), bool), {}, state["noise"], 0
+        left = self.most - state["positives"]
+        while left and at < len(noisy):
+            found = np.flatnonzero(noisy[at:] >= noise)
+            if not len(found):
+                at = len(noisy)
+                break
+            here, at = at + int(found[0]), at + int(found[0]) + 1
+            above[here], left = True, left - 1
+            told[here] = int(exact[here]) + draw(self.value, entropy)
+            if self.redraws:
+                noise = draw(self.threshold, entropy)
+        after = {**state, "noise": noise, "positives": self.most - left, "asked": state["asked"] + at}
+        return after, above[:at], told
+
+    def slack(self, failure: Fraction, comparisons: int) -> int:
+        """a: no noise on a threshold and on a comparison together reach beyond a, outside a chance of `failure`; half for each kind.
+
+        The noise on each side counts: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise, m >= 1.
+        """
+        thresholds = self.most if self.redraws else 1
+        rho = _certified.quantile(self.threshold, failure / (4 * thresholds)) - 1
+        return rho + _certified.quantile(self.query, failure / (4 * comparisons)) - 1
+
+    def spread(self, failure: Fraction, numbers: int) -> int:
+        """a: none of `numbers` released values is further than a from the truth, outside a chance of `failure`."""
+        assert self.value is not None
+        return _certified.quantile(self.value, failure / (2 * numbers)) - 1

@@ -1,0 +1,202 @@
+"""How far are private answers from the population, not only from the sample? Privacy itself bounds that, however questions were chosen.
+
+An analyst who asks after seeing answers may find what is true of the sample alone. If the answers were private, the sample hardly
+shows in them, and no choice made from them fits it much better than the population it was drawn from. Here are the theorems that
+say how much, each a function of public numbers with its conditions enforced; `best` takes the least of those that apply.
+
+All are about means of values in [0, 1] over `n` independent draws from one population, and about all answers at once: with probability
+1 - failure, no answer is further than `radius` from the population's value. `sample_error(beta)` is how far, outside a chance of beta,
+any answer is from the mean over the sample. Privacy means here: under replacing one person's data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import _require
+from .._errors import InvalidInput, Unsupported
+from .._public import REPLACE
+from .._registry import described
+from ..accounting import Event, epsilon, zcdp
+from ..accounting.pure import epsilon_of
+
+SampleError = Callable[[float], float]
+_UP = 1 + 1e-12  # of rounding in what follows: a few dozen operations in double precision
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """With probability `confidence`, all answers are within `radius` of the population's values, by `theorem`."""
+
+    radius: float
+    confidence: float
+    theorem: str
+
+    def __str__(self) -> str:
+        return f"within {self.radius:.3g} of the population with probability {self.confidence:g} ({self.theorem})"
+
+
+def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failure: float) -> float:
+    """The radius for (epsilon, delta)-DP answers, by what they tell about the sample.
+
+    Guarantee: with probability 1 - failure, all answers are within the radius of the population's values.
+    Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d > 0 the radius
+               sample_error(beta) + c + (e^epsilon - 1) + 2d fails with chance beta / c + delta / d. In short: given the transcript,
+               an answer is near its query's mean over the conditional law of the sample (Markov: beta / c); and by privacy, E[q(x_i)
+               1(B)] <= e^epsilon E[q(x') 1(B)] + delta for a fresh x' and any set B of transcripts, so that mean exceeds the
+               population's by more than e^epsilon - 1 + 2d with chance at most delta / 2d, and falls below it likewise.
+    Assumes:   answers lie in [0, 1]. c, d and beta are chosen from a grid: each choice is valid.
+    """
+    _check(failure, epsilon=epsilon)
+    _require.probability(delta=delta)
+    if epsilon > 2:
+        return 1.0
+    gap, best = math.expm1(epsilon), 1.0
+    for share in (0.0,) if delta == 0 else (0.1, 0.25, 0.5, 0.75, 0.9):
+        d = 0.0 if delta == 0 else delta / (share * failure)
+        rest = (1 - share) * failure
+        for power in range(1, 12):
+            c = 4.0**-power
+            if gap + c + 2 * d < best:
+                best = min(best, sample_error(rest * c) + c + gap + 2 * d)
+    return min(1.0, best * _UP)
+
+
+def max_information(*, epsilon: float, n: int, sample_error: SampleError, failure: float) -> float:
+    """The radius for epsilon-DP answers: close to that of fresh data while epsilon is below 1 / sqrt(n).
+
+    Guarantee: as `posterior`.
+    Proof:     for answers y let f(s) = ln P(y | s); replacing one person moves f by at most epsilon, so under the prior f(S) - E f is
+               sub-Gaussian with variance v = n epsilon² / 4 (McDiarmid). ln P(s | y) / P(s) = f(s) - ln E e^f <= X := f(s) - E f.
+               Under the posterior P(X >= t) <= E[e^X 1(X >= t)] <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So any
+               event is at most e^t times as likely as for fresh data, plus b: the approximate max-information of Dwork,
+               Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629, Theorem 20; arXiv:1411.2664 for the first such
+               bound), with ln(1/b) where they have ln(2/b). The event: the query with the worst answer, which is a function of
+               the answers alone, has its mean over fresh data off by more than tau: 2 e^(-2 n tau²) (Hoeffding).
+    """
+    _check(failure, epsilon=epsilon)
+    _require.integer(n=n, at_least=1)
+    best = 1.0
+    for share in (0.5, 0.1, 0.01):
+        half, b = failure * (1 - share) / 2, failure * (1 - share) / 2
+        v = n * float(epsilon) ** 2 / 4
+        t = v + math.sqrt(v * v + 2 * v * math.log(1 / b))
+        tau = math.sqrt((t + math.log(2 / half)) / (2 * n))
+        if tau < best:
+            best = min(best, tau + sample_error(failure * share))
+    return min(1.0, best * _UP)
+
+
+def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure: float) -> float:
+    """The radius for rho-zCDP answers (Gaussian noise, say): few conditions, but the failure enters as a root.
+
+    Guarantee: as `posterior`.
+    Proof:     persons are independent, so I(S; answers) <= sum_i I(x_i; answers | others) <= n rho nats, as the divergence between
+               neighbors is at most rho (Bun & Steinke 2016, arXiv:1605.02065). An event that has chance q for fresh data and p here has
+               p ln(1/q) - h(p) <= kl(p, q) <= n rho (data processing; h is binary entropy); the event is that of
+               `max_information`, with q <= 2 e^(-2 n tau²). The approach of Rogers, Roth, Smith, Srebro, Thakkar & Woodworth 2020
+               (arXiv:1906.09231) and of Russo & Zou 2016.
+    """
+    _check(failure, rho=rho)
+    _require.integer(n=n, at_least=1)
+    best = 1.0
+    for share in (0.5, 0.1, 0.01):
+        p = failure * (1 - share)
+        entropy = -p * math.log(p) - (1 - p) * math.log1p(-p)
+        tau = math.sqrt((math.log(2) + (n * float(rho) + entropy) / p) / (2 * n))
+        if tau < best:
+            best = min(best, tau + sample_error(failure * share))
+    return min(1.0, best * _UP)
+
+
+def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError, failure: float) -> float:
+    """The radius 18 epsilon + sample error of the first transfer theorem with an optimal rate; looser than `posterior`, for comparison.
+
+    Guarantee: as `posterior`; refused outside its conditions.
+    Proof:     Bassily, Nissim, Smith, Steinke, Stemmer & Ullman 2016 (arXiv:1511.02513): for epsilon < 1/3, delta < epsilon / 4 and
+               n >= ln(4 epsilon / delta) / epsilon², the query with the worst answer has a sample mean off by 18 epsilon with
+               chance below delta / epsilon.
+    """
+    _check(failure, epsilon=epsilon)
+    _require.open_probability(delta=delta)
+    _require.integer(n=n, at_least=1)
+    if not (epsilon < 1 / 3 and delta < epsilon / 4 and n * epsilon**2 >= math.log(4 * epsilon / delta)):
+        raise Unsupported(
+            f"this theorem needs epsilon below 1/3, delta below epsilon / 4 and n of at least ln(4 epsilon / delta) / epsilon²; "
+            f"got epsilon={epsilon:g}, delta={delta:g}, n={n}. Use `posterior`."
+        )
+    rest = failure - delta / epsilon
+    if rest <= 0:
+        raise InvalidInput(f"failure must be above delta / epsilon = {delta / epsilon:g}, got {failure!r}.")
+    return min(1.0, (18 * epsilon + sample_error(rest)) * _UP)
+
+
+def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> float:
+    """How far the best score of a `Ladder` is from the smallest true risk so far: the ladder's own theorem, which needs no privacy.
+
+    Guarantee: with probability 1 - failure, at every time the shown score is within the returned error of the least true risk
+               among all submissions so far, however these were chosen.
+    Proof:     Blum & Hardt 2015 (arXiv:1502.04585), Theorem 3.1: the chance of an error above e + step is at most
+               exp(-2 e² n + (1 / step + 2) ln(4 submissions / step) + 1), for losses in [0, 1]; solved for e.
+    """
+    _require.integer(n=n, submissions=submissions, at_least=1)
+    _require.open_probability(step=step, failure=failure)
+    exponent = (1 / step + 2) * math.log(4 * submissions / step) + 1 + math.log(1 / failure)
+    return min(1.0, (math.sqrt(exponent / (2 * n)) + step) * _UP)
+
+
+def fresh(*, n: int, answers: int, failure: float) -> float:
+    """What as many answers would be within if each had `n` fresh people of its own: sqrt(ln(2 answers / failure) / 2n) (Hoeffding)."""
+    _require.integer(n=n, answers=answers, at_least=1)
+    _require.open_probability(failure=failure)
+    return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _UP)
+
+
+_DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
+
+
+def best(event: Event, *, n: int, sample_error: SampleError, confidence: float = 0.95) -> Bound:
+    """The least radius that any of the theorems proves for answers with this price.
+
+    Guarantee: as `posterior`. Each theorem holds by itself, and which one is used depends on public numbers alone.
+    Proof:     replacing one person is removing one and adding one: an event for add_remove or zero_out is taken as a group of two:
+               epsilon doubles, delta becomes (1 + e^epsilon) delta, rho becomes 4 rho.
+    """
+    if not isinstance(event, Event):
+        raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
+    _require.open_probability(confidence=confidence)
+    _require.integer(n=n, at_least=1)
+    failure, twice = 1 - float(confidence), event.neighbors is not REPLACE
+    found = [(1.0, "no theorem says more than that a mean lies between 0 and 1")]
+    pure = epsilon_of(event)
+    if pure is not None:
+        whole = float(pure) * (1 + twice)
+        found.append(
+            (posterior(epsilon=whole, delta=0.0, sample_error=sample_error, failure=failure), "Jung et al. 2020")
+        )
+        found.append(
+            (max_information(epsilon=whole, n=n, sample_error=sample_error, failure=failure), "max-information")
+        )
+    for delta in _DELTAS:
+        one = epsilon(event, delta=delta, accountant="rdp")
+        if one < 2:
+            both = (2 * one, (1 + math.exp(one)) * delta) if twice else (one, delta)
+            radius = posterior(epsilon=both[0], delta=both[1], sample_error=sample_error, failure=failure)
+            found.append((radius, "Jung et al. 2020"))
+    try:
+        rho, extra = zcdp(event)
+    except Unsupported:
+        rho, extra = math.inf, 0.0
+    if extra == 0 and math.isfinite(rho):
+        radius = mutual_information(rho=rho * (4 if twice else 1), n=n, sample_error=sample_error, failure=failure)
+        found.append((radius, "mutual information"))
+    radius, theorem = min(found, key=lambda pair: pair[0])
+    return Bound(radius=radius, confidence=float(confidence), theorem=theorem)
+
+
+def _check(failure: float, **prices: float) -> None:
+    _require.open_probability(failure=failure)
+    _require.non_negative(**prices)

@@ -1,0 +1,361 @@
+"""The reusable holdout: check on it as often as you like, and it still tells the truth.
+
+A model is fitted to the training part; how good it is, is asked of the holdout. Whoever asks often, and changes the model after each
+answer, soon fits the holdout as well. Thresholdout answers with the training value while the two agree, and only where they do not
+it tells a noisy holdout value, and spends one of a limited number of such answers. Only the holdout is paid for: the training values
+must be public, or bought with mechanisms of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import _require, _round
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described, plain
+from ..accounting import Event, NoOp, PureDP
+from ..mechanisms import Sensitivity, Statistic, Trusted, _certified, _columns
+from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.sparse_vector import CONSTANTS
+from ..mechanisms.statistics import length_of, row_contribution, step_of
+from ..sampling import Entropy
+from ..tables import Source
+from ._rounds import Rounds, State
+from .generalization import Bound, best
+
+Real = int | float | Fraction
+_MOST = 10**9  # of a budget
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A question to the holdout: a sum over its rows, and the mean of the same on the training part.
+
+    `training` is public, or was bought. With a statistic of many entries, one number for each: they are asked one after the other.
+    """
+
+    statistic: Statistic
+    training: Real | tuple[Real, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.statistic, Statistic):
+            raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as CountNonNull(...)")
+        if isinstance(self.training, int | float | Fraction):
+            _require.finite(training=self.training)
+            return
+        listed = [plain(value) for value in _require.listed(training=self.training)]
+        _require.non_empty(training=listed)
+        _require.finite(**{f"training value {i + 1}": value for i, value in enumerate(listed)})
+        object.__setattr__(self, "training", tuple(listed))
+
+    @property
+    def means(self) -> tuple[Real, ...]:
+        """The training values, as a list also if there is only one."""
+        return self.training if isinstance(self.training, tuple) else (self.training,)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What the holdout said: a mean, whether the training value was off, and how many such findings are left.
+
+    `within`: with probability 0.95 all answers together are this close to the population; None where the number of questions was not
+    declared. For a list of questions `value` and `overfit` are tuples, shorter than the list if the holdout halted on the way.
+    """
+
+    value: float | tuple[float, ...]
+    overfit: bool | tuple[bool, ...]
+    left: int
+    within: float | None = None
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholdout:
+    """A reusable holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of agreements.
+
+    Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) and `sigma` are in the unit of the mean. Noise, all
+    discrete Laplace, of scale 2 sigma on the threshold (drawn again after each finding), 4 sigma on each comparison, sigma on each
+    told mean. `questions` declares how many will be asked: then the error is known beforehand, and shown with every answer.
+
+    Guarantee: `budget` rounds in sequence, each (2 w / (sigma n))-DP, where w is the most that one row moves the sum (1 for values in
+               [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in all, and less at a delta.
+    Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629, Figure 1 and Lemma 23). The
+               distance |sum - n training| moves by at most w: each round is a sparse vector with one positive, w / (2 sigma n) for the
+               threshold and 2w / (4 sigma n) for the comparisons, and its number costs w / (sigma n): `_rounds.Rounds`. The sum of
+               the three is charged, exactly, for the grid that is used. (A lecture writes B / (tau n), for noise of 4 tau, 8 tau, 2 tau.)
+    Assumes:   training values and questions are chosen without looking at the holdout except through these answers. Under
+               add_remove n is a public guess that the means are divided by. For `within`: the rows are independent draws from one
+               population, and n is their number.
+    """
+
+    public: Public
+    threshold: Real
+    sigma: Real
+    budget: int
+    lower: Real = 0
+    upper: Real = 1
+    step: Real = 1
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        _columns.require_public(self.public)
+        _require.positive(threshold=self.threshold, sigma=self.sigma)
+        _require.integer(budget=self.budget, at_least=1)
+        if self.budget > _MOST:
+            raise _require.fail("budget", self.budget, f"at most {_MOST}")
+        _require.ordered(lower=self.lower, upper=self.upper)
+        object.__setattr__(self, "step", _columns.as_step(self.step))
+        if self.questions is not None:
+            _require.integer(questions=self.questions, at_least=1)
+        if max(abs(end) for end in (*self._ends, self._bar)) * self.size >= _columns.LIMIT:
+            raise InvalidInput("these bounds are more than 2**62 steps for all rows together. Choose a larger step.")
+        self.event  # noqa: B018 - refuses what has no price
+
+    @classmethod
+    def pure(cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any) -> Thresholdout:
+        """epsilon-DP: sigma = 2 B w / (epsilon n)."""
+        _require.positive(epsilon=epsilon)
+        _require.integer(budget=budget, at_least=1)
+        return _with_round(cls, public, _require.exact(epsilon, "epsilon") / budget, budget, threshold, more)
+
+    @classmethod
+    def approximate(
+        cls,
+        public: Public,
+        *,
+        epsilon: Real,
+        delta: float,
+        budget: int,
+        threshold: Real,
+        constants: str = "zcdp",
+        **more: Any,
+    ) -> Thresholdout:
+        """(epsilon, delta)-DP. `constants`: "zcdp" (less noise), or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
+
+        Proof: `sparse_vector.round_epsilon`; the paper's Lemma 23 is its textbook form at delta / 2, checked with the same inequality.
+        """
+        _require.one_of(("zcdp", "paper"), constants=constants)
+        _require.integer(budget=budget, at_least=1)
+        _require.open_probability(delta=delta)
+        rule, failing = ("dwork-roth", delta / 2) if constants == "paper" else ("zcdp", delta)
+        each = CONSTANTS[rule](epsilon, failing, budget)
+        return _with_round(cls, public, each, budget, threshold, more)
+
+    @classmethod
+    def for_accuracy(
+        cls, public: Public, *, tolerance: Real, questions: int, budget: int, failure: float = 0.05, **more: Any
+    ) -> Thresholdout:
+        """The parameters of the paper's accuracy theorem (Theorem 25): T = 3 tau / 4 and sigma = tau / (96 ln(4 m / beta)).
+
+        The theorem needs a holdout that is large enough, in a constant it does not state; `within` says what holds for this one.
+        """
+        _require.positive(tolerance=tolerance)
+        _require.integer(questions=questions, at_least=1)
+        _require.open_probability(failure=failure)
+        tau = _require.exact(tolerance, "tolerance")
+        logarithm = Fraction(_certified.log_above(4 * questions / _require.exact(failure, "failure")))
+        named = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}
+        return cls(public=public, budget=budget, **{**named, **more})
+
+    @property
+    def size(self) -> int:
+        """The declared number of rows; means are sums divided by it."""
+        return self.public.declared_size("a reusable holdout")
+
+    @property
+    def _grid(self) -> Fraction:
+        return _require.exact(self.step, "step")
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """The bounds of one row's value in whole steps, rounded outwards."""
+        low, high = (_require.exact(end, "bound") / self._grid for end in (self.lower, self.upper))
+        return math.floor(low), math.ceil(high)
+
+    @property
+    def moved(self) -> int:
+        """How far one row moves a sum, in steps."""
+        return row_contribution(self.public.neighbors, *self._ends, nullable=True)
+
+    @property
+    def _bar(self) -> int:
+        return math.ceil(_require.exact(self.threshold, "threshold") * self.size / self._grid)
+
+    @property
+    def rounds(self) -> Rounds:
+        """The noise in steps of the sum."""
+        scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
+        return Rounds(threshold=2 * scale, query=4 * scale, value=scale, most=self.budget, redraws=True)
+
+    @property
+    def event(self) -> Event:
+        each = self.rounds.price(self.moved, self.moved)
+        return PureDP(epsilon=each, neighbors=self.public.neighbors).repeated(self.budget)
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return self.rounds.begin(entropy)
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        """One `Check`, answered. Its own price is nothing: all was paid at the start."""
+        before = self.rounds.check(state, self.questions)
+        centers, factor = self._accepted(question, before["asked"])
+        check_source(self.public, source)
+        sums = np.atleast_1d(_columns.integers(question.statistic(source))).reshape(-1)
+        if len(sums) != len(centers):
+            raise InvalidInput("the statistic has another number of entries than there are training values.")
+        exact = [factor * int(total) for total in sums.tolist()]
+        excess = [abs(total - center) - self._bar for total, center in zip(exact, centers, strict=True)]
+        after, overfit, told = self._compared(before, excess, exact, entropy)
+        values = self._means(question.means, overfit, told)
+        single = not isinstance(question.training, tuple)
+        value = Estimate(
+            value=values[0] if single else values,
+            overfit=overfit[0] if single else overfit,
+            left=self.budget - after["positives"],
+            within=self._within,
+        )
+        paid = NoOp(neighbors=self.public.neighbors)
+        return after, release(value, event=paid, entropy=entropy, error=None if self.questions is None else self.error)
+
+    def _compared(
+        self, before: State, excess: list[int], exact: list[int], entropy: Entropy
+    ) -> tuple[State, tuple[bool, ...], dict[int, int]]:
+        if len(excess) == 1:
+            after, gap, told = self.rounds.one(before, excess[0], exact[0], entropy)
+            return after, (gap is not None,), {} if told is None else {0: told}
+        after, above, numbers = self.rounds.many(before, excess, exact, entropy)
+        return after, tuple(above.tolist()), numbers
+
+    def _means(self, given: tuple[Real, ...], overfit: tuple[bool, ...], told: dict[int, int]) -> tuple[float, ...]:
+        """Training values where these agree, noisy means where not; all within the bounds of a mean."""
+        worth, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
+        means = (told[i] * worth if i in told else float(given[i]) for i in range(len(overfit)))
+        return tuple(min(max(mean, low), high) for mean in means)
+
+    def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
+        """n times the training means in whole steps, and how many of these one unit of the statistic is. All refusals are here."""
+        if not isinstance(question, Check):
+            raise InvalidInput(
+                f"a question to the holdout is a Check(statistic=..., training=...), got {type(question).__name__}. "
+                f"Nothing was drawn or released."
+            )
+        given = question.means
+        length = length_of(question.statistic, self.public)
+        if length is not None and length != len(given):
+            raise InvalidInput(
+                f"the statistic has {length} entries, and {len(given)} training values were given. Nothing was drawn."
+            )
+        if self.questions is not None and asked + len(given) > self.questions:
+            raise InvalidInput(
+                f"{len(given)} questions are asked, and {self.questions - asked} of the declared {self.questions} are left. "
+                f"Nothing was drawn or released."
+            )
+        factor = step_of(question.statistic) / self._grid
+        if factor.denominator != 1:
+            raise InvalidInput(
+                f"the statistic's step {step_of(question.statistic)} is no multiple of the holdout's, {self.step}. Nothing was drawn."
+            )
+        moved = question.statistic.sensitivity(self.public).linf * int(factor)
+        if moved > self.moved:
+            raise InvalidInput(
+                f"one row moves the statistic by {moved} steps, and this was priced for {self.moved}. Nothing was drawn or released."
+            )
+        scale = self.size / self._grid
+        low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
+        exact = (min(max(_require.exact(mean, "training"), low), high) for mean in given)
+        return [_columns.nearest(mean * scale) for mean in exact], int(factor)
+
+    def error(self, confidence: float = 0.95) -> float:
+        """How far any answer is from the mean over the holdout itself, with probability `confidence`, for the declared questions.
+
+        Proof: an agreement means distance < T + the noise of threshold and comparison; a told mean is off by its own noise and
+               half a step. Exact discrete tails, a union over all questions.
+        """
+        _require.open_probability(confidence=confidence)
+        return self._sample_error(1 - _require.exact(confidence, "confidence"))
+
+    def _sample_error(self, failure: Fraction) -> float:
+        if self.questions is None:
+            raise InvalidInput("how far off the answers may be depends on how many there are: declare questions=...")
+        agreed = self._bar + self.rounds.slack(failure / 2, self.questions) + 1  # 1: the training mean is rounded
+        told = self.rounds.spread(failure / 2, min(self.budget, self.questions))
+        return _round.up(max(agreed, told) * self._grid / self.size)
+
+    def generalization(self, confidence: float = 0.95) -> Bound:
+        """How far any answer is from the population, with probability `confidence`: the least of all theorems that apply."""
+        return _generalization(self, float(confidence))
+
+    @property
+    def _within(self) -> float | None:
+        return None if self.questions is None else self.generalization().radius
+
+
+@lru_cache(maxsize=64)
+def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
+    width = float(holdout.upper) - float(holdout.lower)
+
+    def sample_error(beta: float) -> float:
+        return holdout._sample_error(_require.exact(beta, "failure")) / width
+
+    found = best(holdout.event, n=holdout.size, sample_error=sample_error, confidence=confidence)
+    return Bound(radius=_round.up(found.radius * width), confidence=confidence, theorem=found.theorem)
+
+
+def _with_round(
+    cls: type[Thresholdout], public: Public, each: Fraction, budget: int, threshold: Real, more: dict[str, Any]
+) -> Thresholdout:
+    """The holdout whose rounds cost `each`: sigma = 2 w / (each n)."""
+    trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)
+    sigma = 2 * trial.moved * trial._grid / (each * trial.size)
+    return cls(public=public, threshold=threshold, sigma=sigma, budget=budget, **more)
+
+
+class HoldoutScorer:
+    """A scorer as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout admits.
+
+    X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and `target` name columns of the
+    holdout, in the order of X. `training`: "public" declares that X and y are nobody's secret, so that their accuracy is computed as
+    it is; else a function (estimator, X, y) -> accuracy that buys it.
+
+    Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of right predictions by at most 1.
+             It is the steward's code, run on protected rows: it must not keep or send them.
+    """
+
+    def __init__(self, live: Any, *, features: Any, target: str, training: str | Callable[[Any, Any, Any], float]):
+        if not isinstance(getattr(live, "mechanism", None), Thresholdout):
+            raise _require.fail("live", type(live).__name__, "a started Thresholdout, as Session.start gives it")
+        if training != "public" and not callable(training):
+            raise _require.fail("training", training, "'public', or a function that buys the training accuracy")
+        self.live, self.target, self.training = live, target, training
+        self.features = _require.listed(features=features)
+        _require.non_empty(features=self.features)
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
+        if callable(self.training):
+            found = self.training(estimator, X, y)
+        else:
+            found = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
+        right = Trusted(function=lambda source: self._right(estimator, source), claimed=Sensitivity(linf=1))
+        return float(self.live.answer(Check(statistic=right, training=found)).value.value)
+
+    def _right(self, estimator: Any, source: Source) -> int:
+        total = 0
+        for batch in source.batches([*self.features, self.target]):
+            if batch.num_rows:
+                columns = [_columns.unpacked(batch.column(i)) for i in range(len(self.features))]
+                rows = np.column_stack([_columns.numbers(c, n) for c, n in zip(columns, self.features, strict=True)])
+                truth = np.asarray(batch.column(len(self.features)).to_pylist(), dtype=object)
+                total += int(np.sum(np.asarray(estimator.predict(rows)).astype(object) == truth))
+        return total

@@ -1,0 +1,141 @@
+"""Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no protection.
+
+Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` tells every score to the last digit; the `Ladder`
+(Blum & Hardt 2015, arXiv:1502.04585) only those that beat the best by a step, rounded to it; the parameter-free one takes its step from
+the standard error of the difference. Ladders withstand adaptive submissions; that they hide people nobody has proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from ..accounting import Event, NonPrivate
+from ..mechanisms import _columns
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from .leaderboard import Standing
+from .submissions import Bits, Submission, check_columns, losses
+
+State = dict[str, Any]
+Real = int | float | Fraction
+_ANY = 10**9  # improvements are not counted here
+
+
+class _Reference:
+    """What the three have in common. No noise is drawn, and nothing is hidden."""
+
+    __slots__ = ()
+
+    public: Public
+    target: str
+    id: str
+
+    @property
+    def event(self) -> Event:
+        return NonPrivate(neighbors=self.public.neighbors)
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        check_source(self.public, source)
+        return {"best": None}
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        if not isinstance(state, dict) or "best" not in state:
+            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was released.")
+        if not isinstance(question, Submission):
+            raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
+        check_source(self.public, source)
+        ids, wrong = losses(source, question, self.target, self.id)
+        after, risk, improved = self._judge(state, _by_id(ids, wrong))
+        value = Standing(score=1 - risk, improved=improved, left=_ANY)
+        return after, release(value, event=self.event, entropy=entropy)
+
+    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+        raise NotImplementedError
+
+
+def _by_id(ids: list[Any], wrong: Bits) -> Bits:
+    """Losses in the order of the ids, so that those of two submissions can be compared row by row."""
+    if not ids:
+        return wrong
+    keys = pa.chunked_array(ids).combine_chunks()
+    order = pa.compute.sort_indices(keys).to_numpy()
+    sorted_losses: Bits = wrong[order]
+    return sorted_losses
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainBoard(_Reference):
+    """Every score exactly: what most competitions do, and what `boosting` breaks."""
+
+    public: Public
+    target: str
+    id: str
+
+    def __post_init__(self) -> None:
+        check_columns(self.public, self.target, self.id)
+
+    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+        risk = float(wrong.mean())
+        improved = state["best"] is None or risk < state["best"]
+        return {"best": risk if improved else state["best"]}, risk, improved
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder(_Reference):
+    """The ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step; otherwise the best is repeated.
+
+    Proof of its error: `generalization.ladder_error`. No guarantee for privacy.
+    """
+
+    public: Public
+    target: str
+    id: str
+    step: Real = Fraction(1, 100)
+
+    def __post_init__(self) -> None:
+        check_columns(self.public, self.target, self.id)
+        _require.open_probability(step=self.step)
+
+    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+        step, risk = _require.exact(self.step, "step"), Fraction(int(wrong.sum()), max(1, len(wrong)))
+        if state["best"] is not None and not risk < Fraction(state["best"]) - step:
+            return state, float(Fraction(state["best"])), False
+        shown = _columns.nearest(risk / step) * step
+        return {"best": str(shown)}, float(shown), True
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterFreeLadder(_Reference):
+    """The ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the best submission's losses.
+
+    Blum & Hardt 2015, Section 4; risks are rounded to 1 / n, which they are anyway. No guarantee for privacy.
+    """
+
+    public: Public
+    target: str
+    id: str
+
+    def __post_init__(self) -> None:
+        check_columns(self.public, self.target, self.id)
+
+    def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
+        risk = float(wrong.mean())
+        if state["best"] is not None:
+            before = np.array([int(bit) for bit in state["losses"]])
+            step = float(np.std(wrong - before, ddof=min(1, len(wrong) - 1))) / len(wrong) ** 0.5
+            if not risk < state["best"] - step:
+                return state, state["best"], False
+        return {"best": risk, "losses": "".join(map(str, wrong.tolist()))}, risk, True

@@ -1,0 +1,319 @@
+"""Private multiplicative weights: a stream of counting questions, answered from a public picture of the table that learns from its mistakes.
+
+The picture is a made-up distribution over the public domain, uniform at first. A question whose answer the picture gets about right
+costs nothing; where it is off, a noisy count is bought and the picture moves towards it. It is off only so often, about
+ln(domain) / alpha² times, however many questions are asked: so a stream of thousands is paid like a few.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require, _round
+from .._errors import InvalidInput
+from .._public import Boolean, Public
+from .._registry import described, plain
+from ..accounting import Event, NoOp
+from ..mechanisms import RedrawnSparseVector, Sensitivity, SparseVector, _columns
+from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.statistics import require_rows
+from ..sampling import Entropy
+from ..tables import Source
+from ._rounds import Rounds, State
+from .generalization import Bound, best
+
+Real = int | float | Fraction
+Floats = npt.NDArray[np.float64]
+MOST_CELLS = 1 << 22
+EXACT, TEXTBOOK = "exact", "hardt-rothblum"
+_MOST_UPDATES = 10**6
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A counting question: how many rows have, in each named column, one of the values listed for it. ((column, values), ...)
+
+    Guarantee: one row moves it by at most 1, under every relation; adding a row never lowers it.
+    Proof:     each row adds 0 or 1.
+    """
+
+    conditions: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        pairs = tuple(_require.listed(condition=c) for c in _require.listed(conditions=self.conditions))
+        if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
+            raise _require.fail("conditions", self.conditions, "pairs of a column and the values it may have")
+        made = tuple((name, tuple(plain(v) for v in _require.listed(values=values))) for name, values in pairs)
+        if any(not isinstance(v, str | int) for _, values in made for v in values):
+            raise _require.fail("a value", self.conditions, "a text or a whole number, as declared")
+        if len({name for name, _ in made}) < len(made):
+            raise InvalidInput("a column is named twice in the conditions. List all its values in one.")
+        object.__setattr__(self, "conditions", made)
+
+    monotone = True
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        for name, values in self.conditions:
+            known = labels(public, name)
+            if unknown := [value for value in values if value not in known]:
+                raise InvalidInput(f"{unknown[0]!r} is no declared value of column {name!r}. Nothing was read.")
+        return Sensitivity(linf=1)
+
+    def __call__(self, source: Source) -> Any:
+        self.sensitivity(source.public)
+        names = [name for name, _ in self.conditions]
+        total = 0
+        for batch in source.batches(names):
+            keep = np.ones(batch.num_rows, bool)
+            for i, (name, values) in enumerate(self.conditions):
+                known = labels(source.public, name)
+                codes = _columns.categories(_columns.unpacked(batch.column(i)), known, name)
+                keep &= np.isin(codes, [known.index(value) for value in values])
+            total += int(keep.sum())
+        return np.array(total)
+
+
+def labels(public: Public, column: str) -> tuple[str | int, ...]:
+    """The values a column can have, as declared."""
+    return (0, 1) if isinstance(public.fact(column), Boolean) else public.categories(column).values
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A count, from the picture or (if `updated`) bought with noise; and how many more can be bought.
+
+    `within`: with probability 1 - failure all answers are this close to n times the population's share.
+    """
+
+    value: float
+    updated: bool
+    left: int
+    within: float
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiplicativeWeights:
+    """Answers up to `questions` counting questions (`Where`) over the cells of `columns`, whose values are declared.
+
+    `alpha`: the share of all rows by which the picture must be off to be worth an update. `updates` are paid for: by default as many
+    as are enough unless noise misleads (chance `failure`); then it halts. With `delta` the noise grows with the root of the updates.
+
+    Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and the event says more.
+    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2 (Algorithms 5 and 6): a sparse vector with numbers on
+               |count - n f(picture)|, where the picture is a function of what was released. One row moves this distance and the count by
+               at most 1: `SparseVector`, or with a delta `RedrawnSparseVector`, at `updates` positives; `Rounds` for centers that move.
+    Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the picture's share p of the question is off
+               from the table's q by alpha or more. Adding t to the logarithms of the question's weights lowers the relative entropy of
+               picture to table, at most ln(cells) at first, by t q - ln(1 - p + p e^t). `rule`: "hardt-rothblum" takes t = alpha / 2
+               towards q: at least alpha² / 4, so 4 ln(cells) / alpha² updates are enough. "exact", ours, takes t = logit(r) -
+               logit(p) for the r that is as near to q as the bought count surely says, and no nearer to p than alpha: at least
+               kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates, ln(cells) / (2 alpha²), are enough.
+    Assumes:   for accuracy: the declared size is the number of rows, and each is in a cell.
+    """
+
+    public: Public
+    columns: tuple[str, ...]
+    epsilon: Real
+    alpha: Real
+    questions: int
+    delta: float = 0.0
+    failure: float = 0.05
+    updates: int | None = None
+    rule: str = EXACT
+
+    def __post_init__(self) -> None:
+        _require.one_of((EXACT, TEXTBOOK), rule=self.rule)
+        require_rows(self.public)
+        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
+        _require.non_empty(columns=self.columns)
+        if len(set(map(repr, self.columns))) < len(self.columns):
+            raise _require.fail("columns", self.columns, "different from each other")
+        _require.positive(epsilon=self.epsilon)
+        _require.open_probability(alpha=self.alpha, failure=self.failure)
+        _require.integer(questions=self.questions, at_least=1)
+        _require.probability(delta=self.delta)
+        if self.updates is not None:
+            _require.integer(updates=self.updates, at_least=1)
+        if self.cells > MOST_CELLS or self.most > _MOST_UPDATES:
+            raise InvalidInput(
+                f"the domain has {self.cells} cells and {self.most} updates; at most {MOST_CELLS} and {_MOST_UPDATES} are handled."
+            )
+        self._bar  # noqa: B018 - the price, the noise and the declared size are checked
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(labels(self.public, column)) for column in self.columns)
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.public.declared_size("multiplicative weights")
+
+    @property
+    def most(self) -> int:
+        """Updates after which it halts."""
+        return self._enough if self.updates is None else self.updates
+
+    @property
+    def _enough(self) -> int:
+        fall = max(float(self.alpha), 1e-9) ** 2 * (2 if self.rule == EXACT else 0.25)
+        return max(1, math.ceil(math.log(max(2, self.cells)) / fall))
+
+    @property
+    def _vector(self) -> SparseVector | RedrawnSparseVector:
+        named = {"public": self.public, "threshold": 0, "epsilon": self.epsilon, "positives": self.most}
+        if self.delta == 0:
+            return SparseVector(**named, numeric=True)  # type: ignore[arg-type]
+        return RedrawnSparseVector(**named, delta=self.delta, numeric=True)  # type: ignore[arg-type]
+
+    @property
+    def rounds(self) -> Rounds:
+        threshold, query, value = self._vector.scales
+        return Rounds(threshold=threshold, query=query, value=value, most=self.most, redraws=self.delta > 0)
+
+    @property
+    def event(self) -> Event:
+        return self._vector.event
+
+    @property
+    def _share(self) -> Fraction:
+        """Of the failure, what each of noise in comparisons and noise in numbers may have."""
+        return _require.exact(self.failure, "failure") / 2
+
+    @property
+    def _bar(self) -> int:
+        wanted = _require.exact(self.alpha, "alpha") * self.size
+        return math.ceil(wanted) + self.rounds.slack(self._share, self.questions)
+
+    @property
+    def converges(self) -> bool:
+        """Whether bought counts are surely on the right side (outside `failure`), so that the default number of updates is enough."""
+        spread = self.rounds.spread(self._share, min(self.most, self.questions))
+        return self.most >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """The uniform picture, and a noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return {**self.rounds.begin(entropy), "moves": []}
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        """One `Where`, answered from the picture, or bought."""
+        before = self.rounds.check(state, self.questions)
+        self._check_question(question)
+        moves = self._moves(before)
+        check_source(self.public, source)
+        guess = self.size * float(_pictured(self, moves)[self._cells(question)].sum())
+        center, exact = round(guess), _columns.integers(question(source)).item()
+        after, gap, told = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
+        if gap is not None and told is not None:
+            after["moves"] = [*before["moves"], [[list(c) for c in question.conditions], self._step(guess, told)]]
+        value = Counted(
+            value=guess if told is None else float(min(max(told, 0), self.size)),
+            updated=gap is not None,
+            left=self.most - after["positives"],
+            within=self.generalization(1 - float(self.failure)).radius * self.size,
+        )
+        paid = NoOp(neighbors=self.public.neighbors)
+        return after, release(value, event=paid, entropy=entropy, error=self.error)
+
+    def _step(self, guess: float, told: int) -> float:
+        """What is added to the logarithms of the weights of the question's cells."""
+        toward = math.copysign(1.0, told - guess)
+        if self.rule == TEXTBOOK:
+            return toward * float(self.alpha) / 2
+        spread = self.rounds.spread(self._share, min(self.most, self.questions))
+        off = max(float(self.alpha), (abs(told - guess) - spread) / self.size)  # the picture is surely off by this
+        return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
+
+    def picture(self, state: State) -> Floats:
+        """The distribution over cells that the answers so far have led to, in the order of `columns`: public, as they are."""
+        if not isinstance(state, dict):
+            raise InvalidInput("the state is not one that start() or answer() gave.")
+        return _pictured(self, self._moves(state)).copy()
+
+    def _check_question(self, question: Any) -> None:
+        if not isinstance(question, Where):
+            raise InvalidInput(
+                f"a question here is a Where(conditions=...), got {type(question).__name__}. Nothing was drawn."
+            )
+        question.sensitivity(self.public)
+        if unknown := [name for name, _ in question.conditions if name not in self.columns]:
+            raise InvalidInput(
+                f"column {unknown[0]!r} is not among {list(self.columns)}. Nothing was drawn or released."
+            )
+
+    def _cells(self, question: Where) -> Any:
+        """The question's cells, as an index into the picture."""
+        wanted = dict(question.conditions)
+        axes = []
+        for column in self.columns:
+            known = labels(self.public, column)
+            axes.append(
+                [known.index(v) for v in dict.fromkeys(wanted[column])] if column in wanted else range(len(known))
+            )
+        return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))
+
+    def _moves(self, state: State) -> tuple[tuple[Where, float], ...]:
+        try:
+            return tuple((Where(conditions=_frozen(conditions)), float(step)) for conditions, step in state["moves"])
+        except (KeyError, TypeError, ValueError):
+            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn.") from None
+
+    def error(self, confidence: float = 0.95) -> float:
+        """How far any answer is from the count, in rows, with probability `confidence`, until it halts.
+
+        Proof: an answer of the picture was not above the threshold; a bought one is off by its own noise. Exact discrete tails.
+        """
+        _require.open_probability(confidence=confidence)
+        return self._sample_error(1 - _require.exact(confidence, "confidence")) * self.size
+
+    def _sample_error(self, failure: Fraction) -> float:
+        pictured = self._bar + self.rounds.slack(failure / 2, self.questions) + 1
+        bought = self.rounds.spread(failure / 2, min(self.most, self.questions))
+        return _round.up(Fraction(max(pictured, bought), self.size))
+
+    def generalization(self, confidence: float = 0.95) -> Bound:
+        """How far any answer is from the population's share, with probability `confidence`."""
+        return _generalization(self, float(confidence))
+
+
+@lru_cache(maxsize=64)
+def _generalization(weights: MultiplicativeWeights, confidence: float) -> Bound:
+    def sample_error(beta: float) -> float:
+        return weights._sample_error(_require.exact(beta, "failure"))
+
+    return best(weights.event, n=weights.size, sample_error=sample_error, confidence=confidence)
+
+
+@lru_cache(maxsize=8)
+def _pictured(weights: MultiplicativeWeights, moves: tuple[tuple[Where, float], ...]) -> Floats:
+    """Weights in logarithms, so that thousands of updates neither overflow nor vanish."""
+    logs: Floats = np.zeros(weights.shape)
+    for question, step in moves:
+        logs[weights._cells(question)] += step
+    shares: Floats = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    return shares
+
+
+def _logit(share: float) -> float:
+    inside = min(max(share, 1e-9), 1 - 1e-9)
+    return math.log(inside / (1 - inside))
+
+
+def _frozen(conditions: Any) -> tuple[Any, ...]:
+    return tuple((name, tuple(values)) for name, values in conditions)

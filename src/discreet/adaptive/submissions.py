@@ -1,0 +1,123 @@
+"""What is handed in to a leaderboard: predicted labels by the id of their row, and how many of them are wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Boolean, Categories, Public
+from .._registry import described
+from ..mechanisms import _columns
+from ..mechanisms.statistics import require_rows
+from ..tables import Source
+
+Bits = npt.NDArray[np.int64]
+_NAME = 100  # characters
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """Predictions under a name, made with `Submission.of`. Its description holds their number and digest, not themselves."""
+
+    name: str
+    rows: int = 0
+    digest: str = ""
+    _ids: Any = field(default=None, init=False, repr=False, compare=False)
+    _labels: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= _NAME or not self.name.isprintable():
+            raise _require.fail("name", self.name, f"a printable text of 1 to {_NAME} characters")
+        _require.integer(rows=self.rows, at_least=0)
+        if not isinstance(self.digest, str):
+            raise _require.fail("digest", self.digest, "a text")
+
+    @classmethod
+    def of(cls, name: str, predictions: Mapping[Any, Any]) -> Submission:
+        """Predicted labels by id. Ids are whole numbers or texts; labels are checked against the declared ones when it is scored."""
+        if not isinstance(predictions, Mapping) or not predictions:
+            raise _require.fail("predictions", type(predictions).__name__, "labels by id, at least one")
+        ids, labels = list(predictions), list(predictions.values())
+        try:
+            made = pa.array(ids)
+            kind = made.type
+            if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
+                raise TypeError(kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            raise InvalidInput(
+                "the ids of a submission are whole numbers, or texts, not both. Nothing was scored."
+            ) from None
+        text = "\n".join(f"{i!r}:{label!r}" for i, label in zip(ids, labels, strict=True))
+        self = cls(name=name, rows=len(ids), digest=hashlib.sha256(text.encode()).hexdigest())
+        object.__setattr__(self, "_ids", made)
+        object.__setattr__(self, "_labels", labels)
+        return self
+
+    def codes(self, public: Public, target: str) -> Bits:
+        """The labels as numbers of declared categories; refused if one is no declared category. Reads no data."""
+        if self._ids is None:
+            raise InvalidInput(
+                "this is only the description of a submission; its predictions are not kept. Nothing was scored."
+            )
+        known = {value: i for i, value in enumerate(categories(public, target))}
+        plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
+        unknown = next((label for label in plain if not isinstance(label, str | int) or label not in known), None)
+        if unknown is not None or None in plain:
+            raise InvalidInput(
+                f"{unknown!r} is no label of column {target!r}; there are {list(known)[:20]}. Nothing was scored."
+            )
+        return np.array([known[label] for label in plain], np.int64)
+
+
+def categories(public: Public, target: str) -> tuple[str | int, ...]:
+    """The labels a column can have, as declared."""
+    fact = public.fact(target)
+    if isinstance(fact, Boolean):
+        return (0, 1)  # True and False are equal to these
+    if not isinstance(fact, Categories):
+        raise InvalidInput(f"the target {target!r} must be declared as Categories([...]) or Boolean().")
+    return fact.values
+
+
+def check_columns(public: Any, target: Any, id: Any) -> None:
+    """That the target has declared labels, and the id is another column; one row is one unit."""
+    _columns.require_public(public)
+    require_rows(public)
+    categories(public, target)
+    if not isinstance(id, str) or id == target:
+        raise _require.fail("id", id, "the name of the column that tells rows apart")
+
+
+def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Bits]:
+    """For each row its id, and 1 where its label is not the predicted one (or none was predicted), else 0.
+
+    Guarantee: each row by itself decides on its own 0 or 1; so the sum moves by at most 1 under every relation.
+    """
+    codes, labels = submission.codes(source.public, target), categories(source.public, target)
+    ids, found = [], []
+    for batch in source.batches([id, target]):
+        keys, truth = batch.column(0), _columns.categories(_columns.unpacked(batch.column(1)), labels, target)
+        ids.append(keys)
+        found.append(np.where(_predicted(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0))
+    return ids, np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+
+
+def _predicted(keys: Any, ids: Any, codes: Bits) -> Bits:
+    keys = _columns.unpacked(keys)
+    try:
+        at = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)
+    except (pa.ArrowException, NotImplementedError):  # ids of another kind match none
+        return np.full(len(keys), -1, np.int64)
+    where = at.to_numpy(zero_copy_only=False).astype(np.int64)
+    predicted: Bits = np.append(codes, -1)[where]
+    return predicted
