@@ -10,18 +10,25 @@ from .discovery import (
     Saffron,
     benjamini_hochberg,
 )
+from .hypotheses import Binomial, Hypothesis, TruncatedExponential
+from .paprika import Decision, Paprika
 from .spending import Javanmard, Listed, PowerLaw
 
 __all__ = [
     "Addis",
     "AlphaInvesting",
+    "Binomial",
+    "Decision",
     "Decisions",
     "GeneralizedAlphaInvesting",
+    "Hypothesis",
     "Javanmard",
     "Listed",
     "Lord3",
     "LordPlusPlus",
+    "Paprika",
     "PowerLaw",
     "Saffron",
+    "TruncatedExponential",
     "benjamini_hochberg",
 ]

@@ -13,6 +13,7 @@ a curator refuses them on protected data. `Paprika` is the private one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput
+from .._errors import InvalidInput, Unsupported
 from .._registry import described
 from ..accounting import Event, NonPrivate
 from ._relaxed import decide
@@ -51,6 +52,10 @@ class Stream(Protocol):
 
     def test(self, pvalue: float) -> bool: ...
 
+    def record(self, rejected: bool) -> None: ...
+
+    def saved(self) -> dict[str, Any]: ...
+
 
 def pvalues_of(values: Any) -> Levels:
     """A vector of p-values; InvalidInput for anything else."""
@@ -63,6 +68,16 @@ def pvalues_of(values: Any) -> Levels:
     if not (np.all(found >= 0) and np.all(found <= 1)):
         raise InvalidInput("p-values must be in [0, 1], without NaN.")
     return found
+
+
+def _checked(saved: Any, **kinds: type) -> dict[str, Any]:
+    if (
+        not isinstance(saved, dict)
+        or set(saved) != set(kinds)
+        or any(type(saved[n]) is not k for n, k in kinds.items())
+    ):
+        raise InvalidInput("the state is not one that was saved here. Nothing was tested.")
+    return saved
 
 
 def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -> NDArray[np.bool_]:
@@ -129,6 +144,10 @@ class _Recent(_Procedure):
         """A stream that tests one hypothesis at a time."""
         return _RecentStream(self)
 
+    def restored(self, saved: Any) -> Stream:
+        """A stream as it was when `saved()` was called."""
+        return _RecentStream(self, **_checked(saved, used=int, found=list))
+
     def run(self, pvalues: Any) -> Decisions:
         """The same decisions as a stream would take, all at once."""
         values = pvalues_of(pvalues)
@@ -140,11 +159,11 @@ class _Recent(_Procedure):
 class _RecentStream:
     """State of `_Recent`: how many terms are used up, and at which count each discovery was made."""
 
-    def __init__(self, procedure: _Recent) -> None:
+    def __init__(self, procedure: _Recent, used: int = 0, found: Sequence[int] = ()) -> None:
         self._procedure = procedure
-        self._gamma = procedure.spending(64)
-        self._used = 0
-        self._found: list[int] = []
+        self._gamma = procedure.spending(max(64, used + 1))
+        self._used = used
+        self._found = list(found)
 
     @property
     def level(self) -> float:
@@ -162,10 +181,23 @@ class _RecentStream:
         value = pvalues_of([pvalue])
         rejected = bool(value[0] <= self.level)
         steps = self._procedure.steps(value)
-        self._used += int(not rejected) if steps is None else int(steps[0])
+        self._take(rejected, not rejected if steps is None else bool(steps[0]))
+        return rejected
+
+    def record(self, rejected: bool) -> None:
+        """A decision that was taken elsewhere: only where levels follow from decisions alone."""
+        if isinstance(self._procedure, Saffron | Addis):
+            raise Unsupported(f"the levels of {type(self._procedure).__name__} need p-values, not decisions alone.")
+        self._take(rejected, not (rejected and isinstance(self._procedure, AlphaInvesting)))
+
+    def _take(self, rejected: bool, step: bool) -> None:
+        self._used += step
         if rejected:
             self._found.append(self._used)
-        return rejected
+
+    def saved(self) -> dict[str, Any]:
+        """The state, as plain JSON."""
+        return {"used": self._used, "found": list(self._found)}
 
 
 @described
@@ -276,6 +308,10 @@ class Lord3(_Procedure):
         """A stream that tests one hypothesis at a time."""
         return _WealthStream(self, self.wealth)
 
+    def restored(self, saved: Any) -> Stream:
+        """A stream as it was when `saved()` was called."""
+        return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
+
     def run(self, pvalues: Any) -> Decisions:
         """The same decisions as a stream would take, all at once."""
         values = pvalues_of(pvalues)
@@ -300,7 +336,7 @@ class Lord3(_Procedure):
 
     def bid(self, stream: _WealthStream) -> float:
         if stream.since >= len(stream.gamma):
-            stream.gamma = self.spending(2 * max(32, len(stream.gamma)))
+            stream.gamma = self.spending(2 * max(32, stream.since + 1))
         return float(stream.gamma[stream.since] * stream.then)
 
     def after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
@@ -332,6 +368,10 @@ class GeneralizedAlphaInvesting(_Procedure):
     def start(self) -> Stream:
         """A stream that tests one hypothesis at a time."""
         return _WealthStream(self, self.alpha * (1 - self.alpha))
+
+    def restored(self, saved: Any) -> Stream:
+        """A stream as it was when `saved()` was called."""
+        return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
         """The same decisions as a stream would take, all at once."""
@@ -365,22 +405,30 @@ class _WealthStream:
 
     procedure: Lord3 | GeneralizedAlphaInvesting
     wealth: float
-    then: float = field(init=False)
+    then: float = None  # type: ignore[assignment]
     since: int = 0
     gamma: Levels = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        self.then = self.wealth
+        if self.then is None:
+            self.then = self.wealth
 
     @property
     def level(self) -> float:
         return self.procedure.bid(self)
 
     def test(self, pvalue: float) -> bool:
-        level = self.level
-        rejected = bool(pvalues_of([pvalue])[0] <= level)
-        self.wealth = self.procedure.after(self, level, rejected)
+        rejected = bool(pvalues_of([pvalue])[0] <= self.level)
+        self.record(rejected)
+        return rejected
+
+    def record(self, rejected: bool) -> None:
+        """A decision that was taken elsewhere."""
+        self.wealth = self.procedure.after(self, self.level, rejected)
         self.since += 1
         if rejected:
             self.then, self.since = self.wealth, 0
-        return rejected
+
+    def saved(self) -> dict[str, Any]:
+        """The state, as plain JSON."""
+        return {"wealth": self.wealth, "then": self.then, "since": self.since}

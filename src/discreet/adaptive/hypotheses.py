@@ -1,0 +1,206 @@
+"""Hypotheses about one number of a table: an exact integer statistic, and its law if nothing is going on.
+
+The law is public: it follows from a number of people that the steward declares and from the null hypothesis alone. A private test compares
+a noisy statistic with a threshold that only chance `level` would pass under that law, noise included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, stats
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from ..mechanisms.protocols import Statistic
+from ..mechanisms.statistics import length_of
+
+Masses = NDArray[np.float64]
+_MOST = 10_000_000  # entries of a law that is written out
+
+
+@runtime_checkable
+class Law(Protocol):
+    """The distribution of an integer statistic under the null hypothesis."""
+
+    def masses(self) -> tuple[int, Masses]: ...
+
+    def __hash__(self) -> int: ...
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binomial:
+    """A count among `trials` people, each of whom counts with probability `chance`, independently."""
+
+    trials: int
+    chance: float | Fraction
+
+    def __post_init__(self) -> None:
+        _require.integer(trials=self.trials, at_least=1)
+        _require.open_probability(chance=self.chance)
+        _check_size(self.trials)
+
+    def masses(self) -> tuple[int, Masses]:
+        """The smallest value, and the probability of each value from there on."""
+        return 0, _binomial(self.trials, float(self.chance))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncatedExponential:
+    """A sum over `trials` people of exponential values with this `rate`, cut off at `bound` and rounded to multiples of `step`.
+
+    The sum is in steps. What lies above the bound counts as the bound, as clipping does.
+    """
+
+    trials: int
+    rate: float
+    bound: float
+    step: float | Fraction
+
+    def __post_init__(self) -> None:
+        _require.integer(trials=self.trials, at_least=1)
+        _require.positive(rate=self.rate, bound=self.bound, step=self.step)
+        if self.step > self.bound:
+            raise InvalidInput(f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step.")
+        _check_size(self.trials * (int(self.bound / float(self.step)) + 1))
+
+    def masses(self) -> tuple[int, Masses]:
+        """The smallest value, and the probability of each value from there on."""
+        return 0, _exponential(self.trials, float(self.rate), float(self.bound), float(self.step))
+
+
+def _check_size(entries: int) -> None:
+    if entries > _MOST:
+        raise InvalidInput(
+            f"the law has about {entries} values; at most {_MOST} can be written out. Choose a larger step."
+        )
+
+
+@lru_cache(maxsize=64)
+def _binomial(trials: int, chance: float) -> Masses:
+    found: Masses = stats.binom.pmf(np.arange(trials + 1), trials, chance)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
+    """The law of one person's rounded value, and by its transform that of the sum."""
+    top = round(bound / step)
+    edges = (np.arange(top) + 0.5) * step
+    one = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
+    length = fft.next_fast_len(top * trials + 1, real=True)
+    whole = fft.irfft(fft.rfft(one, length) ** trials, length)[: top * trials + 1]
+    found: Masses = np.maximum(whole, 0)
+    return found
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """That `statistic` follows `null`; evidence against it is a value that is too large ("greater") or too small ("less")."""
+
+    statistic: Statistic
+    null: Law
+    alternative: str = "greater"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.statistic, Statistic):
+            raise InvalidInput(
+                f"a hypothesis is about a statistic, such as Entry(...), not {type(self.statistic).__name__}."
+            )
+        if not isinstance(self.null, Law):
+            raise InvalidInput(f"null must be a law, such as Binomial(...), got {type(self.null).__name__}.")
+        _require.one_of(("greater", "less"), alternative=self.alternative)
+
+    def check(self, public: Public, sensitivity: int) -> None:
+        """That one person moves the statistic by at most `sensitivity`, which was paid for."""
+        if length_of(self.statistic, public) not in (None, 1):
+            raise InvalidInput("the statistic has several values. Nothing was drawn. Ask about one Entry of it.")
+        moved = self.statistic.sensitivity(public).linf
+        if moved > sensitivity:
+            raise InvalidInput(
+                f"one person moves the statistic by up to {moved}, and this was priced for {sensitivity}. Nothing was drawn or released."
+            )
+
+    @property
+    def sign(self) -> int:
+        """1 if large values are evidence, -1 if small ones are."""
+        return 1 if self.alternative == "greater" else -1
+
+
+def under_null(null: Law, sign: int) -> tuple[NDArray[np.int64], Masses]:
+    """The values of sign times the statistic, in order, and their probabilities."""
+    low, masses = null.masses()
+    values = np.arange(low, low + len(masses), dtype=np.int64)
+    return (values, masses) if sign == 1 else (-values[::-1], masses[::-1])
+
+
+def log_pvalues(masses: Masses, floor: float) -> Masses:
+    """The logarithm of P(V >= v) for each value v, and at least `floor`."""
+    tails = np.cumsum(masses[::-1])[::-1]
+    with np.errstate(divide="ignore"):
+        found: Masses = np.maximum(np.log(np.minimum(tails, 1.0)), floor)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoLaplaces:
+    """The difference of two independent discrete Laplace variables with different scales.
+
+    With q = exp(-1/scale), P(W = m) = c1 q1^|m| + c2 q2^|m| by partial fractions of the product of (1 - q)² / ((1 - q z)(1 - q / z)).
+    """
+
+    first: float
+    second: float
+
+    def survival(self, at: NDArray[Any]) -> Masses:
+        """P(W >= m)."""
+        m = np.asarray(at, dtype=np.float64)
+        positive = np.where(m >= 1, m, 1 - m)
+        upper = self._term(positive, self.first, self.second) + self._term(positive, self.second, self.first)
+        upper = np.clip(upper, 0.0, 0.5)
+        found: Masses = np.where(m >= 1, upper, 1 - upper)
+        return found
+
+    def _term(self, m: Masses, own: float, other: float) -> Masses:
+        """c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
+        loss, gone, apart = -math.expm1(-1 / own), -math.expm1(-1 / other), -math.expm1(1 / own - 1 / other)
+        weight = loss * gone**2 / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * apart)
+        found: Masses = weight * np.exp(-m / own)
+        return found
+
+
+def critical(values: NDArray[np.int64], masses: Masses, noise: TwoLaplaces, level: float) -> int:
+    """The smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered) values, W is the noise.
+
+    Masses were computed in floating point: 1e-12 of the level is kept back for that.
+    """
+    allowed = level * (1 - 1e-12)
+    if not 0 < allowed < 1:
+        raise InvalidInput(f"level={level!r} is not between 0 and 1: no threshold has that chance.")
+    keep = masses > 0
+    at, weights = values[keep], masses[keep]
+
+    def chance(c: int) -> float:
+        return float(weights @ noise.survival(c - at))
+
+    bottom, width = int(at[0]) - 1, 1
+    while chance(bottom) <= allowed:  # only where noise is wider than the law
+        bottom, width = bottom - width, 2 * width
+    top, width = int(at[-1]) + 1, 1
+    while chance(top) > allowed:
+        top, width = top + width, 2 * width
+    while top - bottom > 1:
+        middle = (bottom + top) // 2
+        bottom, top = (bottom, middle) if chance(middle) <= allowed else (middle, top)
+    return top

@@ -1,0 +1,233 @@
+"""Private online false discovery rate: hypotheses about one table, one after another, of which at most `rejections` are rejected.
+
+After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control sets the level of each test, and a sparse
+vector, drawn anew after each rejection, decides whether the evidence passes. Only rejections cost; the rest is free.
+
+Where we differ from the paper, and why:
+
+* Levels follow from released decisions alone. SAFFRON's levels count candidates, exact p-values below a bound; one person can move all of
+  them, and with them the levels, without limit: `tests/adaptive/test_paprika.py` has the table on which that breaks any epsilon. So SAFFRON
+  and ADDIS are refused here, and `AlphaInvesting`, the member of that family whose candidates are the rejected, is the default.
+* The threshold is the value that a true null passes with probability at most the level, *noise included*, computed from the law of the
+  statistic and of the noise. The paper lowers the level by a fixed amount instead.
+* The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount everywhere; the paper's
+  logarithm of the p-value (`score="log p"`) needs its p-values bounded below by `floor`, and more noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput, Unsupported
+from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
+from .._registry import described
+from ..accounting import Event, NoOp, PureDP
+from ..mechanisms import _columns
+from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.sparse_vector import round_epsilon
+from ..mechanisms.stability import check_budget
+from ..mechanisms.threshold import check_positives, moves_up, number
+from ..sampling import Entropy
+from ..tables import Source
+from ._rounds import Rounds
+from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
+from .hypotheses import Hypothesis, Law, TwoLaplaces, critical, log_pvalues, under_null
+
+Real = int | float | Fraction
+Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
+State = dict[str, Any]
+GRID = 1024  # steps of the logarithm of a p-value
+_LEAST = 1e-300  # a level of zero has no threshold: nothing passes this one
+_DEFAULT = AlphaInvesting(alpha=0.05)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a hypothesis was rejected, and the level at which it was tested."""
+
+    rejected: bool
+    level: float
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paprika:
+    """Tests hypotheses as they come; halts for good after `rejections` of them were rejected.
+
+    `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a p-value, where that is the score. With `delta` the rounds are priced by concentrated privacy,
+    which takes noise in proportion to the square root of `rejections`; without, by plain addition. `monotone` halves the noise on each
+    test where all statistics are counts, or sums of values that are never negative, and all alternatives are "greater". `paper` takes
+    the paper's scales, 2 eta c / epsilon for the threshold and 4 eta c / epsilon for each test; the default splits a round better.
+
+    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. The event says more: so many rounds, each e0-DP.
+    Proof:     a round is a sparse vector with one positive (`_rounds.Rounds`), whose thresholds are functions of the level and of the
+               null law, both public once earlier decisions are. One person moves the evidence by at most `moved`: the sensitivity
+               itself, or, for log p on a grid, `eta` (checked for each question over the law's whole range). Rounds are in
+               sequence: PureDP adds up, or `round_epsilon`.
+    Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
+
+    False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law independently of the tests before.
+    Proof:     within a round all tests share the noise Z on the threshold. Given Z, a true null is rejected with a probability that falls
+               in Z; that earlier tests of the round were not rejected makes large Z likelier (their likelihood grows in Z), so the
+               conditional probability of rejection is at most that for fresh Z, which is at most the level by `critical`. So
+               P(rejected | past) <= level, which is all that mFDR control needs (Ramdas et al. 2017, arXiv:1710.00499, Theorem 2;
+               2018, arXiv:1802.09098, Theorem 1; Aharoni & Rosset 2014, Theorem 2).
+    """
+
+    public: Public
+    epsilon: Real
+    rejections: int
+    delta: float | None = None
+    procedure: Procedure = _DEFAULT
+    sensitivity: int = 1
+    score: str = "statistic"
+    eta: float | None = None
+    floor: float = 1e-6
+    monotone: bool = False
+    paper: bool = False
+    questions: int | None = None
+
+    def __post_init__(self) -> None:
+        _columns.require_public(self.public)
+        _require.positive(epsilon=self.epsilon)
+        check_positives(self.rejections)
+        if self.delta is not None:
+            check_budget(self.epsilon, self.delta)
+        if not isinstance(self.procedure, Procedure):
+            raise Unsupported(
+                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no procedure: with it nothing would be private. "
+                f"Nothing was drawn. Use AlphaInvesting, LordPlusPlus, Lord3 or GeneralizedAlphaInvesting, which look at decisions alone."
+            )
+        _require.integer(sensitivity=self.sensitivity, at_least=1)
+        _require.flag(monotone=self.monotone, paper=self.paper)
+        if self.questions is not None:
+            _require.integer(questions=self.questions, at_least=1)
+        self._check_score()
+        if self.monotone:
+            require_relation(
+                self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move the same way (monotone)"
+            )
+            if self.paper:
+                raise InvalidInput("the paper's scales have no monotone variant. Nothing was drawn. Use paper=False.")
+
+    def _check_score(self) -> None:
+        _require.one_of(("statistic", "log p"), score=self.score)
+        _require.open_probability(floor=self.floor)
+        if (self.score == "log p") != (self.eta is not None):
+            raise InvalidInput(
+                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is needed there. Nothing was drawn."
+            )
+        if self.eta is not None:
+            _require.positive(eta=self.eta)
+
+    @property
+    def round_epsilon(self) -> Fraction:
+        """The price of one round."""
+        if self.delta is None:
+            return _require.exact(self.epsilon, "epsilon") / self.rejections
+        return round_epsilon(self.epsilon, self.delta, self.rejections)
+
+    @property
+    def event(self) -> Event:
+        return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.rejections)
+
+    @property
+    def moved(self) -> int:
+        """How far one person moves the evidence, in its integer units."""
+        return self.sensitivity if self.eta is None else math.ceil(_require.exact(self.eta, "eta") * GRID)
+
+    @property
+    def rounds(self) -> Rounds:
+        """Shares of a round for the threshold and the tests: 1 : 2^(2/3); 1 : 1 in the paper; nearly that if monotone."""
+        share = Fraction(1, 2) if self.paper else Fraction(499, 1000) if self.monotone else Fraction(1000, 2587)
+        e0 = self.round_epsilon
+        query = (1 if self.monotone else 2) * self.moved / (e0 * (1 - share))
+        return Rounds(threshold=self.moved / (e0 * share), query=query, value=None, most=self.rejections, redraws=True)
+
+    def start(self, source: Source, *, entropy: Entropy) -> State:
+        """Draw the first noisy threshold. No data is read."""
+        check_source(self.public, source)
+        return {**self.rounds.begin(entropy), "levels": self.procedure.start().saved()}
+
+    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+        """Test one `Hypothesis`. Its own price is nothing: all was paid at the start."""
+        rounds = self.rounds
+        before = rounds.check(state, self.questions)
+        stream = self.procedure.restored(before.get("levels"))
+        self._check_question(question)
+        check_source(self.public, source)
+        level = stream.level
+        evidence, threshold = self._compared(question, level)
+        after, gap, _ = rounds.one(before, evidence(number(question.statistic(source))) - threshold, 0, entropy)
+        stream.record(gap is not None)
+        after["levels"] = stream.saved()
+        paid = NoOp(neighbors=self.public.neighbors)
+        return after, release(Decision(rejected=gap is not None, level=level), event=paid, entropy=entropy)
+
+    def _check_question(self, question: Any) -> None:
+        if not isinstance(question, Hypothesis):
+            raise InvalidInput(f"a question must be a Hypothesis, got {type(question).__name__}. Nothing was drawn.")
+        question.check(self.public, self.sensitivity)
+        if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
+            raise Unsupported(
+                "this was priced for statistics that a person can only add to, with the alternative 'greater', and this is not known to be "
+                "one. Nothing was drawn or released. Use monotone=False."
+            )
+
+    def _compared(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
+        """Evidence as a function of the statistic, and the threshold that a true null passes with probability at most `level`."""
+        scores, low = _scores(question.null, question.sign, self.floor if self.eta is not None else None)
+        if self.eta is not None:
+            self._check_steepness(scores)
+        sign, last = question.sign, len(scores) - 1
+
+        def evidence(statistic: int) -> int:
+            if self.eta is None:
+                return sign * statistic
+            return int(scores[min(max(sign * statistic - low, 0), last)])
+
+        floor = None if self.eta is None else self.floor
+        rounds, tested = self.rounds, max(level, _LEAST)
+        scales = float(rounds.threshold), float(rounds.query)
+        return evidence, _threshold(question.null, sign, floor, scales, tested)
+
+    def _check_steepness(self, scores: NDArray[np.int64]) -> None:
+        reach = min(self.sensitivity, len(scores) - 1)
+        steepest = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
+        if steepest > self.moved:
+            raise InvalidInput(
+                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and this was priced for eta={self.eta!r}. "
+                f"Nothing was drawn or released. Give a larger eta, or a larger floor."
+            )
+
+    def error(self, confidence: float = 0.95) -> int:
+        """a: with probability `confidence`, all that was rejected had evidence of at least its threshold - a, all else below it + a."""
+        _require.open_probability(confidence=confidence)
+        if self.questions is None:
+            raise InvalidInput("how far off the decisions may be depends on how many there are: declare questions=...")
+        return self.rounds.slack(1 - _require.exact(confidence, "confidence"), self.questions)
+
+
+@lru_cache(maxsize=256)
+def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
+    """The evidence at each value of the law, and the smallest of these values."""
+    values, masses = under_null(null, sign)
+    if floor is None:
+        return values, int(values[0])
+    return np.floor(-log_pvalues(masses, math.log(floor)) * GRID).astype(np.int64), int(values[0])
+
+
+@lru_cache(maxsize=4096)
+def _threshold(null: Law, sign: int, floor: float | None, scales: tuple[float, float], level: float) -> int:
+    noise = TwoLaplaces(first=scales[0], second=scales[1])
+    return critical(_scores(null, sign, floor)[0], under_null(null, sign)[1], noise, level)
