@@ -84,11 +84,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def adopt(self, release: Release, trainer: Trainer) -> Any:
         """Become the model that `trainer` released."""
         assert trainer.columns is not None
-        self.columns_, self.public_ = trainer.columns, trainer.public
-        self.feature_names_in_ = np.array(trainer.columns.features, dtype=object)
-        self.n_features_in_ = len(trainer.columns.features)
+        self._knows(trainer.columns, trainer.public)
         self._told(trainer.public.fact(trainer.columns.target), trainer.columns.target)
         return self._became(release, trainer)
+
+    def _knows(self, columns: Tabular, public: Public) -> None:
+        self.columns_, self.public_ = columns, public
+        self.feature_names_in_ = np.array(columns.features, dtype=object)
+        self.n_features_in_ = len(columns.features)
 
     def _told(self, fact: Any, target: str) -> int:
         """How many outputs a target with this declaration needs; remembers what its values are."""

@@ -48,6 +48,18 @@ class Progress:
     steps: int
 
 
+@dataclass(frozen=True, slots=True)
+class Glimpse(Progress):
+    """Progress, with the model on the way: what is released in the end covers it too. Try it on public examples, never on private ones."""
+
+    _run: Run = field(repr=False, compare=False)
+
+    @property
+    def model(self) -> nn.Module:
+        """A copy of the model as it is now."""
+        return self._run.model
+
+
 @dataclass(frozen=True)
 class Trainer:
     """Trains a copy of `model` with DP-SGD.
@@ -300,8 +312,9 @@ class Run:
             ) from None
 
     @property
-    def progress(self) -> Progress:
-        return Progress(self.taken, self._trainer.schedule.steps)
+    def progress(self) -> Glimpse:
+        """What may be shown now."""
+        return Glimpse(self.taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
         """The run between two steps, for a checkpoint: no noise, no seed, no data."""
