@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
@@ -22,6 +23,9 @@ from .engine import Engine
 
 BATCH = 5
 TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
+HALF_TOLERANCE = (
+    2.0**-4
+)  # the same where the model computes in half precision inside: eight bits, and a few layers of it
 
 
 def probe(engine: Engine, inputs: Any, targets: Any) -> None:
@@ -31,10 +35,10 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
     """
     state = copy.deepcopy(engine.model.state_dict())
     training = engine.model.training
-    with torch.random.fork_rng(devices=[]), engine.attached():
+    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
             engine.model.eval()
-            _alone(engine, inputs, targets)
+            _alone(engine, inputs, targets, HALF_TOLERANCE if _halves(engine, inputs) else TOLERANCE)
             for mode in (False, True):
                 engine.model.train(mode)
                 _others(engine, inputs, targets)
@@ -85,14 +89,32 @@ def _pick(data: Any, places: Any) -> Any:
     return tree_map(lambda t: t[places], data)
 
 
-def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether anything is computed in half precision."""
+
+    seen: bool = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.seen |= any(isinstance(t, Tensor) and t.dtype in (torch.float16, torch.bfloat16) for t in tree_leaves(out))
+        return out
+
+
+def _halves(engine: Engine, inputs: Any) -> bool:
+    watch = _Watch()  # type: ignore[no-untyped-call]
+    with watch, torch.no_grad():
+        engine.model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
+    return bool(watch.seen)
+
+
+def _alone(engine: Engine, inputs: Any, targets: Any, tolerance: float) -> None:
     """In a batch and alone, by the engine and by torch itself, an example must have one and the same gradient."""
     rows = rows_of(engine, inputs, targets)
     scale = rows.abs().max().clamp(min=1e-12)
     for i in range(len(rows)):
         single = torch.tensor([i])
         truth = _plain(engine, _pick(inputs, single), _pick(targets, single))
-        if _far(rows[i], truth, scale):
+        if _far(rows[i], truth, scale, tolerance):
             raise NotPrivate(
                 "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
                 "(a layer or a loss that averages over the batch?), or uses a weight outside its layer. No data was read. Remove what looks "
@@ -161,8 +183,8 @@ def _nan(x: Tensor) -> Tensor:
     return torch.full_like(x, float("nan"))
 
 
-def _far(one: Tensor, other: Tensor, scale: Tensor) -> bool:
-    return not bool(((one - other).abs() <= TOLERANCE * scale).all())
+def _far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE) -> bool:
+    return not bool(((one - other).abs() <= tolerance * scale).all())
 
 
 def _same_state(engine: Engine, state: dict[str, Any]) -> None:

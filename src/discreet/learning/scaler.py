@@ -112,12 +112,13 @@ class PrivateScaler:
     def for_privacy(
         cls, *, public: Public, columns: Any, epsilon: float, delta: float, cells: int = 1 << 12
     ) -> PrivateScaler:
-        """With the largest rho that stays within (epsilon, delta)."""
+        """With the largest rho that stays within (epsilon, delta), by Rényi accounting: quick, and a few percent from the tightest."""
         draft = cls(public=public, columns=columns, rho=1, cells=cells)
         inverse = accounting.calibrate(
             lambda x: cls(public=public, columns=draft.columns, rho=1 / Fraction(x), cells=cells).event,
             epsilon=epsilon,
             delta=delta,
+            accountant="rdp",
         )
         return cls(public=public, columns=draft.columns, rho=1 / Fraction(inverse), cells=cells)
 

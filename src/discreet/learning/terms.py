@@ -62,7 +62,14 @@ class Terms:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """The clipped terms of these units, a microbatch at a time."""
+        """The clipped terms of these units, a microbatch at a time.
+
+        Autocast that is on around training is off in here: it would compute norms in half precision. Inside the model it does what it says.
+        """
+        with torch.autocast("cpu", enabled=False):
+            self._add(members, sums)
+
+    def _add(self, members: Indices, sums: dict[int, Tensor]) -> None:
         for rows, counts in self._chunks(members):
             inputs, targets = self._examples._take(rows)
             if self._whole and self._adaptive is None and self._exact is None:
@@ -84,13 +91,15 @@ class Terms:
             short = found.squares.sum(1).sqrt() <= self.rule.clip
             self._count += float(short.sum()) - len(short) / 2
         weights, keep = factors(self.rule, found.squares)
-        if keep is not None:
-            found.silence(keep)
         with torch.no_grad():
-            if self._exact is None:
-                found.add(weights.to(self._engine.dtype), sums, self._engine.layers)
-            else:
+            if (
+                self._exact is not None
+            ):  # a row that is not finite has weight zero, and zero times it is rounded to zero
                 self._exact.add(built(self._engine, found).double() * self._spread(weights.double()))
+                return
+            if keep is not None:
+                found.silence(keep)
+            found.add(weights.to(self._engine.dtype), sums, self._engine.layers)
 
     def _spread(self, weights: Tensor) -> Tensor:
         """[B, layers] factors to one for each parameter."""

@@ -1,0 +1,156 @@
+"""Half precision: whatever underflows or overflows on the way, nothing leaves longer than the clip, and nothing is lost without need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from discreet import NotPrivate, Public, Unsupported
+from discreet.learning import Automatic, Engine, Examples, Flat, PerLayer, Trainer, convolution, layers, plan
+from discreet.learning.safety import probe
+from discreet.sampling import Entropy
+
+from .zoo import ZOO, B, made
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using padding='same'"),
+    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported"),
+    pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight"),
+]
+HALVES = [torch.bfloat16, torch.float16]
+SOME = [
+    "linear",
+    "linear, many places",
+    "conv2d",
+    "layer norm",
+    "text classifier",
+    "transformer",
+    "cnn with in-place relu",
+    "somebody's own",
+    "lora",
+]
+
+
+class Half(nn.Module):
+    """The usual way: float32 weights, half precision inside."""
+
+    def __init__(self, inner: nn.Module, kind: torch.dtype) -> None:
+        super().__init__()
+        self.inner, self.kind = inner, kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=self.kind):
+            return self.inner(x).float()
+
+
+def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs * targets).flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=str)
+@pytest.mark.parametrize("scale", [1e-7, 1e-3, 1e4])
+@pytest.mark.parametrize("name", SOME)
+def test_no_term_is_longer_than_the_clip(name: str, scale: float, kind: torch.dtype) -> None:
+    """Gradients from far below what half precision can square to far above. The term is measured in float64."""
+    model, x, y = made(name)
+    engine = Engine(Half(model, kind), loss)
+    for rule in (Flat(clip=1e-6), PerLayer(clip=1e-6), Automatic(clip=1e-6)):
+        with engine.attached():
+            for i in range(B):
+                one = engine.clipped_sum(x[i : i + 1], y[i : i + 1] * scale, clip=rule).double()
+                assert one.isfinite().all()
+                assert one.norm() <= 1e-6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=str)
+@pytest.mark.parametrize("name", SOME)
+def test_gradients_are_near_those_of_full_precision(name: str, kind: torch.dtype) -> None:
+    model, x, y = made(name)
+    y = y / y.abs().max()
+    found = []
+    for engine in (Engine(model, loss), Engine(Half(model, kind), loss)):
+        with engine.attached():
+            found.append(engine.clipped_sum(x, y, clip=1.0))
+    assert (found[0] - found[1]).norm() <= 0.1 * found[0].norm()
+
+
+def term(model: nn.Module, x: Tensor, y: Tensor) -> Any:
+    engine = Engine(Half(model, torch.float16), loss)
+    with engine.attached():
+        return engine.clipped_sum(x, y, clip=1e-5).double().norm().item()
+
+
+def test_norms_in_half_precision_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant of jax-privacy 309: without the lift to float32 squares underflow, norms are zero, and terms leave unclipped."""
+    model, x, y = nn.Linear(600, 8, bias=False), torch.full((1, 600), 1e-4), torch.full((1, 8), 0.03)
+    assert term(model, x, y) <= 1e-5 * (1 + 1e-6)
+
+    def short(rows: Tensor) -> Tensor:  # what a norm in half precision is: every square below 6e-8 is gone
+        return rows.half().square().sum(-1).sqrt().float()
+
+    monkeypatch.setattr("discreet.learning.taps.lengths", short)
+    assert term(model, x, y) > 10 * 1e-5
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=str)
+def test_autocast_around_training_does_not_reach_the_norms(kind: torch.dtype) -> None:
+    """Sums of many places, where products in half precision are off by a hundredth and more."""
+    public, clip = Public(size=1), 1e-3
+    model = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 20))
+    x, y = torch.randn(1, 50, 40), torch.randn(1, 50, 20)
+    made_ = Trainer(model, loss, public=public, noise_multiplier=1e-9, clip=clip, batch=1, steps=1)
+    run = made_.start(Examples(x, y, public), entropy=Entropy())
+    with torch.autocast("cpu", dtype=kind), run:
+        total = run._engine.buffer()
+        run._terms.add(np.array([0]), run._engine.sums(total))
+    assert 0.99 * clip <= total.double().norm() <= clip * (1 + 1e-6)
+
+
+def test_half_precision_parameters_are_refused_and_float64_is_kept() -> None:
+    for kind in HALVES:
+        with pytest.raises(Unsupported, match="autocast"):
+            Engine(nn.Linear(2, 2).to(kind), loss)
+    with pytest.raises(Unsupported, match="autocast"):
+        Engine(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).bfloat16()), loss)
+    assert Engine(nn.Linear(2, 2).double(), loss).dtype == torch.float64
+
+
+def test_every_layer_lifts_what_it_keeps() -> None:
+    """A tap holds float32 at least, for every model of the zoo, whatever went through the layer."""
+    for name in ZOO:
+        model, x, y = made(name)
+        engine = Engine(Half(model, torch.bfloat16), loss)
+        try:
+            with engine.attached():
+                taps = engine.gradients(x, y).taps
+        except RuntimeError:  # torch has no half-precision kernel for it
+            continue
+        held = [t for tap in taps for t in vars(tap).values() if isinstance(t, Tensor) and t.is_floating_point()]
+        assert held, name
+        assert {t.dtype for t in held} <= {torch.float32, torch.float64}, name
+    assert layers.single(torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
+    assert {convolution.single, plan.single} == {layers.single}
+
+
+@pytest.mark.parametrize("kind", HALVES, ids=str)
+def test_a_model_with_half_precision_inside_passes_the_probe_and_is_trained(kind: torch.dtype) -> None:
+    public, x = Public(size=40), torch.randn(40, 5)
+    model = Half(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)), kind)
+    made_ = Trainer(model, nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, batch=20, steps=3)
+    found = made_(Examples(x, (x.sum(1) > 0).long(), public), entropy=Entropy()).value
+    assert all(p.dtype == torch.float32 and p.isfinite().all() for p in found.parameters())
+
+
+def test_half_precision_does_not_blind_the_probe() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x - 0.05 * x.mean(0)
+
+    for kind in HALVES:
+        engine = Engine(Half(nn.Sequential(nn.Linear(5, 8), Mean(), nn.Linear(8, 2)), kind), nn.CrossEntropyLoss())
+        with pytest.raises(NotPrivate):
+            probe(engine, torch.rand(5, 5), torch.tensor([0, 1, 0, 1, 1]))
