@@ -19,9 +19,11 @@ from . import _require
 from ._errors import InvalidInput, LedgerError
 from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors, rows
 from .accounting.filters import Preview as Cost
-from .curator import STEWARD, Budget, Curator, Ledger, Live, Policy, segments
+from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, segments
+from .mechanisms import Answer as Told
+from .mechanisms import RedrawnSparseVector, SparseVector
 from .mechanisms.protocols import Interactive, Mechanism, Release
-from .query import Answer, Preview, Query, ask
+from .query import Answer, Preview, Query, ask, where
 from .tables import Database, Memory, Source, connect, dummy, load, version_of
 
 Real = int | float | Fraction
@@ -51,6 +53,26 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """Any number of questions of the form "are there at least so many?"; only those answered with yes are paid for, and beforehand.
+
+    `number` finds it again after a restart: `session.watch(..., number=...)` with the same terms.
+    """
+
+    live: Live
+
+    @property
+    def number(self) -> int:
+        return self.live.number
+
+    def ask(self, question: Any) -> Told:
+        """A condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a statistic from Python."""
+        asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
+        told: Told = self.live.answer(asked).value
+        return told
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One dataset, one budget, as one person sees it. `analyst` is who asks; the steward by default."""
 
@@ -72,7 +94,7 @@ class Session:
 
     @property
     def spent(self) -> float:
-        """How much of the dataset's budget is gone, in its own unit (epsilon, or rho)."""
+        """How much of the dataset's budget is gone, in its own unit (epsilon, or rho); of several periods, where most is gone."""
         return self.curator.used
 
     @property
@@ -138,6 +160,41 @@ class Session:
             )
         trainer = estimator.trainer(self.public, target=target, features=features, delta=self.budget.delta or None)
         return estimator.adopt(self.train(trainer, **how), trainer)
+
+    def watch(
+        self,
+        threshold: int,
+        *,
+        epsilon: Real,
+        delta: float = 0.0,
+        positives: int = 1,
+        number: int | None = None,
+        **options: Any,
+    ) -> Watch:
+        """Ask which of many counts are above a threshold: a sparse vector, paid now, that halts after `positives` that are.
+
+        Options: `numeric` also buys a noisy value for each, `gap` tells how far above, free; `questions`, `sensitivity`, `monotone` and
+        `split` as in `mechanisms.SparseVector`. With a delta the threshold is drawn anew after each, which is cheaper for many.
+        """
+        terms = {"monotone": self.public.neighbors is ADD_REMOVE, **options, "positives": positives, "epsilon": epsilon}
+        made = (
+            SparseVector(public=self.public, threshold=threshold, **terms)
+            if delta == 0
+            else RedrawnSparseVector(public=self.public, threshold=threshold, delta=delta, **terms)
+        )
+        return Watch(self.start(made) if number is None else self.curator.resume(made, number))
+
+    def during(self, *periods: str) -> Session:
+        """The rows of some periods only, where budgets are per period: what is asked is charged to each of these.
+
+        A session without periods asks about the whole table, and is charged to every period, past and to come.
+        """
+        return replace(self, curator=self.curator.during(*periods))
+
+    @property
+    def accounts(self) -> list[Account]:
+        """What was spent of what: one account, or with a budget per period one for each."""
+        return self.curator.accounts
 
     def as_analyst(self, name: str) -> Session:
         """The same dataset as an analyst sees it, under their own budget if they have one."""

@@ -262,10 +262,10 @@ class Thresholdout:
                 f"{len(given)} questions are asked, and {self.questions - asked} of the declared {self.questions} are left. "
                 f"Nothing was drawn or released."
             )
-        factor = step_of(question.statistic) / self._grid
+        factor = (worth := self._worth(question.statistic)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
-                f"the statistic's step {step_of(question.statistic)} is no multiple of the holdout's, {self.step}. Nothing was drawn."
+                f"the statistic's step {worth} is no multiple of the holdout's, {self.step}. Nothing was drawn."
             )
         moved = question.statistic.sensitivity(self.public).linf * int(factor)
         if moved > self.moved:
@@ -276,6 +276,11 @@ class Thresholdout:
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
         exact = (min(max(_require.exact(mean, "training"), low), high) for mean in given)
         return [_columns.nearest(mean * scale) for mean in exact], int(factor)
+
+    def _worth(self, statistic: Any) -> Fraction:
+        """What one unit of a statistic is worth; one that is asked in SQL knows it from the public facts."""
+        known = getattr(statistic, "step_for", None)
+        return step_of(statistic) if known is None else Fraction(known(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
         """How far any answer is from the mean over the holdout itself, with probability `confidence`, for the declared questions.

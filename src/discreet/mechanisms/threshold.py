@@ -83,7 +83,7 @@ def moves_up(question: Any, public: Public) -> bool:
     """Whether a unit can only ever add to the value, so that between two neighbors all such questions move the same way.
 
     True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's own statistic may
-    say so itself with an attribute `monotone`.
+    say so itself with `monotone`: an attribute, or a function of the public facts.
     """
     if isinstance(question, Entry):
         return moves_up(question.statistic, public)
@@ -93,7 +93,8 @@ def moves_up(question: Any, public: Public) -> bool:
         # where a missing value counts as the lower bound, blanking a row may add to a sum, or move it to another bin
         blank_adds_nothing = public.neighbors is ADD_REMOVE or public.bounds(question.column).nullable
         return blank_adds_nothing and (not isinstance(question, PowerSum) or question.range(public)[0] >= 0)
-    return isinstance(question, Count | CountNonNull) or getattr(question, "monotone", False) is True
+    told = getattr(question, "monotone", False)
+    return isinstance(question, Count | CountNonNull) or (told(public) if callable(told) else told) is True
 
 
 class Thresholds:

@@ -18,5 +18,6 @@ from .errors import QueryError
 from .mechanism import Query
 from .plan import Plan, plan
 from .preview import Preview
+from .statistic import SqlStatistic, where
 
-__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "ask", "consistent", "plan"]
+__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "SqlStatistic", "ask", "consistent", "plan", "where"]

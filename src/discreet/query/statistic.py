@@ -1,0 +1,99 @@
+"""A number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of their own or only compare it.
+
+Sparse vector, the reusable holdout and their like take statistics; this is one an analyst can write as text.
+
+>>> from discreet import Bounds, Public
+>>> from discreet.tables import Memory
+>>> public = Public(schema={"age": Bounds(0, 120)}, table="people")
+>>> older = SqlStatistic(sql="SELECT COUNT(*) FROM people WHERE age >= 60")
+>>> older.sensitivity(public).linf, int(older(Memory({"age": [70, 30, 61]}, public)))
+(1, 2)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._public import ADD_REMOVE, Public
+from .._registry import described
+from ..mechanisms.protocols import Sensitivity
+from ..tables import Source, engine_of
+from .errors import QueryError
+from .exact import measure
+from .measures import Bounding, Measure, Recipes, bounding_of
+from .plan import Plan, plan
+from .release import direct
+
+_KEY = 0  # groups are chosen by a keyed hash; without groups nothing is chosen
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlStatistic:
+    """One COUNT or SUM, without GROUP BY, HAVING and the like. `rows`: how many rows of one unit count, by default as declared.
+
+    Guarantee: the value is an exact integer in whole steps, and one unit moves it by at most `sensitivity`.
+    Proof:     `Measure.sensitivity`, with a single group.
+    Assumes:   the engine computes the SQL as DuckDB documents it.
+    """
+
+    sql: str
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sql, str):
+            raise _require.fail("sql", type(self.sql).__name__, "one SELECT, as a text")
+        if self.rows is not None:
+            _require.integer(rows=self.rows, at_least=1)
+
+    def step_for(self, public: Public) -> Fraction:
+        """What one unit of the value is worth: 1 for counts."""
+        return _settled(self.sql, public, self.rows)[2].worth
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        _, _, asked, bounding = _settled(self.sql, public, self.rows)
+        return asked.sensitivity(bounding, public.neighbors, 1)
+
+    def monotone(self, public: Public) -> bool:
+        """Whether adding a unit never lowers the value: so of counts, and of sums of what is never negative."""
+        _, _, asked, bounding = _settled(self.sql, public, self.rows)
+        return public.neighbors is ADD_REMOVE and asked.limits(bounding)[0] >= 0
+
+    def __call__(self, source: Source) -> Any:
+        planned, recipes, _, bounding = _settled(self.sql, source.public, self.rows)
+        return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0]).reshape(())
+
+
+def where(predicate: str, public: Public) -> SqlStatistic:
+    """How many units satisfy a condition, written as it would stand after WHERE; or a whole SELECT, as it is.
+
+    Units with several rows count once, if any of their rows satisfies it.
+    """
+    if not isinstance(predicate, str):
+        raise _require.fail("predicate", type(predicate).__name__, "a condition such as 'age > 60', or one SELECT")
+    if predicate.lstrip().upper().startswith(("SELECT ", "SELECT\n", "WITH ", "WITH\n")):
+        return SqlStatistic(sql=predicate)
+    counted = "*" if public.unit.column is None else f"DISTINCT {_quoted(public.unit.column)}"
+    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {_quoted(public.table)} WHERE {predicate}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@lru_cache(maxsize=1024)
+def _settled(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
+    planned = plan(sql, public)
+    recipes = Recipes(planned)
+    bare = not (planned.keys or planned.having or planned.order or planned.limit is not None or planned.offset)
+    if not bare or len(planned.outputs) != 1 or len(recipes.measures) != 1 or direct(planned, recipes, 0) is None:
+        raise QueryError(
+            "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or LIMIT. Nothing was read or charged."
+        )
+    return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)
