@@ -1,13 +1,24 @@
-"""Cases for private online false discovery rate."""
+"""Cases for private online false discovery rate and changepoints."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from discreet._public import ADD_REMOVE, REPLACE
-from discreet.adaptive import Binomial, GeneralizedAlphaInvesting, Hypothesis, LordPlusPlus, Paprika
+from discreet._public import ADD_REMOVE, REPLACE, Bounds, Public
+from discreet.adaptive import (
+    BernoulliChange,
+    Binomial,
+    ChangeWatch,
+    GeneralizedAlphaInvesting,
+    Hypothesis,
+    LordPlusPlus,
+    Paprika,
+    changepoint,
+)
 from discreet.mechanisms import CountsBelow
+from discreet.tables import Memory
 
+from .case import Case
 from .cases_threshold import BERN, FREE, YOUNG, case, facts
 
 FLAT = Binomial(trials=5, chance=0.5)
@@ -20,6 +31,19 @@ ADDING = [
 ]
 EAGER = LordPlusPlus(alpha=0.5, wealth=0.5)
 EAGER_PURSE = GeneralizedAlphaInvesting(alpha=0.5, fraction=0.5)
+
+
+DAYS = Public(schema={"hot": Bounds(0, 1), "day": Bounds(1, 4)})
+WARMING = {
+    "source": Memory({"day": [1, 2, 3, 4], "hot": [0, 0, 1, 1]}, DAYS),
+    "neighbor": Memory({"day": [1, 2, 4], "hot": [0, 0, 1]}, DAYS),
+}
+RISE = BernoulliChange(before=0.2, after=0.8)
+WATCH = {"public": DAYS, "column": "hot", "time": "day", "times": 4, "change": RISE, "window": 2, "threshold": 1}
+
+
+def alarms(answers: list[Any]) -> Any:
+    return tuple((answer.value.raised, answer.value.time) for answer in answers)
 
 
 def rejected(answers: list[Any]) -> Any:
@@ -48,5 +72,33 @@ CASES = [
         questions=ADDING * 3,
         runs=400,
         claim=(2.0, 1e-3),
+    ),
+    Case(
+        name="changepoint",
+        mechanism=changepoint(public=DAYS, column="hot", time="day", times=4, change=RISE, epsilon=1),
+        outcome=lambda release: release.value,
+        **WARMING,
+    ),
+    Case(
+        name="changepoint, ranks",
+        mechanism=changepoint(public=DAYS, column="hot", time="day", times=4, margin=1, epsilon=1),
+        outcome=lambda release: release.value,
+        **WARMING,
+    ),
+    Case(
+        name="change watch",
+        mechanism=ChangeWatch(**WATCH, epsilon=2, questions=3),
+        outcome=alarms,
+        questions=[2, 3, 4, 4],
+        runs=500,
+        **WARMING,
+    ),
+    Case(
+        name="change watch, the paper's scales",
+        mechanism=ChangeWatch(**WATCH, epsilon=2, questions=3, paper=True),
+        outcome=alarms,
+        questions=[2, 3, 4, 4],
+        runs=500,
+        **WARMING,
     ),
 ]  # fmt: skip

@@ -1,7 +1,10 @@
 """Adaptive analysis: many looks at one dataset, each chosen after seeing the last, without being fooled by it."""
 
 from . import generalization
+from .alarms import Alarm, ChangeWatch, alarm_threshold
 from .boosting import boost
+from .changepoints import BernoulliChange, GaussianChange, LikelihoodScores, RankScores
+from .changepoints import offline as changepoint
 from .discovery import (
     Addis,
     AlphaInvesting,
@@ -24,18 +27,23 @@ from .submissions import Submission
 
 __all__ = [
     "Addis",
+    "Alarm",
     "AlphaInvesting",
+    "BernoulliChange",
     "Binomial",
+    "ChangeWatch",
     "Check",
     "Counted",
     "Decision",
     "Decisions",
     "Estimate",
+    "GaussianChange",
     "GeneralizedAlphaInvesting",
     "HoldoutScorer",
     "Hypothesis",
     "Javanmard",
     "Ladder",
+    "LikelihoodScores",
     "Listed",
     "Lord3",
     "LordPlusPlus",
@@ -44,6 +52,7 @@ __all__ = [
     "ParameterFreeLadder",
     "PlainBoard",
     "PowerLaw",
+    "RankScores",
     "Saffron",
     "ShakyLadder",
     "SparseVectorBoard",
@@ -52,8 +61,10 @@ __all__ = [
     "Thresholdout",
     "TruncatedExponential",
     "Where",
+    "alarm_threshold",
     "benjamini_hochberg",
     "boost",
+    "changepoint",
     "generalization",
     "science",
 ]

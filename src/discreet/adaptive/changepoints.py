@@ -1,0 +1,308 @@
+"""When did a series change? The time that the data make likeliest, chosen privately; and an alarm while the series still runs.
+
+A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are distributed before and after, and
+gives each row a score, its log-likelihood ratio, bounded and on a grid. Summed from time k on, the scores say how well "it changed at k"
+explains the series (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the laws, ranks before k are
+compared with ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
+
+    found = offline(public=..., column="hot", time="day", times=200, change=BernoulliChange(before=0.2, after=0.8), epsilon=1)
+
+The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes (add_remove), so its largest
+absolute value is enough: half of that where it is symmetric. Unbounded ratios are cut off: the paper's other way, noise for what the
+two laws make likely, protects only people whose data follow these laws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import REPLACE, Public
+from .._registry import described
+from ..mechanisms import _columns
+from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
+from ..mechanisms.protocols import Integers, Sensitivity
+from ..mechanisms.selection import Select, moves_one_way
+from ..mechanisms.statistics import require_rows, row_contribution
+from ..tables import Source
+
+Real = int | float | Fraction
+GRID = 256  # steps of a log-likelihood ratio: 1/256 of a nat
+_MOST = 1_000_000  # times
+
+
+@runtime_checkable
+class Change(Protocol):
+    """What a value says for "after" against "before": a bounded log-likelihood ratio."""
+
+    def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]: ...
+
+    @property
+    def range(self) -> tuple[float, float]: ...
+
+    def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]: ...
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BernoulliChange:
+    """Values 0 or 1 (from one half on a value counts as 1), with probability `before` of 1, then `after`."""
+
+    before: float
+    after: float
+
+    def __post_init__(self) -> None:
+        _require.open_probability(before=self.before, after=self.after)
+        if self.before == self.after:
+            raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest ratio."""
+        ends = math.log(self.after / self.before), math.log((1 - self.after) / (1 - self.before))
+        return min(ends), max(ends)
+
+    def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        yes, no = math.log(self.after / self.before), math.log((1 - self.after) / (1 - self.before))
+        return np.where(values >= 0.5, yes, no)
+
+    def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
+        """Made-up values, for choosing thresholds."""
+        found: NDArray[np.float64] = (source.uniform(size=count) < (self.after if changed else self.before)).astype(
+            float
+        )
+        return found
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianChange:
+    """Values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in either direction are cut off there."""
+
+    before: float
+    after: float
+    deviation: float = 1.0
+    most: float = 2.0
+
+    def __post_init__(self) -> None:
+        _require.finite(before=self.before, after=self.after)
+        _require.positive(deviation=self.deviation, most=self.most)
+        if self.before == self.after:
+            raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest ratio."""
+        return -float(self.most), float(self.most)
+
+    def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        slope = (self.after - self.before) / self.deviation**2
+        found: NDArray[np.float64] = np.clip(slope * (values - (self.before + self.after) / 2), -self.most, self.most)
+        return found
+
+    def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
+        """Made-up values, for choosing thresholds."""
+        return source.normal(self.after if changed else self.before, self.deviation, count)
+
+
+def grid_range(change: Change) -> tuple[int, int]:
+    """The range of a change's ratios on the grid, both ends included."""
+    low, high = change.range
+    return math.floor(low * GRID), math.ceil(high * GRID)
+
+
+def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in the range."""
+    low, high = grid_range(change)
+    return np.clip(np.rint(change.ratios(values) * GRID), low, high).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Series:
+    """Two columns, and the public times."""
+
+    column: str
+    time: str
+    times: int
+
+    def __post_init__(self) -> None:
+        _require.integer(times=self.times, at_least=2)
+        if self.times > _MOST:
+            raise _require.fail("times", self.times, f"at most {_MOST}")
+        for column in (self.column, self.time):
+            if not isinstance(column, str):
+                raise _require.fail("column", column, "the name of a column")
+        if self.column == self.time:
+            raise InvalidInput(f"the values and the times are both column {self.column!r}. Name two columns.")
+
+    def check(self, public: Public) -> None:
+        """Values need declared bounds: they are clipped to them."""
+        require_rows(public)
+        public.bounds(self.column)
+
+    def rows(self, source: Source) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Time (from 0) and clipped value of each row that has both and whose time is one of the public ones."""
+        require_rows(source.public)
+        bounds = source.public.bounds(self.column)
+        for batch in source.batches([self.time, self.column]):
+            times, values = (_columns.unpacked(batch.column(i)) for i in (0, 1))
+            here = _columns.present(times) & _columns.present(values)
+            at = np.floor(_columns.numbers(times, self.time)[here].astype(np.float64))
+            clipped = np.clip(
+                _columns.numbers(values, self.column)[here].astype(np.float64), float(bounds.lower), float(bounds.upper)
+            )
+            inside = (at >= 1) & (at <= self.times)
+            yield at[inside].astype(np.int64) - 1, clipped[inside]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodScores(_Series):
+    """For each time k the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed at k" explains the series.
+
+    Rows without a time or a value, and those at other times, add nothing; several rows may share a time.
+
+    Guarantee: add_remove, zero_out: all entries up to the row's time move by its ratio, the others stay: one way, at most the largest
+               absolute ratio. replace: an entry loses one ratio, gains another, or both.
+    Proof:     sums are exact integers, each row's part lies in the grid range (`on_grid`).
+    """
+
+    change: Change
+
+    def __post_init__(self) -> None:
+        _Series.__post_init__(self)
+        if not isinstance(self.change, Change):
+            raise _require.fail("change", type(self.change).__name__, "BernoulliChange, GaussianChange or the like")
+
+    def length(self, public: Public) -> int:
+        return self.times
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        self.check(public)
+        low, high = grid_range(self.change)
+        return Sensitivity(linf=max(1, row_contribution(public.neighbors, low, high, nullable=True)), l0=self.times)
+
+    def moves_one_way(self, public: Public) -> bool:
+        return public.neighbors is not REPLACE
+
+    def parts(self, source: Source) -> Integers:
+        """The sum of ratios at each time."""
+        total = np.zeros(self.times, np.int64)
+        for at, values in self.rows(source):
+            np.add.at(total, at, on_grid(self.change, values))
+        return total
+
+    def __call__(self, source: Source) -> Integers:
+        return np.cumsum(self.parts(source)[::-1])[::-1]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankScores(_Series):
+    """For each time k from `margin` to times - margin: how far values after k lie above, or below, those up to k. No law is assumed.
+
+    The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k): the Mann-Whitney statistic, two-sided. Of several rows
+    at one time the smallest value is taken; times without a row compare with nothing.
+
+    Guarantee: add_remove, zero_out: at most 2 / margin, in steps of 1 / (512 margin); replace: twice that, since a row may move in time.
+    Proof:     a row changes what stands at one time, and so at most k, or times - k, of the signs, by 2 each. Rounding down commutes
+               with adding whole steps, and 2 / margin is 1024 of them.
+    """
+
+    margin: int
+
+    def __post_init__(self) -> None:
+        _Series.__post_init__(self)
+        _require.integer(margin=self.margin, at_least=1)
+        if 2 * self.margin > self.times:
+            raise InvalidInput(
+                f"margin={self.margin!r} leaves nothing of {self.times} times. Give at most half of them."
+            )
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """The first time after the change, for each score."""
+        return tuple(range(self.margin + 1, self.times - self.margin + 2))
+
+    def length(self, public: Public) -> int:
+        return self.times - 2 * self.margin + 1
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        self.check(public)
+        return Sensitivity(linf=2048 if public.neighbors is REPLACE else 1024, l0=self.length(public))
+
+    def __call__(self, source: Source) -> Integers:
+        series = np.full(self.times, np.inf)
+        for at, values in self.rows(source):
+            np.minimum.at(series, at, values)
+        signs = np.abs(np.cumsum(_above_less_below(series)))[self.margin - 1 : self.times - self.margin]
+        k = np.arange(self.margin, self.times - self.margin + 1)
+        found: Integers = signs * (512 * self.margin) // (k * (self.times - k))
+        return found
+
+
+def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
+    """For each time: how many values of the series are larger, less how many are smaller; zero where there is none.
+
+    Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part cancel.
+    """
+    here = np.isfinite(series)
+    ordered = np.sort(series[here])
+    found = np.zeros(len(series), np.int64)
+    values = series[here]
+    found[here] = len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
+    return found
+
+
+def offline(
+    *,
+    public: Public,
+    column: str,
+    time: str,
+    times: int,
+    epsilon: Real,
+    change: Change | None = None,
+    margin: int | None = None,
+    paper: bool = False,
+) -> Select:
+    """The mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by ranks.
+
+    `paper` takes Laplace noise on each score, as OfflinePCPD and PNCPD do; permute-and-flip, the default, errs less at the same price.
+
+    Guarantee: epsilon-DP.
+    Proof:     that of `mechanisms.Select` with either chooser, for the sensitivity of the scores.
+    """
+    if (change is None) == (margin is None):
+        raise InvalidInput("give change= (known laws) or margin= (ranks), one of them. Nothing was read.")
+    scores: LikelihoodScores | RankScores
+    if change is not None:
+        scores = LikelihoodScores(column=column, time=time, times=times, change=change)
+        candidates = tuple(range(1, times + 1))
+    else:
+        assert margin is not None
+        scores = RankScores(column=column, time=time, times=times, margin=margin)
+        candidates = scores.candidates
+    return Select(
+        public=public, scores=scores, candidates=candidates, chooser=chooser(scores, public, epsilon, paper=paper)
+    )
+
+
+def chooser(
+    scores: LikelihoodScores | RankScores, public: Public, epsilon: Real, *, paper: bool
+) -> PermuteAndFlip | ReportNoisyMax:
+    """What picks one of these scores: the paper's noisy maximum with Laplace noise, or permute-and-flip, which errs less."""
+    kind = ReportNoisyMax if paper else PermuteAndFlip
+    return kind(
+        epsilon=epsilon,
+        sensitivity=scores.sensitivity(public).linf,
+        monotone=moves_one_way(scores, public),
+        neighbors=public.neighbors,
+    )

@@ -1,0 +1,250 @@
+"""Changepoints: scores by their definition, a price that any neighbor keeps, errors no worse than the paper's, alarms that come in time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet import Halted, InvalidInput, PrivateFact, Public
+from discreet import accounting as acc
+from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds
+from discreet._registry import from_json, to_json
+from discreet.adaptive import (
+    Alarm,
+    BernoulliChange,
+    ChangeWatch,
+    GaussianChange,
+    LikelihoodScores,
+    RankScores,
+    alarm_threshold,
+    changepoint,
+)
+from discreet.adaptive.alarms import best_scores
+from discreet.adaptive.changepoints import GRID, grid_range, on_grid
+from discreet.mechanisms.selection import moves_one_way
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory
+
+RISE = BernoulliChange(before=0.2, after=0.8)
+SHIFT = GaussianChange(before=0, after=1, deviation=1, most=1.5)
+WIDE = {"x": Bounds(-5, 5)}
+PUBLIC = Public(schema=WIDE)
+
+
+def facts(neighbors, size=None):
+    return Public(schema=WIDE, neighbors=neighbors, size=size)
+
+
+def table(rows, public=PUBLIC):
+    return Memory(
+        {"t": np.array([r[0] for r in rows], dtype=float), "x": np.array([r[1] for r in rows], dtype=float)}, public
+    )
+
+
+def test_likelihood_scores_are_sums_of_log_likelihood_ratios_from_each_time_on():
+    rows = [(1, 0), (2, 1), (2, 1), (3, 0), (9, 1), (0, 1), (2, np.nan), (np.nan, 1)]
+    scores = LikelihoodScores(column="x", time="t", times=4, change=RISE)(table(rows)) / GRID
+    yes, no = np.log(4), -np.log(4)
+    assert scores == pytest.approx([2 * no + 2 * yes, no + 2 * yes, no, 0], abs=4 / GRID)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(-9, 9)), max_size=30), st.integers(1, 4))
+def test_rank_scores_are_the_two_sided_mann_whitney_statistic(rows, margin):
+    times = 8
+    scores = RankScores(column="x", time="t", times=times, margin=margin)(table(rows))
+    slots = {}
+    for t, x in rows:
+        if 1 <= t <= times:
+            slots[t] = min(slots.get(t, np.inf), np.clip(x, -5, 5))
+    for score, k in zip(scores, range(margin, times - margin + 1), strict=True):
+        signs = sum(np.sign(slots[j] - slots[i]) for i in slots for j in slots if i <= k < j)
+        assert score == int(abs(signs)) * 512 * margin // (k * (times - k))
+
+
+def moved_at_most(statistic, public, rows, other, extra):
+    """How far the scores move when one row comes, is blanked, or becomes another, against what is claimed."""
+    neighbor = {
+        ADD_REMOVE: rows,
+        REPLACE: [other, *rows],
+        ZERO_OUT: [(np.nan, np.nan), *rows],
+    }[public.neighbors]
+    size = None if public.neighbors is ADD_REMOVE else len(rows) + 1
+    stated = facts(public.neighbors, size)
+    here, there = statistic(table([extra, *rows], stated)), statistic(table(neighbor, stated))
+    return np.asarray(here - there)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from([ADD_REMOVE, REPLACE, ZERO_OUT]),
+    st.sampled_from(
+        [
+            LikelihoodScores(column="x", time="t", times=6, change=RISE),
+            LikelihoodScores(column="x", time="t", times=6, change=BernoulliChange(before=0.1, after=0.3)),
+            LikelihoodScores(column="x", time="t", times=6, change=SHIFT),
+            RankScores(column="x", time="t", times=6, margin=1),
+            RankScores(column="x", time="t", times=6, margin=3),
+        ]
+    ),
+    st.lists(st.tuples(st.integers(0, 7), st.floats(-9, 9)), max_size=12),
+    st.tuples(st.integers(0, 7), st.floats(-9, 9)),
+    st.tuples(st.integers(0, 7), st.floats(-9, 9)),
+)
+def test_one_row_moves_the_scores_by_at_most_what_is_claimed_and_one_way_where_that_is(
+    neighbors, statistic, rows, a, b
+):
+    public = facts(neighbors, None if neighbors is ADD_REMOVE else len(rows) + 1)
+    moves = moved_at_most(statistic, public, rows, b, a)
+    assert np.abs(moves).max() <= statistic.sensitivity(public).linf
+    if moves_one_way(statistic, public):
+        assert np.all(moves >= 0) or np.all(moves <= 0)
+
+
+def test_the_claims_are_attained_so_a_smaller_one_would_be_false():
+    scores = LikelihoodScores(column="x", time="t", times=6, change=RISE)
+    low, high = grid_range(RISE)
+    assert np.abs(moved_at_most(scores, PUBLIC, [], (0, 0), (6, 1))).max() == high == scores.sensitivity(PUBLIC).linf
+    replaced = facts(REPLACE, 1)
+    assert np.abs(moved_at_most(scores, replaced, [], (3, 0), (3, 1))).max() == high - low - 0
+    ranks = RankScores(column="x", time="t", times=6, margin=1)
+    rows = [(t, 0) for t in range(2, 7)]
+    lifted = np.abs(np.asarray(ranks(table([(1, 5), *rows])) - ranks(table([(1, 5), (1, -5), *rows]))))
+    assert lifted.max() == 0  # two-sided: the same distance on the other side
+    assert np.abs(np.asarray(ranks(table([(1, 5), *rows])) - ranks(table([(1, 0), *rows])))).max() == 512
+
+
+def series(source, change, times, at):
+    x = np.concatenate([change.draw(source, at - 1, changed=False), change.draw(source, times - at + 1, changed=True)])
+    return table(list(zip(range(1, times + 1), x, strict=True)))
+
+
+def mean_error(epsilon, law, runs, seed, **how):
+    source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
+    find = changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=epsilon, **how)
+    return np.mean([abs(find(series(source, law, 200, 101), entropy=entropy).value - 101) for _ in range(runs)])
+
+
+@pytest.mark.parametrize(("epsilon", "published"), [(1, 4.0), (0.5, 7.3), (0.1, 28)])
+@pytest.mark.parametrize("paper", [False, True])
+def test_the_mean_error_is_no_worse_than_the_papers(epsilon, published, paper):
+    """Bernoulli, 0.2 to 0.8 in the middle of 200 times. Fixed seed; benchmarks/adaptive.py has the intervals."""
+    assert mean_error(epsilon, RISE, 150, 5, change=RISE, paper=paper) <= published
+
+
+def test_ranks_find_a_change_that_nobody_described():
+    far = GaussianChange(before=-1, after=2)
+    assert mean_error(2, far, 60, 6, margin=20) <= 10
+    assert mean_error(0.001, far, 60, 6, margin=20) > 20  # and hardly with no budget
+
+
+def test_a_gaussian_change_is_found_with_ratios_cut_off():
+    assert mean_error(1, SHIFT, 100, 7, change=SHIFT) <= 15
+    assert np.all(np.abs(on_grid(SHIFT, np.array([-1e9, 1e9, 0.5]))) <= 1.5 * GRID)
+
+
+def watch(**more):
+    stated = {
+        "public": PUBLIC,
+        "column": "x",
+        "time": "t",
+        "times": 400,
+        "change": RISE,
+        "window": 100,
+        "threshold": 30,
+        "epsilon": 2,
+    }
+    return ChangeWatch(**(stated | more))
+
+
+def run(mechanism, source, entropy, every=5):
+    state = mechanism.start(source, entropy=entropy)
+    for now in range(mechanism.window, mechanism.times + 1, every):
+        state, told = mechanism.answer(json.loads(json.dumps(state)), source, now, entropy=entropy)
+        if told.value.raised:
+            return now, told.value
+    return None, Alarm(raised=False)
+
+
+def test_an_alarm_comes_soon_after_the_change_and_says_when_it_was():
+    source, entropy = np.random.default_rng(1), SeededEntropy(1)
+    mechanism = watch()
+    raised = [run(mechanism, series(source, RISE, 400, 251), entropy) for _ in range(10)]
+    assert all(now is not None and 251 <= now <= 330 for now, _ in raised)
+    assert np.mean([abs(alarm.time - 251) for _, alarm in raised]) <= 12
+    state = mechanism.start(series(source, RISE, 400, 251), entropy=entropy)
+    state["positives"] = 1
+    with pytest.raises(Halted):
+        mechanism.answer(state, series(source, RISE, 400, 251), 300, entropy=entropy)
+
+
+def test_thresholds_for_a_chance_of_false_alarms():
+    """Made-up series: at most a tenth of 400 runs, plus Hoeffding's slack at 1e-9 and the estimate's own."""
+    mechanism = watch(times=150, window=50)
+    threshold = alarm_threshold(mechanism, false_alarm=0.1, runs=1500)
+    calm = watch(times=150, window=50, threshold=threshold)
+    source, rounds = np.random.default_rng(11), calm.rounds
+    alarms = 0
+    for _ in range(400):
+        best = best_scores(on_grid(RISE, RISE.draw(source, 150, changed=False)), 50)
+        noisy = best + source.laplace(0, float(rounds.query), len(best)) - source.laplace(0, float(rounds.threshold))
+        alarms += bool((noisy >= threshold * GRID).any())
+    assert alarms / 400 <= 0.1 + 0.03 + np.sqrt(np.log(1e9) / 800)
+    assert alarm_threshold(mechanism, false_alarm=0.5, runs=1500) < threshold
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(-50, 50), min_size=3, max_size=30), st.integers(1, 3))
+def test_the_best_score_of_each_window_by_its_definition(parts, window):
+    best = best_scores(parts, window)
+    for end, found in zip(range(window, len(parts) + 1), best, strict=True):
+        assert found == max(sum(parts[k:end]) for k in range(end - window, end))
+
+
+def test_the_price_and_the_papers_scales():
+    paper = watch(paper=True, epsilon=1)
+    low, high = grid_range(RISE)
+    moved = max(abs(low), high)
+    assert float(paper.rounds.threshold) == pytest.approx(4 * moved)  # 4 A / epsilon
+    assert float(paper.rounds.query) == pytest.approx(8 * moved)  # 8 A / epsilon
+    for one in (paper, watch(), watch(public=facts(REPLACE, 400))):
+        one_way = moves_one_way(one.scores, one.public) and not one.paper
+        spent = one.rounds.price(one.moved, 0, monotone=one_way) + acc.basic(one.picker.event).value
+        assert float(spent) == pytest.approx(float(one.epsilon))
+        assert acc.basic(one.event).value == one.epsilon
+        assert from_json(to_json(one)) == one
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BernoulliChange(before=0.2, after=0.2),
+        lambda: BernoulliChange(before=0, after=0.2),
+        lambda: GaussianChange(before=1, after=1),
+        lambda: GaussianChange(before=0, after=1, most=0),
+        lambda: LikelihoodScores(column="x", time="t", times=1, change=RISE),
+        lambda: LikelihoodScores(column="x", time="x", times=5, change=RISE),
+        lambda: LikelihoodScores(column="x", time="t", times=5, change="up"),
+        lambda: LikelihoodScores(column="x", time="t", times=10**9, change=RISE),
+        lambda: RankScores(column="x", time="t", times=5, margin=3),
+        lambda: changepoint(public=PUBLIC, column="x", time="t", times=5, epsilon=1),
+        lambda: changepoint(public=PUBLIC, column="x", time="t", times=5, epsilon=1, change=RISE, margin=1),
+        lambda: changepoint(public=PUBLIC, column="y", time="t", times=5, epsilon=1, change=RISE),
+        lambda: watch(window=0),
+        lambda: watch(window=401),
+        lambda: watch(threshold=float("nan")),
+        lambda: watch(epsilon=-1),
+        lambda: watch(column="y"),
+        lambda: watch().error(),
+        lambda: watch().answer(watch().start(table([]), entropy=SeededEntropy(1)), table([]), 99, entropy=SeededEntropy(1)),
+        lambda: watch().answer(watch().start(table([]), entropy=SeededEntropy(1)), table([]), 401, entropy=SeededEntropy(1)),
+        lambda: alarm_threshold(watch(), false_alarm=0),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_named(make):
+    with pytest.raises((InvalidInput, PrivateFact)):
+        make()
