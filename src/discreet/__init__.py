@@ -43,7 +43,7 @@ from ._public import (
 
 if TYPE_CHECKING:
     from . import accounting, adaptive, auditing, curator, inference, learning, mechanisms, query, sampling, tables
-    from .curator import Budget
+    from .curator import Budget, Period
     from .session import Session, open
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _ROOMS = (
     "sampling",
     "tables",
 )
-_LATER = {"Budget": "curator", "Session": "session", "open": "session"}
+_LATER = {"Budget": "curator", "Period": "curator", "Session": "session", "open": "session"}
 
 __all__ = [
     "ADD_REMOVE",
@@ -80,6 +80,7 @@ __all__ = [
     "MissingExtra",
     "Neighbors",
     "NotPrivate",
+    "Period",
     "PrivateFact",
     "Public",
     "PublicMismatch",

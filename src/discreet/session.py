@@ -130,13 +130,16 @@ class Session:
         *,
         checkpoint: str | Path | None = None,
         every: int = 100,
+        text: str | None = None,
         progress: segments.Watch | None = None,
     ) -> Release:
         """Train a model (`learning.Trainer`), charged first. With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
 
-        `progress` is called after each step with public facts: the step, and the number of steps.
+        `progress` is called after each step with public facts: the step, and the number of steps. `text` is for the record.
         """
-        return segments.train(self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress)
+        return segments.train(
+            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
+        )
 
     def resume(
         self,
@@ -159,6 +162,7 @@ class Session:
                 "estimator", type(estimator).__name__, "one of discreet.learning, such as LogisticRegression(epsilon=1)"
             )
         trainer = estimator.trainer(self.public, target=target, features=features, delta=self.budget.delta or None)
+        how = {"text": f"{type(estimator).__name__} of {target}", **how}
         return estimator.adopt(self.train(trainer, **how), trainer)
 
     def watch(

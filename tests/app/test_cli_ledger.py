@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from discreet import Bounds, Public
+from discreet import Bounds, DiscreetError, Public
 from discreet.app.cli import app
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import noisy_count, noisy_sum
@@ -57,7 +57,17 @@ def test_nothing_that_an_analyst_wrote_commands_the_terminal_or_changes_a_name(t
 def test_budget_shows_what_is_used_of_what(curator):
     found = json.loads(run("budget", curator.ledger.path, "--json"))
     assert [(row["of"], row["used"]) for row in found] == [("dataset", 0.75), ("ann", 0.5)]
+    assert found[0]["asked"] == {"ann": 1, "steward": 1}
     assert "0.75" in run("budget", curator.ledger.path)
+    assert "charged for ann: 1 times" in run("budget", curator.ledger.path)
+    assert [row["buys"] for row in json.loads(run("budget", curator.ledger.path, "--json", "-e", "0.25"))] == [5, 2]
+    assert "buys at 0.25" in run("budget", curator.ledger.path, "-e", "0.25")
+
+
+@pytest.mark.parametrize("key", ["xyz", "ab", "0" * 63])
+def test_a_key_that_is_none_is_refused(curator, key):
+    result = runner.invoke(app, ["ledger", "verify", str(curator.ledger.path), "--key", key])
+    assert isinstance(result.exception, DiscreetError), result.exception
 
 
 def test_verify_says_what_is_wrong_and_exits_with_one(curator):

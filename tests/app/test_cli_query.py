@@ -112,3 +112,30 @@ def test_an_undeclared_column_cannot_be_asked_for(ready):
     message = refused("query", ready, "SELECT COUNT(*) FROM people WHERE secret = 'x'", "-e", "0.1")
     assert "'secret'" in message
     assert "Nothing was read or charged" in message
+
+
+def test_a_budget_for_each_period_on_the_shell(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"ward": ["a", "b"] * 6, "wave": ["one", "two", "two"] * 4}), "people.parquet")
+    (tmp_path / "people.parquet.schema.toml").write_text(
+        SCHEMA.split("[columns.age]")[0]
+        + '[columns.ward]\ntype = "categories"\nvalues = ["a", "b"]\n[columns.wave]\ntype = "categories"\nvalues = ["one", "two"]\n'
+    )
+    assert "needs a Dates column" in refused_with("init", "--epsilon", "1", "--per", "wave:month")
+    assert "give --per" in refused_with("init", "--epsilon", "1", "--total", "3")
+    assert "--total is an epsilon" in refused_with("init", "--epsilon", "1", "--per", "wave", "--total", "lots")
+    run("init", "people.parquet", "--epsilon", "1", "--per", "wave")
+    found = json.loads(run("query", "people.parquet", SQL, "-e", "1", "--period", "one", "--json"))
+    assert found["used"] == 1
+    assert "period one" in refused("query", "people.parquet", SQL, "-e", "0.5", "--period", "one")
+    assert json.loads(run("preview", "people.parquet", SQL, "-e", "0.5", "--period", "two", "--json"))["fits"] == 2
+    assert "'three' is not among" in refused("preview", "people.parquet", SQL, "-e", "0.5", "--period", "three")
+    rows = json.loads(run("budget", "people.parquet.ledger", "--json"))
+    assert [(row["of"], row["used"]) for row in rows] == [("period one", 1), ("any other period", 0)]
+    shown = run("ledger", "show", "people.parquet.ledger")
+    assert "during one" in " ".join(shown.split())
+    run("ledger", "verify", "people.parquet.ledger")
+
+
+def refused_with(command, *options):
+    return refused(command, "people.parquet", *options)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from .. import _registry
-from .._errors import BudgetExceeded
 from .._public import Public
-from ..accounting import Event, events
-from ..accounting.filters import BudgetFilter, Spent
-from .ledger import Anchor, Ledger, Writer
+from ..accounting.filters import BudgetFilter
+from .accounts import Account, Accounts
+from .charges import SERVED, SPENDING, charged, spending, spent_by
+from .ledger import Anchor, Ledger
 from .policy import Budget, Policy
 
-SPENDING = "charge"  # the kind of entry that raises what was spent of the dataset
-SERVED = "served"  # a stored release given to another analyst: counts for them, not for the dataset
+__all__ = [
+    "SERVED",
+    "SPENDING",
+    "accounts",
+    "charged",
+    "owners",
+    "policy_of",
+    "public_of",
+    "rule_of",
+    "spending",
+    "spent_by",
+    "verify",
+]
 
 
 def public_of(ledger: Ledger) -> Public:
@@ -32,47 +43,21 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
     return (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
 
 
-def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
-    """All that was charged to the dataset, or to one analyst (what was served from the store included), in order."""
-    found = []
-    for entry in ledger.entries():
-        spends = entry.kind == SPENDING or (analyst is not None and entry.kind == SERVED)
-        if spends and analyst in (None, entry.body["analyst"]):
-            found.append(events.from_json(entry.body["event"]))
-    return found
-
-
-def spent_by(ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None) -> Spent:
-    """What was spent under `rule` by the dataset or an analyst: the total that their last entry carries."""
-    kinds, total = ((SPENDING,), "spent") if analyst is None else ((SPENDING, SERVED), "own")
-    found = [entry for kind in kinds if (entry := ledger.last(kind, analyst)) is not None]
-    policy = ledger.last("policy")
-    if not found:
-        return rule.start()
-    last = max(found, key=lambda entry: entry.seq)
-    if total not in last.body or (policy is not None and policy.seq > last.seq):  # the rule has changed since
-        return rule.replay(charged(ledger, analyst))
-    spent: Spent = _registry.from_json(last.body[total])
-    return spent
-
-
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
     """What is wrong with a ledger, in words: its chain, and the totals that its charges claim."""
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    policy = policy_of(ledger)
-    owners = [(None, policy.budget), *((name, own) for name, own in policy.analysts if own is not None)]
-    for analyst, budget in owners:
-        problems += _totals(ledger, analyst, budget)
-    return problems
+    return [line for owned in owners(ledger) for line in owned.problems()]
 
 
-def _totals(ledger: Ledger, analyst: str | None, budget: Budget) -> list[str]:
-    whose, rule = "" if analyst is None else f" of {analyst}", rule_of(ledger, budget)
-    try:
-        if rule.replay(charged(ledger, analyst)) != spent_by(ledger, rule, analyst):
-            return [f"the running total{whose} is not what the charges add up to"]
-    except BudgetExceeded:
-        return [f"the charges{whose} add up to more than the budget"]
-    return []
+def owners(ledger: Ledger) -> list[Accounts]:
+    """The dataset's accounts, then those of every analyst who has a budget of their own."""
+    policy, public = policy_of(ledger), public_of(ledger)
+    pairs = ((None, policy.budget), *policy.analysts)
+    return [Accounts(ledger, public, budget, owner) for owner, budget in pairs if budget is not None]
+
+
+def accounts(ledger: Ledger) -> list[Account]:
+    """Every account with what was spent on it."""
+    return [account for owned in owners(ledger) for account in owned.all()]

@@ -7,6 +7,7 @@ price can be asked.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,11 @@ from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
 from . import books, values
+from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
 from .live import Live
-from .policy import STEWARD, Policy
+from .policy import STEWARD, Budget, Policy
 
 
 class Curator:
@@ -31,6 +33,8 @@ class Curator:
 
     def __init__(self, source: Source, ledger: Ledger) -> None:
         self.source, self.ledger = source, ledger
+        self.periods: tuple[str, ...] = ()  # all of them
+        self._whole = source
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):
             raise LedgerError(
@@ -45,7 +49,7 @@ class Curator:
         path = Path(path)
         if path.exists():
             raise LedgerError(f"{path} exists already. A ledger is never overwritten: nothing was changed.")
-        policy.budget.filter(source.public.neighbors)
+        policy.check(source.public)
         key = Key.create(key_path(path))
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
         try:
@@ -72,27 +76,49 @@ class Curator:
     def filter(self) -> BudgetFilter:
         return books.rule_of(self.ledger)
 
+    def during(self, *periods: str) -> Curator:
+        """The same dataset, its rows of some periods only; what is asked is charged to each of these periods.
+
+        Guarantee: what depends on the rows of one unit within one period keeps that period's budget (docs/filters.md, Theorem 5).
+        Assumes:   rows do not move to another period in later versions of the table.
+        """
+        per = self.policy.budget.per
+        if per is None:
+            raise InvalidInput("this dataset has one budget, not one per period. Nothing was charged.")
+        per.check(self._whole.public)
+        _require.non_empty(periods=periods)
+        named = tuple(sorted({per.named(period, self._whole.public) for period in periods}))
+        part = copy.copy(self)
+        part.periods, part.source = named, per.restrict(self._whole, named)
+        return part
+
+    @property
+    def accounts(self) -> list[Account]:
+        """What the dataset has spent: one account, or with a budget per period one for each period that is looked at."""
+        return self._accounts(self.ledger).all(self.periods)
+
     @property
     def spent(self) -> Spent:
-        """What the dataset has spent, in the lanes of its filter."""
-        return books.spent_by(self.ledger, self.filter)
+        """What the dataset has spent, in the lanes of its filter; with a budget per period, where most is gone."""
+        return self._fullest.spent
 
     @property
     def used(self) -> float:
-        """How much of the dataset's budget is gone, in the budget's own unit."""
-        return self.filter.used(self.spent)
+        """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, where most is gone."""
+        return self._fullest.used
 
     @property
     def remaining(self) -> float:
-        return max(0.0, float(self.filter.total) - self.used)
+        return self._fullest.left
+
+    @property
+    def _fullest(self) -> Account:
+        rule = self.filter
+        return max((account for account in self.accounts if account.rule == rule), key=lambda account: account.used)
 
     def preview(self, event: Event, *, analyst: str = STEWARD) -> Preview:
         """What an event would cost the dataset, or the analyst where that is the tighter one. Touches no data."""
-        own = self.policy.of(analyst)
-        views = [self.filter.preview(self.spent, event)]
-        if own is not None:
-            mine = books.rule_of(self.ledger, own)
-            views.append(mine.preview(books.spent_by(self.ledger, mine, analyst), event))
+        views = [owned.preview(event, self.periods) for owned in self._owners(self.ledger, analyst)]
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
     def ask(
@@ -135,7 +161,8 @@ class Curator:
         charge = self.ledger.entry(number)
         described = _described(interactive)
         trusted = described is None and not charge.body.get("trusted")
-        if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted:
+        elsewhere = charge.body.get("periods") != said(self.policy.budget, self.periods).get("periods")
+        if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
             raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
@@ -152,13 +179,16 @@ class Curator:
         """
         if not isinstance(policy, Policy):
             raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")
-        relation = self.source.public.neighbors
+        public = self._whole.public
+        policy.check(public)
         with self.ledger.writing() as writer:
-            policy.budget.filter(relation).replay(books.charged(writer))
-            for name, own in policy.analysts:
-                if own is not None:
-                    own.filter(relation).replay(books.charged(writer, name))
-            writer.append("policy", {"policy": _registry.to_json(policy)})
+            pairs = ((None, policy.budget), *policy.analysts)
+            owners = [Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None]
+            for owned in owners:
+                owned.check()
+            changed = writer.append("policy", {"policy": _registry.to_json(policy)})
+            for owned in owners:
+                owned.recount(writer, changed)
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
         """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
@@ -173,18 +203,25 @@ class Curator:
             )
         body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
-        own = self._own(writer, event, analyst)
-        rule = self.filter
-        body["spent"] = _registry.to_json(rule.charge(books.spent_by(writer, rule), event))
-        return writer.append(books.SPENDING, body | own, topic=analyst)
+        return self._post(writer, books.SPENDING, body, event, self._owners(writer, analyst))
 
-    def _own(self, writer: Writer, event: Event, analyst: str) -> dict[str, Any]:
-        """The analyst's own running total with `event`, where they have a budget of their own; refused if it does not fit."""
+    def _owners(self, ledger: Ledger | Writer, analyst: str) -> list[Accounts]:
+        """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a budget."""
         own = self.policy.of(analyst)
-        if own is None:
-            return {}
-        mine = books.rule_of(self.ledger, own)
-        return {"own": _registry.to_json(mine.charge(books.spent_by(writer, mine, analyst), event))}
+        return [self._accounts(ledger), *([] if own is None else [self._accounts(ledger, own, analyst)])]
+
+    def _accounts(self, ledger: Ledger | Writer, budget: Budget | None = None, owner: str | None = None) -> Accounts:
+        return Accounts(ledger, self._whole.public, budget or self.policy.budget, owner)
+
+    def _post(self, writer: Writer, kind: str, body: dict[str, Any], event: Event, owners: list[Accounts]) -> Entry:
+        """The entry of a charge, and all running totals; refused, and nothing written, if one account does not admit it."""
+        body = body | said(self.policy.budget, self.periods)
+        for owned in owners:
+            body |= owned.admit(event, self.periods)
+        entry = writer.append(kind, body, topic=body["analyst"])
+        for owned in owners:
+            owned.post(writer, event, entry, self.periods)
+        return entry
 
     def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
         self.policy.of(analyst)
@@ -194,7 +231,7 @@ class Curator:
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
-            writer.append(books.SERVED, body | self._own(writer, mechanism.event, analyst), topic=analyst)
+            self._post(writer, books.SERVED, body, mechanism.event, self._owners(writer, analyst)[1:])
         value, told = values.decode(stored.body["value"]), stored.body.get("errors")
         error = _own_error(value, mechanism) if told is None else values.recalled(told)
         return Release(value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error)

@@ -161,6 +161,10 @@ class Ledger:
         """The newest entry of a kind, about a topic if one is given; with a key, refused if it was tampered with."""
         return _last(self._db, kind, topic, self.key)
 
+    def topics(self, kind: str, *, after: int = 0) -> list[str]:
+        """What the entries of a kind are about, each topic once."""
+        return _topics(self._db, kind, after)
+
     @property
     def genesis(self) -> Entry:
         """The first entry: public facts, and the first policy; with a key, refused if it was tampered with."""
@@ -205,6 +209,9 @@ class Writer:
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """The newest entry of a kind, about a topic if one is given; refused if it was tampered with."""
         return _last(self._db, kind, topic, self._key)
+
+    def topics(self, kind: str, *, after: int = 0) -> list[str]:
+        return _topics(self._db, kind, after)
 
 
 def verify(entries: Iterator[Entry], anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
@@ -283,6 +290,11 @@ def _entries(db: sqlite3.Connection, kind: str | None, after: int) -> Iterator[E
     values: tuple[Any, ...] = (after,) if kind is None else (after, kind)
     for row in db.execute(f"SELECT {_COLUMNS} FROM entry WHERE {where} ORDER BY seq", values):
         yield _entry(row)
+
+
+def _topics(db: sqlite3.Connection, kind: str, after: int) -> list[str]:
+    found = db.execute("SELECT topic FROM entry WHERE kind = ? GROUP BY topic HAVING MAX(seq) > ?", (kind, after))
+    return [topic for (topic,) in found if topic is not None]
 
 
 def _last(db: sqlite3.Connection, kind: str, topic: str | None, key: Key | None) -> Entry | None:

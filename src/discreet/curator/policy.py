@@ -8,10 +8,11 @@ from fractions import Fraction
 
 from .. import _require
 from .._errors import InvalidInput, NotPrivate
-from .._public import ADD_REMOVE, Neighbors
+from .._public import ADD_REMOVE, Neighbors, Public
 from .._registry import described
 from ..accounting.filters import BudgetFilter, Filter
 from ..accounting.plain_filters import ZCDPFilter
+from .periods import Period
 
 Real = int | float | Fraction
 
@@ -21,6 +22,8 @@ Real = int | float | Fraction
 class Budget:
     """All that may ever be spent: epsilon (with delta for approximate privacy), or rho of zero-concentrated privacy.
 
+    With `per`, each period of a table that grows has this budget for itself: see `Period`.
+
     >>> Budget(epsilon=3, delta=1e-6)
     Budget(epsilon=3, delta=1e-06)
     """
@@ -28,6 +31,7 @@ class Budget:
     epsilon: Real | None = None
     rho: Real | None = None
     delta: float = 0.0
+    per: Period | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
@@ -40,6 +44,8 @@ class Budget:
             raise _require.fail(
                 "delta", self.delta, "below 1; sensible values are far below one over the number of people"
             )
+        if self.per is not None and not isinstance(self.per, Period):
+            raise _require.fail("per", self.per, "a Period, such as Period(column='admitted', every='month')")
 
     def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
         """The rule that keeps this budget against adaptive questions."""
@@ -50,7 +56,9 @@ class Budget:
 
     def __repr__(self) -> str:
         main = f"epsilon={self.epsilon}" if self.rho is None else f"rho={self.rho}"
-        return f"Budget({main}, delta={self.delta:g})" if self.delta else f"Budget({main})"
+        more = [f"delta={self.delta:g}"] if self.delta else []
+        more += [f"per={self.per!r}"] if self.per is not None else []
+        return f"Budget({', '.join([main, *more])})"
 
 
 @described
@@ -83,6 +91,22 @@ class Policy:
         for name, budget in self.analysts:
             if budget is not None and not isinstance(budget, Budget):
                 raise _require.fail(f"the budget of {name!r}", budget, "a Budget, such as Budget(epsilon=1), or None")
+            if budget is not None and budget.per is not None and budget.per.cut != self._cut:
+                raise InvalidInput(
+                    f"the budget of {name!r} is per period: the dataset's must be so too, with the same column and the same stretches."
+                )
+
+    @property
+    def _cut(self) -> list[str | None] | None:
+        return None if self.budget.per is None else self.budget.per.cut
+
+    def check(self, public: Public) -> None:
+        """Refuse budgets that promise nothing for such a table."""
+        for _, budget in (("", self.budget), *self.analysts):
+            if budget is not None:
+                budget.filter(public.neighbors)
+                if budget.per is not None:
+                    budget.per.check(public)
 
     def of(self, analyst: str) -> Budget | None:
         """The analyst's own budget. The steward has none but the dataset's."""

@@ -89,6 +89,7 @@ def train(
     *,
     every: int = 100,
     analyst: str = STEWARD,
+    text: str | None = None,
     progress: Watch | None = None,
 ) -> Release:
     """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without `checkpoint`, in one piece.
@@ -106,7 +107,7 @@ def train(
     else:
         _multiple(every, mechanism.period)
     with curator.ledger.writing() as writer:
-        facts = {"trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
+        facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
         charge = curator._charge(writer, mechanism.event, analyst, **facts)
     work = Work(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))

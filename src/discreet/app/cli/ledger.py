@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..._errors import InvalidInput
 from ...accounting import events
-from ...curator import Anchor, Entry, Ledger, books
+from ...curator import Account, Anchor, Entry, Ledger, books, segments
 
 ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True)
 
@@ -49,7 +51,7 @@ def verify(
 ) -> None:
     """Check every hash, every signature and every total. Exit code 1 if anything is wrong."""
     opened = Ledger(path)
-    trusted = bytes.fromhex(key) if key else None
+    trusted = _key(key)
     problems = books.verify(opened, Anchor.parse(anchor) if anchor else None, key=trusted)
     head = str(opened.anchor)
     if as_json:
@@ -64,6 +66,18 @@ def verify(
         )
         Console().print(f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False)
     raise typer.Exit(1 if problems else 0)
+
+
+def _key(text: str) -> bytes | None:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b"?"
+    if len(key) not in (0, 32):
+        raise InvalidInput(
+            f"a public key is 64 hexadecimal digits, as the first entry of a ledger has it; got {text!r}."
+        )
+    return key or None
 
 
 @ledger.command()
@@ -84,32 +98,53 @@ def anchor(path: Path = LEDGER) -> None:
     print(Ledger(path).anchor)
 
 
-def budget(path: Path = LEDGER, as_json: bool = JSON) -> None:
-    """How much of the budget is gone, for the dataset and for each analyst."""
+def budget(
+    path: Path = LEDGER,
+    epsilon: float = typer.Option(
+        None, "--epsilon", "-e", help="Also: how many more queries of this price each would buy."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."""
     opened = Ledger(path)
-    policy = books.policy_of(opened)
-    rows = [("dataset", policy.budget, None), *((name, own, name) for name, own in policy.analysts if own is not None)]
-    found: list[dict[str, Any]] = []
-    for name, own, analyst in rows:
-        rule = books.rule_of(opened, own)
-        used = rule.used(books.spent_by(opened, rule, analyst))
-        found.append({"of": name, "unit": rule.unit, "used": used, "limit": float(rule.total), "delta": own.delta})
+    found = [_row(account, epsilon) for account in books.accounts(opened)]
+    askers = _askers(opened)
+    found[0]["asked"] = askers
     if as_json:
         print(json.dumps(found, indent=2))
         return
+    titles = ["budget of", "used", "of", "", "left", "delta", *([f"buys at {epsilon:g}"] if epsilon else [])]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("budget of", "used", "of", "", "delta"):
-        table.add_column(title, justify="right" if title in ("used", "of") else "left")
+    for title in titles:
+        table.add_column(title, justify="left" if title in ("budget of", "", "delta") else "right")
     for row in found:
         bar = ProgressBar(total=row["limit"], completed=row["used"], width=24)
-        table.add_row(
-            _plainly(str(row["of"])),
+        cells = [
+            _plainly(row["of"]),
             f"{row['used']:.4g}",
             f"{row['unit']} {row['limit']:.4g}",
             bar,
-            f"{row['delta']:g}",
-        )
+            f"{row['left']:.4g}",
+        ]
+        buys = [] if epsilon is None else ["any number" if row["buys"] is None else f"{row['buys']:,}"]
+        table.add_row(*cells, f"{row['delta']:g}", *buys)
     Console().print(table)
+    for who, times in askers.items():
+        Console().print(_plainly(f"charged for {who}: {times:,} times"), style="dim")
+
+
+def _row(account: Account, epsilon: float | None) -> dict[str, Any]:
+    rule = account.rule
+    row = {"of": account.of, "unit": rule.unit, "used": account.used, "limit": float(rule.total), "left": account.left}
+    row["delta"] = float(getattr(rule, "delta", 0.0))
+    if epsilon is not None:
+        row["buys"] = rule.preview(account.spent, events.PureDP(epsilon=epsilon, neighbors=rule.neighbors)).fits
+    return row
+
+
+def _askers(opened: Ledger) -> dict[str, int]:
+    """How often each was charged."""
+    return dict(Counter(body["analyst"] for _, body in books.spending(opened)).most_common())
 
 
 def _plainly(text: str) -> Text:
@@ -128,9 +163,11 @@ def _what(entry: Entry) -> str:
             if body.get("trusted")
             else "made elsewhere"
         )
-        return f"charged for {body.get('text') or name}"
+        return f"charged for {body.get('text') or name}{_during(body)}"
     if entry.kind == books.SERVED:
         return f"served release {body['release']} from the store"
+    if entry.kind == "account":
+        return f"counted for {' '.join(body['account']).strip()} (entry {body['charge']})"
     if entry.kind in ("release", "failed", "state"):
         words = {
             "release": "released",
@@ -138,7 +175,16 @@ def _what(entry: Entry) -> str:
             "state": f"live answer {body.get('version')}",
         }
         return f"{words[entry.kind]} (charge {body['charge']})"
+    if entry.kind == segments.SEGMENT:
+        return f"steps {body['from'] + 1} to {body['to']} {'forfeited' if body.get('failed') else 'begun'} (charge {body['charge']})"
+    if entry.kind == segments.SAVED:
+        return f"checkpoint after {body['step']} steps (charge {body['charge']})"
     return {"open": "ledger opened", "policy": "budgets changed"}.get(entry.kind, entry.kind)
+
+
+def _during(body: dict[str, Any]) -> str:
+    periods = body.get("periods")
+    return f" during {', '.join(periods['in'])}" if periods else ""
 
 
 def _price(body: dict[str, Any]) -> str:

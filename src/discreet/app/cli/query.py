@@ -14,7 +14,8 @@ from rich.text import Text
 from ... import session as sessions
 from ... import tables
 from ..._errors import InvalidInput
-from ...curator import STEWARD, Budget
+from ...curator import STEWARD, Budget, Period
+from ...curator.periods import UNLIMITED
 from ...query import Answer
 from ..demo.stage import Bar, draw
 
@@ -29,6 +30,7 @@ DELTA = typer.Option(None, "--delta", help="By default a hundredth of the budget
 ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a group.")
 GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
 ANALYST = typer.Option(STEWARD, "--as", help="Who asks.")
+PERIOD = typer.Option([], "--period", help="Only rows of this period, where budgets are per period. Can be repeated.")
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
@@ -39,6 +41,12 @@ def init(
         None, "--epsilon", help="With a budget, the ledger is made too (the schema must be complete)."
     ),
     delta: float = typer.Option(0.0, "--delta", help="Of the budget."),
+    per: str = typer.Option(
+        None, "--per", help="A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
+    ),
+    total: str = typer.Option(
+        None, "--total", help="With --per: epsilon of all periods together for one person, or unlimited."
+    ),
     analyst: list[str] = typer.Option([], "--analyst", help="NAME, or NAME=EPSILON for a budget of their own."),
     ledger: Path = LEDGER,
 ) -> None:
@@ -62,7 +70,8 @@ def init(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )
     opened = sessions.open(
-        _data(data), schema=path, ledger=ledger or _beside(data, ".ledger"), budget=Budget(epsilon=epsilon, delta=delta),
+        _data(data), schema=path, ledger=ledger or _beside(data, ".ledger"),
+        budget=Budget(epsilon=epsilon, delta=delta, per=_period(per, total, delta)),
         analysts=dict(map(_analyst, analyst)),
     )  # fmt: skip
     _say(f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts.")
@@ -80,12 +89,13 @@ def query(
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
+    period: list[str] = PERIOD,
     fresh: bool = typer.Option(False, "--fresh", help="Pay for new noise even if the answer is in the ledger."),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
     as_json: bool = JSON,
 ) -> None:
     """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
-    opened = _open(data, schema, ledger, analyst)
+    opened = _open(data, schema, ledger, analyst, period)
     how = _how(epsilon=epsilon, within=within, confidence=confidence, delta=delta, rows=rows, groups=groups)
     answer = opened.sql(_text(sql), fresh=fresh, **how)
     if as_json:
@@ -109,10 +119,11 @@ def preview(
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
+    period: list[str] = PERIOD,
     as_json: bool = JSON,
 ) -> None:
     """What a question would cost, how good its answer would be, and how many of these the budget buys. Free."""
-    opened = _open(data, schema, ledger, analyst)
+    opened = _open(data, schema, ledger, analyst, period)
     how = _how(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     asked = opened.preview(_text(sql), confidence=confidence, **how)
     if as_json:
@@ -123,13 +134,14 @@ def preview(
     print(asked)
 
 
-def _open(data: str, schema: Path | None, ledger: Path | None, analyst: str) -> sessions.Session:
+def _open(data: str, schema: Path | None, ledger: Path | None, analyst: str, periods: list[str]) -> sessions.Session:
     path, books = schema or _beside(data, ".schema.toml"), ledger or _beside(data, ".ledger")
     for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
         if not needed.exists():
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
     opened = sessions.open(_data(data), schema=path, ledger=books)
-    return opened if analyst == STEWARD else opened.as_analyst(analyst)
+    asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
+    return asked.during(*periods) if periods else asked
 
 
 def _data(data: str) -> Any:
@@ -148,6 +160,22 @@ def _text(sql: str) -> str:
 
 def _how(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _period(per: str | None, total: str | None, delta: float) -> Period | None:
+    if per is None:
+        if total is not None:
+            raise InvalidInput("--total is about budgets per period: give --per, too. Nothing was opened.")
+        return None
+    column, mark, every = per.partition(":")
+    if total is None or total == UNLIMITED:
+        return Period(column=column, every=every if mark else None, total=total)
+    try:
+        return Period(column=column, every=every if mark else None, total=Budget(epsilon=float(total), delta=delta))
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened.") from None
 
 
 def _analyst(text: str) -> tuple[str, Budget | None]:

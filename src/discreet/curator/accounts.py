@@ -1,0 +1,219 @@
+"""The accounts of one owner, the dataset or an analyst: one, or with a budget per period one for each period.
+
+Under a budget per period, a release that reads some periods is charged to each of these. One that reads the whole table is charged to
+all periods, past and to come: that is one more account, *whole*, which counts in every period. So a period has spent what its
+own account and *whole* add up to. The running totals are entries of the ledger, signed like all others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _registry
+from .._errors import BudgetExceeded
+from .._public import Public
+from ..accounting import Event, Group, NoOp
+from ..accounting.filters import BudgetFilter, Preview, Spent
+from . import charges
+from .ledger import Entry, Ledger, Writer, canonical
+from .policy import Budget
+
+KIND = "account"
+PERIOD, WHOLE, TOTAL = "period", "whole", "total"
+Name = tuple[str, str]  # (PERIOD, its name), (WHOLE, "") or (TOTAL, "")
+_WHOLE, _TOTAL = (WHOLE, ""), (TOTAL, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What was spent on one account under its rule; `of` says whose it is, for people to read."""
+
+    of: str
+    rule: BudgetFilter
+    spent: Spent
+
+    @property
+    def used(self) -> float:
+        return self.rule.used(self.spent)
+
+    @property
+    def left(self) -> float:
+        return max(0.0, float(self.rule.total) - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """All accounts of one owner (None: the dataset) under their budget."""
+
+    ledger: Ledger | Writer
+    public: Public
+    budget: Budget
+    owner: str | None = None
+
+    @property
+    def rule(self) -> BudgetFilter:
+        return self.budget.filter(self.public.neighbors)
+
+    def all(self, periods: tuple[str, ...] = ()) -> list[Account]:
+        """One for each of `periods`, or for every period that was ever charged and for those to come; then the total."""
+        whose = "dataset" if self.owner is None else self.owner
+        per = self.budget.per
+        if per is None:
+            return [Account(whose, self.rule, charges.spent_by(self.ledger, self.rule, self.owner))]
+        prefix = "" if self.owner is None else f"{whose}, "
+        whole = self._stored(_WHOLE)
+        found = [
+            Account(f"{prefix}period {p}", self.rule, whole.plus(self._stored((PERIOD, p))))
+            for p in periods or self._seen()
+        ]
+        if not periods:
+            found.append(Account(f"{prefix}any other period", self.rule, whole))
+        if per.limit is not None:
+            rule = per.limit.filter(self.public.neighbors)
+            found.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
+        return found
+
+    def preview(self, event: Event, periods: tuple[str, ...] = ()) -> Preview:
+        """What `event` would do to the account on which the least of it fits."""
+        views = [a.rule.preview(a.spent, e) for a, e in self._priced(event, periods)]
+        return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
+
+    def admit(self, event: Event, periods: tuple[str, ...] = ()) -> dict[str, Any]:
+        """What the entry of the charge says of the total; refused, and nothing changed, if one account does not admit it."""
+        after = [_charge(account, e, self.budget) for account, e in self._priced(event, periods)]
+        if self.budget.per is not None:
+            return {}
+        return {"spent" if self.owner is None else "own": _registry.to_json(after[0])}
+
+    def post(self, writer: Writer, event: Event, charge: Entry, periods: tuple[str, ...] = ()) -> None:
+        """Write the new totals of a budget per period, after `admit`."""
+        for name, price in self._prices(event, periods).items():
+            self._write(writer, name, self._stored(name).plus(price), charge.seq)
+
+    def recount(self, writer: Writer, policy: Entry) -> None:
+        """After a change of budgets: all totals anew, from the list of charges."""
+        for name, spent in self._replayed().items():
+            self._write(writer, name, spent, policy.seq)
+
+    def check(self) -> None:
+        """Refuse a budget that does not hold what was spent."""
+        if self.budget.per is None:
+            self.rule.replay(charges.charged(self.ledger, self.owner))
+            return
+        counted = self._replayed()
+        nothing = NoOp(neighbors=self.public.neighbors)
+        whole = counted.get(_WHOLE, self.rule.start())
+        for (kind, name), spent in {(PERIOD, ""): self.rule.start(), **counted}.items():
+            if kind == TOTAL:
+                self._rule(_TOTAL).charge(spent, nothing)
+            elif kind == PERIOD:
+                _charge(
+                    Account(f"period {name}" if name else "any other period", self.rule, whole.plus(spent)),
+                    nothing,
+                    self.budget,
+                )
+
+    def problems(self) -> list[str]:
+        """Whether the totals are what the charges add up to, within the budget; in words."""
+        whose = "" if self.owner is None else f" of {self.owner}"
+        try:
+            self.check()
+        except BudgetExceeded:
+            return [f"the charges{whose} add up to more than the budget"]
+        if self.budget.per is None:
+            counted = self.rule.replay(charges.charged(self.ledger, self.owner))
+            same = counted == charges.spent_by(self.ledger, self.rule, self.owner)
+            return [] if same else [f"the running total{whose} is not what the charges add up to"]
+        replayed = self._replayed()
+        names = {*replayed, *((PERIOD, name) for name in self._seen()), _WHOLE}
+        wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._stored(n))
+        return [f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to" for n in wrong]
+
+    def _priced(self, event: Event, periods: tuple[str, ...]) -> Iterable[tuple[Account, Event]]:
+        """Every account that must admit an event, with what it is charged there."""
+        found = self.all(periods)
+        if self.budget.per is None:
+            return [(found[0], event)]
+        seen = self._seen_by_one(event, periods)
+        limited = self.budget.per.limit is not None
+        return [(account, event if limited and account is found[-1] else seen) for account in found]
+
+    def _seen_by_one(self, event: Event, periods: tuple[str, ...]) -> Event:
+        """What an event costs someone whose rows *within one period* change.
+
+        A row is in one period, and so is all of a unit that a release of one period reads: such a change adds or removes a unit there. But
+        where a release reads several periods, part of a person's rows change: the person leaves, and comes back with other
+        rows. That is two steps of the relation, a group of two.
+        """
+        alone = self.public.unit.column is None or len(periods) == 1
+        return event if alone else Group(event=event, size=2, neighbors=event.neighbors)
+
+    def _prices(self, event: Event, periods: tuple[str, ...]) -> dict[Name, Spent]:
+        """What an event adds to which account."""
+        per = self.budget.per
+        if per is None:
+            return {}
+        price = self.rule.price(self._seen_by_one(event, periods))
+        found: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
+        return found | ({} if per.limit is None else {_TOTAL: self._rule(_TOTAL).price(event)})
+
+    def _rule(self, name: Name) -> BudgetFilter:
+        per = self.budget.per
+        limit = None if per is None or name != _TOTAL else per.limit
+        return self.rule if limit is None else limit.filter(self.public.neighbors)
+
+    def _replayed(self) -> dict[Name, Spent]:
+        totals: dict[Name, Spent] = {}
+        if self.budget.per is None:
+            return totals
+        for event, body in charges.spending(self.ledger, self.owner):
+            for name, price in self._prices(event, read(body, self.budget)).items():
+                totals[name] = totals.get(name, self._rule(name).start()).plus(price)
+        return totals
+
+    def _stored(self, name: Name) -> Spent:
+        last, policy = self.ledger.last(KIND, self._topic(name)), self.ledger.last("policy")
+        if last is None or (
+            policy is not None and policy.seq > last.seq
+        ):  # a change of budgets writes all that is not zero
+            return self._rule(name).start()
+        spent: Spent = _registry.from_json(last.body["spent"])
+        return spent
+
+    def _seen(self) -> list[str]:
+        """The periods that were charged by themselves."""
+        policy = self.ledger.last("policy")
+        topics = self.ledger.topics(KIND, after=0 if policy is None else policy.seq)
+        start = self._topic((PERIOD, ""))[:-2]  # without the closing quote and bracket
+        return sorted(json.loads(topic)[2] for topic in topics if topic.startswith(start))
+
+    def _topic(self, name: Name) -> str:
+        return canonical([self.owner, *name])
+
+    def _write(self, writer: Writer, name: Name, spent: Spent, charge: int) -> None:
+        body = {"charge": charge, "of": self.owner, "account": list(name), "spent": _registry.to_json(spent)}
+        writer.append(KIND, body, topic=self._topic(name))
+
+
+def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
+    """How a charge says what it read; nothing for the whole table."""
+    return {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
+
+
+def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
+    """The periods that a charge read, if the budget still cuts the table in the same way; none is the whole table."""
+    told = body.get("periods")
+    same = told is not None and budget.per is not None and told["by"] == budget.per.cut
+    return tuple(told["in"]) if told is not None and same else ()
+
+
+def _charge(account: Account, event: Event, budget: Budget) -> Spent:
+    try:
+        return account.rule.charge(account.spent, event)
+    except BudgetExceeded as refused:
+        if budget.per is None:
+            raise
+        raise BudgetExceeded(f"{account.of}: {refused}") from None

@@ -1,0 +1,169 @@
+"""Budgets per period, for tables that grow: which rows belong to which period, and what a period is called.
+
+A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own, so that a table
+that gets new rows every month can be asked about them for ever. What that promises, and to whom, is in docs/filters.md, Theorem 5.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import MAXYEAR, date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from .. import _require
+from .._errors import InvalidInput, Unsupported
+from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Public
+from .._registry import described
+from ..tables import Source
+from ..tables.parts import Part, Within, within
+
+if TYPE_CHECKING:
+    from .policy import Budget
+
+UNLIMITED = "unlimited"
+_FORMS = {
+    "day": (r"(\d{4})-(\d{2})-(\d{2})", "2026-01-31"),
+    "week": (r"(\d{4})-W(\d{2})", "2026-W05"),
+    "month": (r"(\d{4})-(\d{2})", "2026-01"),
+    "quarter": (r"(\d{4})-Q([1-4])", "2026-Q1"),
+    "year": (r"(\d{4})", "2026"),
+}
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Rows are told apart by `column`: a date, cut into stretches by `every` (day, week, month, quarter, year), or a label without it.
+
+    `total` is about people who have rows in many periods, and must be said where the unit is a person: a `Budget` for all periods
+    together, or "unlimited": then what is promised is about a person's rows within one period, and over k periods k times as much.
+
+    >>> Period(column="admitted", every="month")
+    Period(column='admitted', every='month')
+    """
+
+    column: str
+    every: str | None = None
+    total: Budget | str | None = None
+
+    def __post_init__(self) -> None:
+        from .policy import Budget
+
+        if not isinstance(self.column, str) or not self.column:
+            raise _require.fail("column", self.column, "the name of the column that says to which period a row belongs")
+        if self.every is not None and self.every not in _FORMS:
+            raise _require.fail("every", self.every, f"one of {', '.join(_FORMS)}, or left out for a column of labels")
+        if self.total is None or self.total == UNLIMITED:
+            return
+        if not isinstance(self.total, Budget) or self.total.per is not None:
+            raise _require.fail("total", self.total, f"a Budget for all periods together, or {UNLIMITED!r}")
+
+    @property
+    def cut(self) -> list[str | None]:
+        """What makes two ways of cutting a table into periods the same."""
+        return [self.column, self.every]
+
+    @property
+    def limit(self) -> Budget | None:
+        """The budget of all periods together, if there is one."""
+        return None if self.total is None or isinstance(self.total, str) else self.total
+
+    def check(self, public: Public) -> None:
+        """Refuse a table for which the theorem does not hold."""
+        if public.neighbors is not ADD_REMOVE:
+            raise Unsupported(
+                f"budgets per period are proved for add_remove, not for {public.neighbors}: a row that is replaced may move to another "
+                f"period. Nothing was opened."
+            )
+        if public.unit.column is not None and self.total is None:
+            raise InvalidInput(
+                f"a person may have rows in many periods: say what all of them together may cost one person, Period(..., total=Budget(...)), or "
+                f"total={UNLIMITED!r}, which promises something about a person's rows within one period only. Nothing was opened."
+            )
+        if private := [table.name for table in public.tables if table.private]:
+            raise Unsupported(
+                f"table {private[0]!r} is private too and its rows belong to no period, so budgets per period would not cover them. Nothing was "
+                f"opened. Join the tables first, or give them a budget without periods."
+            )
+        if self.column == public.unit.column:
+            raise InvalidInput(f"column {self.column!r} tells people apart: it cannot be the period, too.")
+        fact, dated = public.fact(self.column), self.every is not None
+        if isinstance(fact, Dates) != dated or isinstance(fact, Boolean):
+            wanted = (
+                "a Dates column, which this is not" if dated else "a column of labels; for a date say every='month'"
+            )
+            raise InvalidInput(f"the period by column {self.column!r} needs {wanted}. Nothing was opened.")
+
+    def named(self, period: Any, public: Public) -> str:
+        """The one name of a period; refused if it is none."""
+        fact = public.fact(self.column)
+        if self.every is not None:
+            self.part(str(period), public)
+            return str(period)
+        whole = isinstance(fact, Bounds) or (isinstance(fact, Categories) and isinstance(fact.values[0], int))
+        name = _whole(period, self.column) if whole else period
+        if not isinstance(name, str) or not name.isprintable() or not name:
+            raise _require.fail("period", period, f"a value of column {self.column!r}")
+        if isinstance(fact, Categories) and (int(name) if whole else name) not in fact.values:
+            raise InvalidInput(f"{period!r} is not among the declared values of column {self.column!r}.")
+        return name
+
+    def part(self, name: str, public: Public) -> Part:
+        """What the rows of a period have in the column."""
+        if self.every is not None:
+            return stretch(name, self.every)
+        fact = public.fact(self.column)
+        whole = isinstance(fact, Bounds) or (isinstance(fact, Categories) and isinstance(fact.values[0], int))
+        return int(name) if whole else name
+
+    def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
+        """The rows of these periods, as a source of its own."""
+        parts = [self.part(name, source.public) for name in names]
+        return within(source, self.column, parts, called=f"({self.column} in {', '.join(names)})")
+
+    def __repr__(self) -> str:
+        more = [f"{name}={getattr(self, name)!r}" for name in ("every", "total") if getattr(self, name) is not None]
+        return f"Period({', '.join([f'column={self.column!r}', *more])})"
+
+
+def _whole(period: Any, column: str) -> str:
+    try:
+        number = int(period) if isinstance(period, int | str) and not isinstance(period, bool) else None
+    except ValueError:
+        number = None
+    if number is None or abs(number) >= 2**53:
+        raise _require.fail("period", period, f"a whole number, as column {column!r} holds")
+    return str(number)
+
+
+def stretch(name: str, every: str) -> tuple[date, date]:
+    """The days of a period, the last one not included.
+
+    >>> stretch("2024-02", "month")
+    (datetime.date(2024, 2, 1), datetime.date(2024, 3, 1))
+    """
+    form, example = _FORMS[every]
+    found = re.fullmatch(form, name, re.ASCII)
+    try:
+        if found is None:
+            raise ValueError
+        return _days(every, [int(part) for part in found.groups()])
+    except (ValueError, OverflowError):
+        raise _require.fail("period", name, f"a {every} such as {example!r}") from None
+
+
+def _days(every: str, parts: list[int]) -> tuple[date, date]:
+    year = parts[0]
+    if year == MAXYEAR:
+        raise ValueError("its end has no date")
+    if every == "day":
+        start = date(*parts)
+        return start, start + timedelta(days=1)
+    if every == "week":
+        start = date.fromisocalendar(year, parts[1], 1)
+        return start, start + timedelta(days=7)
+    months = {"month": 1, "quarter": 3, "year": 12}[every]
+    first = (parts[1] - 1) * months if len(parts) > 1 else 0
+    start, last = date(year, first + 1, 1), first + months
+    return start, date(year + last // 12, last % 12 + 1, 1)
