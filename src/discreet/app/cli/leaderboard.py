@@ -1,0 +1,170 @@
+"""`discreet leaderboard init | submit | show`: a competition on labels that stay private."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ... import session as sessions
+from ..._errors import Halted, InvalidInput
+from ..._public import Boolean, Public
+from .forms import exact
+from .query import DATA, JSON, LEDGER, SCHEMA, _beside, _data, _say
+
+leaderboard = typer.Typer(
+    help="A leaderboard that cannot be climbed by luck, on labels that stay private.", no_args_is_help=True
+)
+
+NUMBER = typer.Option(None, "--board", help="Which board, by the number of its charge. By default the newest.")
+
+
+@leaderboard.command()
+def init(
+    data: str = DATA,
+    target: str = typer.Option(..., "--target", help="The column of the labels, declared as categories or boolean."),
+    id: str = typer.Option(..., "--id", help="The column that tells rows apart."),
+    epsilon: str = typer.Option(..., "--epsilon", "-e", help="The price of the whole board."),
+    delta: float = typer.Option(
+        0.0, "--delta", help="With it a shaky ladder, for many improvements; without, a sparse vector board."
+    ),
+    step: str = typer.Option("0.01", "--step", help="By how much a score must beat the best."),
+    improvements: int = typer.Option(
+        None, "--improvements", help="How many are told before it halts. By default 1 / step."
+    ),
+    submissions: int = typer.Option(
+        None, "--submissions", help="How many come at most: then every score has its error."
+    ),
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+) -> None:
+    """Start a board on a table whose ledger is open (discreet init), and pay its whole price."""
+    from ...adaptive import ShakyLadder, SparseVectorBoard
+    from ...curator.leaderboard import Leaderboard
+
+    opened = _opened(data, schema, ledger)
+    terms: dict[str, Any] = {
+        "public": opened.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
+        "step": _number(step, "--step"), "budget": improvements, "submissions": submissions,
+    }  # fmt: skip
+    made = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
+    board = Leaderboard.open(opened.curator, made)
+    _say(f"board {board.number} is open: {made.improvements} improvements, {_promise(made)}")
+    _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
+
+
+@leaderboard.command()
+def submit(
+    data: str = DATA,
+    predictions: Path = typer.Argument(..., help="A CSV file with a header: id,label", show_default=False),
+    name: str = typer.Option(..., "--name", help="Who submits."),
+    board: int = NUMBER,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    as_json: bool = JSON,
+) -> None:
+    """Hand in predictions, and see the best score. Exit code 1 once the board has halted."""
+    found = _board(data, schema, ledger, board)
+    try:
+        told = found.submit(name, read(predictions, found.board.public, found.board.target))
+    except Halted as halted:
+        _say(str(halted))
+        raise typer.Exit(1) from None
+    if as_json:
+        print(json.dumps(dataclasses.asdict(told)))
+        return
+    news = "a new best score" if told.improved else "not above the best score by a step"
+    near = (
+        ""
+        if told.within is None or told.within >= 1
+        else f", within {told.within:.3f} of the truth for 95 in 100 boards"
+    )
+    print(f"{news}: {told.score:.4f}{near} ({told.left} improvements left)")
+
+
+@leaderboard.command()
+def show(
+    data: str = DATA,
+    board: int = NUMBER,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    as_json: bool = JSON,
+) -> None:
+    """All submissions so far, and what each was told. Free: it is in the ledger."""
+    found = _board(data, schema, ledger, board)
+    rows = found.standings()
+    if as_json:
+        print(json.dumps([{"name": name, **dataclasses.asdict(told)} for name, told in rows]))
+        return
+    table = Table("", "name", "best score", "", box=None)
+    for i, (name, told) in enumerate(rows, 1):
+        table.add_row(str(i), Text(name), f"{told.score:.4f}", "new best" if told.improved else "")
+    Console().print(table)
+    _say(
+        f"{len(rows)} submissions; {rows[-1][1].left if rows else found.board.improvements} improvements left. {_promise(found.board)}"
+    )
+
+
+def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
+    """Labels by id from a CSV file; whole numbers where ids and declared labels are."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(f"{str(path)!r} cannot be read as a text file. Nothing was scored.") from None
+    if len(rows) < 2 or any(len(row) != 2 for row in rows):
+        raise InvalidInput(
+            f"{str(path)!r} must have a header and two columns, id and label, in every row. Nothing was scored."
+        )
+    ids: list[Any] = [row[0].strip() for row in rows[1:]]
+    if all(_whole(text) for text in ids):
+        ids = [int(text) for text in ids]
+    if len(set(ids)) < len(ids):
+        raise InvalidInput(f"an id occurs twice in {str(path)!r}. Nothing was scored.")
+    return dict(zip(ids, (_label(row[1].strip(), public, target) for row in rows[1:]), strict=True))
+
+
+def _label(text: str, public: Public, target: str) -> Any:
+    if isinstance(public.fact(target), Boolean):
+        return {"true": 1, "false": 0}.get(text.lower(), int(text) if _whole(text) else text)
+    numeric = all(isinstance(value, int) for value in public.categories(target).values)
+    return int(text) if numeric and _whole(text) else text
+
+
+def _whole(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 19
+
+
+def _opened(data: str, schema: Path | None, ledger: Path | None) -> sessions.Session:
+    path, books = schema or _beside(data, ".schema.toml"), ledger or _beside(data, ".ledger")
+    for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
+        if not needed.exists():
+            raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
+    return sessions.open(_data(data), schema=path, ledger=books)
+
+
+def _board(data: str, schema: Path | None, ledger: Path | None, number: int | None) -> Any:
+    from ...curator.leaderboard import Leaderboard
+
+    return Leaderboard.find(_opened(data, schema, ledger).curator, number)
+
+
+def _promise(board: Any) -> str:
+    if board.submissions is None:
+        return "error unknown: declare --submissions to have it shown"
+    return f"scores within {board.error():.3f} on the test set, {board.generalization()}"
+
+
+def _number(text: str, option: str) -> Fraction:
+    found = exact(text, option)
+    assert found is not None
+    return found

@@ -1,0 +1,77 @@
+"""A leaderboard that one can run: its price paid once, its state in the ledger, found again there after a restart.
+
+board = Leaderboard.open(curator, ShakyLadder(public=curator.source.public, target="label", id="row", epsilon=1, delta=1e-6))
+board.submit("team blue", {1: "cat", 2: "dog", ...})     # a Standing
+Leaderboard.find(curator).standings()                     # later, elsewhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _registry
+from .._errors import InvalidInput
+from ..adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing
+from ..adaptive.submissions import Submission
+from . import values
+from .books import SPENDING
+from .curator import Curator
+from .live import Live
+from .policy import STEWARD
+
+Board = ShakyLadder | SparseVectorBoard
+
+
+@dataclass(frozen=True, slots=True)
+class Leaderboard:
+    """A started board. All it tells is in the ledger, with the name and the digest of each submission."""
+
+    live: Live
+
+    @classmethod
+    def open(cls, curator: Curator, board: Board, *, analyst: str = STEWARD) -> Leaderboard:
+        """Pay the whole price of a board, and start it."""
+        if not isinstance(board, ShakyLadder | SparseVectorBoard):
+            raise InvalidInput(
+                f"a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not {type(board).__name__}. Nothing was charged."
+            )
+        return cls(curator.start(board, analyst=analyst))
+
+    @classmethod
+    def find(cls, curator: Curator, number: int | None = None) -> Leaderboard:
+        """A board that was started before: by the number of its charge, or the newest."""
+        found = [entry.seq for entry in curator.ledger.entries(kind=SPENDING) if _is_board(entry.body)]
+        if number is None and not found:
+            raise InvalidInput("no leaderboard was started on this ledger. Start one: discreet leaderboard init")
+        chosen = found[-1] if number is None else number
+        if chosen not in found:
+            raise InvalidInput(f"entry {number} of the ledger is not the start of a leaderboard; these are: {found}.")
+        board = _registry.from_json(curator.ledger.entry(chosen).body["mechanism"])
+        return cls(curator.resume(board, chosen))
+
+    @property
+    def number(self) -> int:
+        return self.live.number
+
+    @property
+    def board(self) -> Board:
+        return self.live.mechanism  # type: ignore[return-value]
+
+    def submit(self, name: str, predictions: Mapping[Any, Any]) -> Standing:
+        """Hand in predicted labels by id. Halted once all improvements were told."""
+        told: Standing = self.live.answer(Submission.of(name, predictions)).value
+        return told
+
+    def standings(self) -> list[tuple[str, Standing]]:
+        """Everything the board has told, in order: who submitted, and what they saw. Read from the ledger, free."""
+        entries = self.live.ledger.entries(kind="state")
+        mine = [entry.body for entry in entries if entry.body["charge"] == self.number and entry.body["version"]]
+        return [(body["question"]["name"], values.decode(body["value"])) for body in mine]
+
+
+def _is_board(body: dict[str, Any]) -> bool:
+    described = body.get("mechanism")
+    names = {_registry.tag(ShakyLadder), _registry.tag(SparseVectorBoard)}
+    return isinstance(described, dict) and described.get("type") in names
