@@ -16,6 +16,7 @@ from ..._errors import DiscreetError, MissingExtra
 from .accounting import calibrate, epsilon
 from .audit import audit
 from .demo import demo
+from .leaderboard import leaderboard
 from .ledger import budget, ledger
 from .query import init, preview, query
 
@@ -35,6 +36,7 @@ app.command()(calibrate)
 app.command()(budget)
 app.command()(audit)
 app.add_typer(ledger, name="ledger")
+app.add_typer(leaderboard, name="leaderboard")
 
 
 @app.callback(invoke_without_command=True)
