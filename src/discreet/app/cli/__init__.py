@@ -19,6 +19,7 @@ from .demo import demo
 from .leaderboard import leaderboard
 from .ledger import budget, ledger
 from .query import init, preview, query
+from .train import train
 
 app = typer.Typer(
     help="Answers questions about people without telling on anyone.",
@@ -35,6 +36,7 @@ app.command()(epsilon)
 app.command()(calibrate)
 app.command()(budget)
 app.command()(audit)
+app.command()(train)
 app.add_typer(ledger, name="ledger")
 app.add_typer(leaderboard, name="leaderboard")
 

@@ -1,0 +1,236 @@
+"""`discreet train`: a private model of one column of a table, from the shell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ... import accounting as acc
+from ... import session as sessions
+from ..._errors import InvalidInput
+from ..._public import Boolean, Categories
+from ..training_page import Curve, Page, Point
+from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _beside, _open, _say
+
+if TYPE_CHECKING:
+    from ...learning import Trainer
+
+_MARKS = 20  # points of the curves
+
+
+def train(
+    data: str = DATA,
+    target: str = typer.Option(..., "--target", help="The column to predict: categories, true or false, or a number.", show_default=False),
+    epsilon: float = typer.Option(1.0, "--epsilon", "-e", help="Of the model."),
+    delta: float = typer.Option(None, "--delta", help="By default the budget's."),
+    features: str = typer.Option(None, "--features", help="Columns to predict from, by commas. By default all that can be."),
+    n: int = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not."),
+    batch: int = typer.Option(256, "--batch", help="The expected size of a batch."),
+    epochs: float = typer.Option(20, "--epochs", help="Passes over the data."),
+    clip: float = typer.Option(1.0, "--clip", help="What one person's gradient is scaled down to."),
+    rate: float = typer.Option(0.5, "--learning-rate", help="Of stochastic gradient descent with momentum."),
+    hidden: list[int] = typer.Option([], "--hidden", help="The size of a hidden layer; may be given more than once. Linear without."),
+    out: Path = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added."),
+    page: Path = typer.Option(None, "--page", help="Also write a results page (HTML)."),
+    public: Path = typer.Option(None, "--public", help="A PUBLIC table, of people who need no protection here, to measure the model on."),
+    checkpoint: Path = typer.Option(None, "--checkpoint", help="Save the run here after --every steps."),
+    every: int = typer.Option(100, "--every", help="Steps between two checkpoints."),
+    resume: bool = typer.Option(False, "--resume", help="Go on from --checkpoint, with the settings of the run. Free."),
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    analyst: str = ANALYST,
+    period: list[str] = PERIOD,
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
+    """Train a private model of one column with DP-SGD. Charged before any data is read; every step is paid for once."""
+    from ...learning import SGD
+
+    path = out or _beside(data, f".{target}.model")
+    opened = _open(data, schema, ledger, analyst, period)
+    _writable(path, page, resume)
+    estimator = _estimator(opened, target)(
+        epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden), optimizer=SGD(lr=rate, momentum=0.9)
+    )  # fmt: skip
+    names = None if features is None else [name.strip() for name in features.split(",")]
+    trainer = estimator.trainer(opened.public, target=target, features=names, delta=opened.budget.delta or None)
+    watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
+    if resume and checkpoint is None:
+        raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
+    with _bar(watched) as progress:
+        if resume:
+            released = opened.resume(trainer, checkpoint, progress=progress)
+        else:
+            text = f"{type(estimator).__name__} of {target}"
+            released = opened.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
+    model = estimator.adopt(released, trainer)
+    _save(model, path)
+    watched.finish(model.module_)
+    facts = _facts(opened, trainer, watched, path)
+    if page is not None:
+        page.write_text(_page(facts, watched).html(), encoding="utf-8")
+    if as_json:
+        print(json.dumps(facts))
+        return
+    _tell(facts, page)
+
+
+@dataclass
+class _Watched:
+    """What is gathered on the way, all of it public: epsilon so far, and how good the model is on a public set."""
+
+    trainer: Trainer
+    delta: float
+    examples: Any = None
+    losses: list[Point] = field(default_factory=list)
+    known: dict[int, float] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def marks(self) -> list[int]:
+        steps = self.trainer.length
+        return sorted({max(1, steps * i // _MARKS) for i in range(1, _MARKS + 1)})
+
+    def spent(self) -> list[Point]:
+        return [(0, 0.0), *((float(step), self.epsilon(step)) for step in self.marks)]
+
+    def epsilon(self, step: int) -> float:
+        if step not in self.known:
+            self.known[step] = self.trainer.spent(step, delta=self.delta)
+        return self.known[step]
+
+    def see(self, progress: Any) -> None:
+        if self.examples is not None:
+            self.losses.append((progress.step, self.examples.score(progress.model)["loss"]))
+
+    def finish(self, module: Any) -> None:
+        if self.examples is not None:
+            self.scores = self.examples.score(module)
+
+
+@contextmanager
+def _bar(watched: _Watched) -> Iterator[Callable[[Any], None]]:
+    """A bar on standard error, with epsilon so far; it also looks at the model, at some of the steps."""
+    marks = set(watched.marks)
+    columns = (
+        TextColumn("step {task.completed} of {task.total}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=watched.trainer.length)
+
+        def show(progress: Any) -> None:
+            if progress.step in marks:
+                watched.see(progress)
+                bar.update(task, description=f"epsilon {watched.epsilon(progress.step):.3g} so far")
+            bar.update(task, completed=progress.step)
+
+        yield show
+
+
+def _estimator(opened: sessions.Session, target: str) -> Any:
+    from ...learning import DPClassifier, DPRegressor
+
+    return DPClassifier if isinstance(opened.public.fact(target), Categories | Boolean) else DPRegressor
+
+
+def _public_set(path: Path | None, trainer: Trainer) -> Any:
+    if path is None:
+        return None
+    from ...learning.evaluate import PublicSet
+
+    if not path.exists():
+        raise InvalidInput(f"there is no file {str(path)!r}. Nothing was charged or trained.")
+    assert trainer.columns is not None
+    return PublicSet.of(path, trainer.columns, trainer.public)
+
+
+def _writable(model: Path, page: Path | None, resume: bool) -> None:
+    if model.exists() and not resume:
+        raise InvalidInput(f"{model} exists already, and was paid for. Nothing was charged. Give another --out.")
+    for path in (model, page):
+        if path is not None and not path.parent.is_dir():
+            raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. Nothing was charged or trained.")
+
+
+def _save(model: Any, path: Path) -> None:
+    from ...learning import models
+
+    models.save(model, path)
+
+
+def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: Path) -> dict[str, Any]:
+    """What may be known of the run: settings, price, and scores on a public set."""
+    columns: Any = trainer.columns
+    return {
+        "model": str(path),
+        "table": trainer.public.table,
+        "target": columns.target,
+        "features": list(columns.features),
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "epsilon": acc.epsilon(trainer.event, delta=watched.delta),
+        "delta": watched.delta,
+        "neighbors": str(trainer.public.neighbors),
+        "unit": trainer.public.unit.column or "row",
+        "noise_multiplier": trainer.noise_multiplier,
+        "clip": trainer.clip.clip,  # type: ignore[union-attr]
+        "batch": trainer.schedule.divisor,
+        "steps": trainer.length,
+        "event": trainer.event.to_json(),
+        "public_set": watched.scores or None,
+        "used": opened.spent,
+        "remaining": opened.remaining,
+    }
+
+
+def _page(facts: dict[str, Any], watched: _Watched) -> Page:
+    price = f"({facts['epsilon']:.4g}, {facts['delta']:g})"
+    rows = [
+        ("privacy", f"{price}-differential privacy, {facts['neighbors']}, protected: {facts['unit']}"),
+        ("features", ", ".join(facts["features"])),
+        ("parameters", f"{facts['parameters']:,}"),
+        ("steps, expected batch", f"{facts['steps']:,}, {facts['batch']:g}"),
+        ("noise over clip, clip", f"{facts['noise_multiplier']:.4g}, {facts['clip']:g}"),
+        ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g}"),
+    ]
+    rows += [(f"{name}, public set", f"{value:.4g}") for name, value in watched.scores.items()]
+    spent = Curve(
+        title="Epsilon over steps",
+        note=f"At delta {facts['delta']:g}. All of it was charged before the first step.",
+        points=watched.spent(),
+    )
+    loss = Curve(
+        title="Loss on the public set",
+        note="Of the models on the way; they are covered by the same price.",
+        points=watched.losses,
+    )
+    shown = (
+        "Shown are public settings and what the released models do on a public set."
+        if watched.scores
+        else "Shown are public settings only: nothing here was computed from the data."
+    )
+    return Page(title=f"A private model of {facts['target']}", summary=shown, facts=rows, curves=(spent, loss))
+
+
+def _tell(facts: dict[str, Any], page: Path | None) -> None:
+    print(
+        f"{facts['model']}: a model of {facts['target']!r} from {len(facts['features'])} columns, {facts['parameters']:,} parameters"
+    )
+    print(
+        f"price: epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}; {facts['steps']:,} steps, noise {facts['noise_multiplier']:.3g} times the clip"
+    )
+    for name, value in (facts["public_set"] or {}).items():
+        print(f"{name} on the public set: {value:.4g}")
+    _say(
+        f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g}"
+        + ("" if page is None else f"; page saved as {page}")
+    )

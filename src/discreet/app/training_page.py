@@ -1,0 +1,100 @@
+"""The results page of a training run: one HTML file with its facts and curves, made of public facts only, that needs no network.
+
+What it shows is a function of public settings, and of models that were released: epsilon over steps, and, where a public set was given, loss on it.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Point = tuple[float, float]
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 64, 16, 16, 40
+
+_STYLE = """
+:root { --ink: #1f2933; --soft: #52606d; --line: #e4e7eb; --accent: #0b6e99; --page: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --soft: #9aa5b1; --line: #323f4b; --accent: #4fb3d9; --page: #14181d; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 44rem; margin: 3rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: .25rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
+p { color: var(--soft); margin: .25rem 0 1rem; } table { border-collapse: collapse; width: 100%; }
+th { text-align: left; font-weight: 400; color: var(--soft); } th, td { padding: .3rem .5rem .3rem 0; border-bottom: 1px solid var(--line); }
+td { font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: var(--soft); }
+.grid { stroke: var(--line); } .curve { stroke: var(--accent); stroke-width: 2.2; fill: none; stroke-linejoin: round; }
+.end { fill: var(--accent); } svg text.value { fill: var(--ink); font-weight: 600; }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One picture: `points` are (step, value)."""
+
+    title: str
+    note: str
+    points: Sequence[Point]
+    digits: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    title: str
+    summary: str
+    facts: Sequence[tuple[str, str]]
+    curves: Sequence[Curve] = field(default=())
+
+    def html(self) -> str:
+        rows = "\n".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in self.facts)
+        drawn = "\n".join(_drawn(curve) for curve in self.curves if len(curve.points) > 1)
+        return (
+            f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{_text(self.title)}</title>\n<style>{_STYLE}</style>\n<h1>{_text(self.title)}</h1>\n<p>{_text(self.summary)}</p>\n"
+            f"<table>\n{rows}\n</table>\n{drawn}\n</html>\n"
+        )
+
+
+def _drawn(curve: Curve) -> str:
+    return f"<h2>{_text(curve.title)}</h2>\n<p>{_text(curve.note)}</p>\n{_svg(curve)}"
+
+
+def _svg(curve: Curve) -> str:
+    xs, ys = zip(*curve.points, strict=True)
+    right, top = max(xs), _nice(max(ys))
+    bottom = min(0.0, min(ys))
+
+    def place(x: float, y: float) -> Point:
+        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * x / (right or 1)
+        down = _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (y - bottom) / ((top - bottom) or 1))
+        return round(across, 1), round(down, 1)
+
+    parts = []
+    for i in range(5):
+        value = bottom + (top - bottom) * i / 4
+        _, y = place(0, value)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{value:.{curve.digits}g}</text>')
+    for i in range(5):
+        x, _ = place(right * i / 4, bottom)
+        parts.append(f'<text x="{x}" y="{_HEIGHT - 18}" text-anchor="middle">{right * i / 4:,.0f}</text>')
+    parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 2}">steps</text>')
+    line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in curve.points))
+    end_x, end_y = place(xs[-1], ys[-1])
+    parts.append(f'<polyline class="curve" points="{line}"/><circle class="end" cx="{end_x}" cy="{end_y}" r="4"/>')
+    parts.append(
+        f'<text class="value" x="{end_x - 8}" y="{end_y - 10}" text-anchor="end">{ys[-1]:.{curve.digits}g}</text>'
+    )
+    inside = "\n".join(parts)
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(curve.title)}">\n{inside}\n</svg>'
+
+
+def _nice(value: float) -> float:
+    """A round number at or a little above."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10) if step * power >= value)
+
+
+def _text(value: str) -> str:
+    return html.escape(value)

@@ -1,0 +1,179 @@
+"""`discreet train`: a model, its facts and its page; nothing in them but what is public; refusals before anything is charged."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, PrivateFact
+from discreet import accounting as acc
+from discreet.app.cli import app
+from discreet.app.training_page import Curve, Page
+from discreet.learning import models
+
+runner = CliRunner()
+SCHEMA = """
+table = "people"
+size = 600
+unit = "row"
+[columns.age]
+type = "number"
+lower = 0
+upper = 100
+[columns.ward]
+type = "categories"
+values = ["a", "b"]
+[columns.ill]
+type = "boolean"
+[columns.note]
+type = "text"
+"""
+
+
+def table(rows: int, seed: int) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    age = rng.uniform(0, 100, rows)
+    return pa.table({"age": age, "ward": rng.choice(["a", "b"], rows), "ill": age > 50, "note": ["secret"] * rows})
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(table(600, 0), "people.parquet")
+    pq.write_table(table(100, 1), "public.parquet")
+    Path("people.parquet.schema.toml").write_text(SCHEMA)
+    run("init", "people.parquet", "--epsilon", "8", "--delta", "1e-5")
+    return "people.parquet"
+
+
+def run(*arguments: str) -> str:
+    result = runner.invoke(app, list(arguments), env={"COLUMNS": "120"}, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def used(data: str) -> float:
+    return float(json.loads(run("budget", f"{data}.ledger", "--json"))[0]["used"])
+
+
+QUICK = ("--epochs", "2", "--batch", "60")
+
+
+def test_a_model_its_facts_and_its_page(data: str) -> None:
+    facts = json.loads(run("train", data, "--target", "ill", "-e", "4", "--batch", "100", "--epochs", "10", "--public", "public.parquet", "--page", "page.html", "--json"))  # fmt: skip
+    assert facts["features"] == ["age", "ward"]
+    assert facts["delta"] == 1e-5, "the budget's"
+    assert 3.9 < facts["epsilon"] <= 4
+    assert acc.epsilon(acc.events.from_json(facts["event"]), delta=1e-5) == facts["epsilon"]
+    assert facts["public_set"]["accuracy"] > 0.8  # chance is 1/2, and a line separates them
+    assert facts["used"] == used(data)
+    model = models.load(facts["model"])
+    assert model.predict({"age": [5.0, 95.0], "ward": ["a", None]}).tolist() == [False, True]
+    page = Path("page.html").read_text()
+    assert page.count("<polyline") == 2
+    assert "A private model of ill" in page
+    assert "secret" not in page + json.dumps(facts)
+
+
+def test_without_a_public_set_nothing_on_the_page_comes_from_the_data(data: str) -> None:
+    """The same settings on quite another table: the same facts and the same page, to the last digit."""
+    pages = []
+    for name in ("one", "two"):
+        facts = json.loads(run("train", data, "--target", "ill", *QUICK, "--out", f"{name}.model", "--page", f"{name}.html", "--json"))  # fmt: skip
+        assert facts["public_set"] is None
+        pages.append(Path(f"{name}.html").read_text())
+        rows = table(600, 5)
+        pq.write_table(rows.set_column(2, "ill", pa.array([True] * 600)), data)
+        for file in Path().glob("people.parquet.ledger*"):
+            file.unlink()
+        run("init", data, "--epsilon", "8", "--delta", "1e-5")
+    assert pages[0] == pages[1]
+    assert pages[0].count("<polyline") == 1
+    assert "nothing here was computed from the data" in pages[0]
+
+
+def test_numbers_are_predicted_too(data: str) -> None:
+    said = run(
+        "train",
+        data,
+        "--target",
+        "age",
+        "--features",
+        "ill, ward",
+        *QUICK,
+        "--hidden",
+        "4",
+        "--public",
+        "public.parquet",
+    )
+    assert "rmse on the public set" in said
+    assert "epsilon 1 at delta 1e-05" in said
+    low, high = models.load("people.parquet.age.model").predict({"ill": [False, True], "ward": ["a", "a"]})
+    assert 0 <= min(low, high) <= max(low, high) <= 100
+
+
+def test_a_run_is_resumed_for_nothing(data: str) -> None:
+    arguments = ("train", data, "--target", "ill", *QUICK, "--checkpoint", "run.ckpt", "--every", "7")
+    run(*arguments)
+    before = used(data)
+    first = models.load("people.parquet.ill.model")
+    run(*arguments, "--resume")
+    assert used(data) == before
+    again = models.load("people.parquet.ill.model")
+    assert np.array_equal(first.module_.weight.detach(), again.module_.weight.detach())
+    assert "checkpoint after 14 steps" in run("ledger", "show", f"{data}.ledger")
+    with pytest.raises(InvalidInput, match="another price"):
+        run(*arguments, "--clip", "2", "--epsilon", "2", "--resume")
+    Path("run.ckpt").write_bytes(Path("run.ckpt").read_bytes()[:-1] + b"x")
+    with pytest.raises(LedgerError, match="changed"):
+        run(*arguments, "--resume")
+
+
+def test_refusals_cost_nothing(data: str) -> None:
+    Path("taken.model").write_text("mine")
+    for error, match, more in [
+        (PrivateFact, "nothing is declared", ["--target", "height"]),
+        (InvalidInput, "cannot be a feature", ["--target", "ill", "--features", "note"]),
+        (InvalidInput, "cannot be a feature, too", ["--target", "ill", "--features", "ill,age"]),
+        (InvalidInput, "declared bounds", ["--target", "note"]),
+        (InvalidInput, "exists already", ["--target", "ill", "--out", "taken.model"]),
+        (InvalidInput, "no folder", ["--target", "ill", "--page", "none/page.html"]),
+        (InvalidInput, "no file", ["--target", "ill", "--public", "none.parquet"]),
+        (InvalidInput, "needs --checkpoint", ["--target", "ill", "--resume"]),
+        (InvalidInput, "hidden", ["--target", "ill", "--hidden", "0"]),
+        (BudgetExceeded, "above the limit", ["--target", "ill", "--epsilon", "50"]),
+    ]:
+        with pytest.raises(error, match=match):
+            run("train", data, *QUICK, *more)
+    assert used(data) == 0
+    assert Path("taken.model").read_text() == "mine"
+    assert issubclass(InvalidInput, DiscreetError), "the shell's exit code is 2 for all of these"
+
+
+def test_a_size_must_be_declared(data: str) -> None:
+    schema = Path(f"{data}.schema.toml")
+    schema.write_text(SCHEMA.replace("size = 600\n", ""))
+    with pytest.raises(PrivateFact, match="never read off"):
+        run("train", data, "--target", "ill", *QUICK)
+    assert json.loads(run("train", data, "--target", "ill", *QUICK, "--n", "500", "--json"))["steps"] == 17
+
+
+def test_the_page_is_safe_and_whole() -> None:
+    """Names are text, not markup; a curve of two points is drawn, one of none is not."""
+    curve = Curve(title="<b>loss</b>", note="x & y", points=[(0, 0.0), (10, 2.5)])
+    made = Page(title="<script>alert(1)</script>", summary="", facts=[("<i>", '"quoted"')], curves=[curve, Curve(title="none", note="", points=[])])  # fmt: skip
+    text = made.html()
+    assert "<script>" not in text
+    assert "<b>" not in text
+    assert "&lt;script&gt;" in text
+    assert text.count("<svg") == text.count("</svg>") == 1
+    points: Any = re.search(r'points="([^"]+)"', text)
+    assert len(points.group(1).split()) == 2
