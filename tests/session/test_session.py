@@ -170,3 +170,22 @@ def test_the_bundled_table_opens_as_it_is():
     people = dp.open(rand_hie(), budget=dp.Budget(epsilon=1), ledger=":memory:")
     answer = people.sql("SELECT COUNT(DISTINCT person) AS n FROM rand_hie", epsilon=0.5)
     assert abs(answer.value - 5912) < 80
+
+
+def test_a_time_limit_is_the_engines_and_a_late_answer_stays_charged(monkeypatch):
+    people = opened(seconds=30)
+    engine = people.curator.source
+    assert engine._seconds == 30
+
+    def late(self, sql):
+        raise self._too_late()
+
+    monkeypatch.setattr(type(engine), "answer", late)
+    with pytest.raises(dp.ReleaseFailed, match="The charge stays"):
+        people.sql(COUNT, epsilon=0.5)
+    assert people.spent == 0.5
+    for bad in (0, -1, "soon", float("nan")):
+        with pytest.raises(dp.InvalidInput, match="seconds"):
+            opened(seconds=bad)
+    with pytest.raises(dp.InvalidInput, match="connected already"):
+        opened(rand_hie(), schema=None, unit=None, seconds=5)

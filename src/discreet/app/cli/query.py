@@ -31,6 +31,7 @@ ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a
 GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
 ANALYST = typer.Option(STEWARD, "--as", help="Who asks.")
 PERIOD = typer.Option([], "--period", help="Only rows of this period, where budgets are per period. Can be repeated.")
+SECONDS = typer.Option(None, "--seconds", help="Stop the engine after this long. What was charged stays charged.")
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
@@ -90,12 +91,13 @@ def query(
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
+    seconds: float = SECONDS,
     fresh: bool = typer.Option(False, "--fresh", help="Pay for new noise even if the answer is in the ledger."),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
     as_json: bool = JSON,
 ) -> None:
     """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
-    opened = _open(data, schema, ledger, analyst, period)
+    opened = _open(data, schema, ledger, analyst, period, seconds)
     how = _how(epsilon=epsilon, within=within, confidence=confidence, delta=delta, rows=rows, groups=groups)
     answer = opened.sql(_text(sql), fresh=fresh, **how)
     if as_json:
@@ -134,12 +136,14 @@ def preview(
     print(asked)
 
 
-def _open(data: str, schema: Path | None, ledger: Path | None, analyst: str, periods: list[str]) -> sessions.Session:
+def _open(
+    data: str, schema: Path | None, ledger: Path | None, analyst: str, periods: list[str], seconds: float | None = None
+) -> sessions.Session:
     path, books = schema or _beside(data, ".schema.toml"), ledger or _beside(data, ".ledger")
     for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
         if not needed.exists():
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
-    opened = sessions.open(_data(data), schema=path, ledger=books)
+    opened = sessions.open(_data(data), schema=path, ledger=books, seconds=seconds)
     asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
     return asked.during(*periods) if periods else asked
 
