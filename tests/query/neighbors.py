@@ -25,6 +25,7 @@ SCHEMA = (
     ("age", Bounds(0, 99, nullable=False)),
     ("spend", Bounds(-10, 50)),
     ("town", Text()),
+    ("level", Categories([1, 2, 50])),  # holds what age holds: anything
 )
 
 
@@ -37,7 +38,7 @@ class Swapped:
         self.fetched: list[pa.Table] = []
         number, text = "number", "text"
         self.kinds = {
-            "people": {"id": "integer", "region": text, "age": number, "spend": number, "town": text},
+            "people": {"id": "integer", "region": text, "age": number, "spend": number, "town": text, "level": number},
             "towns": {"town": text, "size": number},
             "visits": {"who": "integer", "cost": number},
         }
@@ -47,9 +48,8 @@ class Swapped:
         columns = [list(c) for c in zip(*rows, strict=True)] if rows else [[], [], [], [], [], []]
         types = [pa.int64(), pa.int64(), pa.string(), pa.float64(), pa.float64(), pa.string()]
         names = [ROW, "id", "region", "age", "spend", "town"]
-        self.con.register(
-            "people", pa.table({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)})
-        )
+        made = {n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=True)}
+        self.con.register("people", pa.table({**made, "level": made["age"]}))
         who, cost = [v[0] for v in visits], [v[1] for v in visits]
         self.con.register(
             "visits",

@@ -80,7 +80,8 @@ def cleaned(data: pa.Table) -> list[Row]:
         age = 0.0 if r["age"] is None else min(max(r["age"], 0.0), 99.0)
         spend = r["spend"]
         spend = None if spend is None or not math.isfinite(spend) else min(max(spend, -10.0), 50.0)
-        rows.append(Row(r.get("id", number), r["region"], r["level"], age, spend, r["town"], r["flag"]))
+        level = r["level"] if r["level"] in (1, 2, 5) else None  # a number that is not declared is missing
+        rows.append(Row(r.get("id", number), r["region"], level, age, spend, r["town"], r["flag"]))
     return rows
 
 

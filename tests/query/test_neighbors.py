@@ -31,6 +31,8 @@ AGGREGATES = [
     "COUNT_IF(age > 30)",
     "SUM(CASE WHEN region = 'north' THEN age ELSE -age END)",
     "SUM(CLAMP(age / (spend - 5), -2, 7))",
+    "SUM(level)",
+    "VAR_POP(level)",
 ]
 GROUPS = [None, "region", "town", "FLOOR(age / 30)", "region, FLOOR(age / 50)", "town, region", "spend > 3"]
 WHERES = ["", "WHERE spend > 0", "WHERE age < 50 OR town = 'a'"]

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from discreet.query import nodes
+from discreet import Categories, Public
+from discreet.query import Query, nodes
 from discreet.query.domain import Kind, number
 from discreet.query.errors import Refusal
 from discreet.query.nodes import Column, Literal, Output, make
+from discreet.tables import connect
 
 CON = duckdb.connect(config={"threads": 1})
 A, B = Column("a", number(-7, 12)), Column("b", number(-3, 5, nullable=False))
@@ -142,3 +144,12 @@ def test_bins_are_where_they_should_be(sql, expected):
     )._without_noise(source, 1)
     found = {k: n for k, n in rows if n}
     assert found == {k: expected.count(k) for k in expected}
+
+
+@pytest.mark.parametrize("values", [[1, 2, 10**9], [1.0, 2.0, 1e18, float("nan")], ["1", "2", "7", "x"]])
+def test_a_number_outside_its_categories_is_missing_in_sums(values):
+    """Sums of declared categories are priced for the declared ones alone."""
+    engine = connect({"c": values}, Public(schema={"c": Categories([1, 2])}, table="t"))
+    sql = "SELECT SUM(c), COUNT(c), AVG(c), VAR_POP(c), SUM(c * 3) FROM t"
+    (row,) = Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1)
+    assert row == [3, 2, 1.5, 0.25, 9]

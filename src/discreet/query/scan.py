@@ -47,9 +47,9 @@ def not_null(column: str) -> Node:
 
 
 def clean(x: Expr) -> Expr:
-    """A number inside its public range, or missing. Columns of tables are so already."""
+    """A number inside its public range, or missing. Columns of tables ("t0c1") are so already; computed ones may miss it by a rounding."""
     domain = x.domain
-    of_table = isinstance(x, Column) and "a" not in x.name
+    of_table = isinstance(x, Column) and "c" in x.name
     if of_table or domain.kind is not Kind.NUMBER or not domain.bounded:
         return x
     high = domain.high if domain.high > domain.low else domain.low + max(1.0, abs(domain.low))
@@ -170,14 +170,14 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
         truth = _as("BOOLEAN", column, kind in ("boolean", "integer"))
         return truth if fact.nullable else call("COALESCE", truth, exp.Boolean(this=False))
     if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
-        number = _as("DOUBLE", column, kind in ("integer", "number"))
-        return number if kind == "integer" else _whole_only(number)
+        return _listed_only(_as("DOUBLE", column, kind in ("integer", "number")), fact)
     return column if kind == "text" else cast(column, "VARCHAR")
 
 
-def _whole_only(x: Node) -> Node:
-    equal = exp.EQ(this=x.copy(), expression=call("FLOOR", x.copy()))
-    return if_(exp.And(this=call("isfinite", x.copy()), expression=equal), x)
+def _listed_only(x: Node, fact: Categories) -> Node:
+    """A number that is declared, or missing: sums rely on the declared ones being all there are."""
+    listed = exp.In(this=x.copy(), expressions=[double(float(value)) for value in fact.values])
+    return if_(exp.And(this=call("isfinite", x.copy()), expression=listed), x)
 
 
 def _as(to: str, column: Node, safe: bool) -> Node:

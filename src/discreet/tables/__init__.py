@@ -2,7 +2,8 @@
 
 from .bundled import rand_hie
 from .dummy import dummy
-from .engine import Database, DuckDB, Engine, EngineError, connect, draft, engine_of, version_of
+from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, draft, engine_of, version_of
+from .parts import within
 from .schema import dump, load
 from .source import Memory, Source
 
@@ -13,6 +14,7 @@ __all__ = [
     "EngineError",
     "Memory",
     "Source",
+    "TimeLimit",
     "connect",
     "draft",
     "dummy",
@@ -21,4 +23,5 @@ __all__ = [
     "load",
     "rand_hie",
     "version_of",
+    "within",
 ]

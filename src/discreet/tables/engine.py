@@ -7,28 +7,30 @@ Ibis, with no access to files or network beyond the table itself. That lock is a
 
 from __future__ import annotations
 
-import csv
-import gzip
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from .. import _require
 from .._errors import DiscreetError, InvalidInput, PublicMismatch
-from .._public import ADD_REMOVE, Boolean, Bounds, Categories, Dates, Public
+from .._public import ADD_REMOVE, Public
+from .columns import check_public, converted_to, kind_of
+from .reading import ROW, Database, Reader, as_arrow, connection, file_kind, literal, lock, quoted
 from .schema import drafted
 from .source import Memory, Source
-
-ROW = "__discreet_row"  # a number for each row that does not change when other rows come or go
-_KINDS = {"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text"}
-_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
 class EngineError(DiscreetError, RuntimeError):
     """The engine failed. What it said is kept back: it may speak of the data."""
+
+
+class TimeLimit(EngineError):
+    """The query took longer than the public limit, and was stopped."""
 
 
 @runtime_checkable
@@ -49,18 +51,28 @@ class DuckDB:
     [3]
     """
 
-    def __init__(self, tables: Mapping[str, Any], public: Public, *, threads: int | None = None) -> None:
-        self._public = public
-        self._con = _connection(threads)
-        self._held: dict[str, pa.Table] = {}  # DuckDB does not own the Arrow memory that it scans
-        self._attached: list[str] = []
-        paths: list[str] = []
+    def __init__(
+        self,
+        tables: Mapping[str, Any],
+        public: Public,
+        *,
+        threads: int | None = None,
+        memory: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        if seconds is not None:
+            _require.positive(seconds=seconds)
+        self._public, self._seconds = public, seconds
+        self._con = connection(threads, memory)
+        reader = Reader(self._con.con)
+        self._held = reader.held
+        self._running: set[Any] = set()
         for name, data in tables.items():
-            self._register(name, data, paths)
-        self._kinds = {name: self._describe(name) for name in tables}
+            reader(name, data)
+        self._kinds = {name: {**self._describe(name), **reader.unreadable.get(name, {})} for name in tables}
         self._check()
         self._check_keys()
-        _lock(self._con, paths)
+        lock(self._con, reader.paths)
 
     @property
     def public(self) -> Public:
@@ -71,64 +83,71 @@ class DuckDB:
         return self._kinds
 
     def answer(self, sql: str) -> pa.Table:
-        """The result of one aggregate query that the query room has built."""
-        try:
-            return self._cursor().execute(sql).to_arrow_table()
-        except Exception:  # its text could quote a value
-            raise _withheld() from None
+        """The result of one aggregate query that the query room has built; at most `seconds` long."""
+        with self._cancellable() as cursor:
+            late = threading.Event()
+            timer = self._timer(cursor, late)
+            try:
+                return cursor.execute(sql).to_arrow_table()
+            except Exception:  # its text could quote a value
+                raise (self._too_late() if late.is_set() else _withheld()) from None
+            finally:
+                timer.cancel()
+
+    def interrupt(self) -> None:
+        """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
+        for cursor in list(self._running):
+            cursor.interrupt()
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time."""
+        """The named columns of the main table, a batch at a time. No limit of time: who reads may take theirs."""
         known = self._kinds[self._public.table]
         if unknown := [name for name in columns if name not in known]:
             raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
         names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
-        try:
-            reader = (
-                self._cursor().execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(1 << 16)
-            )
-        except Exception:
-            raise _withheld() from None
-        while (batch := _next(reader)) is not None:
-            yield batch if columns else pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+        with self._cancellable() as cursor:
+            try:
+                reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(1 << 16)
+            except Exception:
+                raise _withheld() from None
+            while (batch := _next(reader)) is not None:
+                yield (
+                    batch
+                    if columns
+                    else pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+                )
 
     def _typed(self, column: str, kind: str) -> str:
         """A column as its declared type: a CSV file holds text only, and what does not convert is missing."""
         fact = next((fact for name, fact in self._public.schema if name == column), None)
-        whole = isinstance(fact, Categories) and all(isinstance(value, int) for value in fact.values)
-        to = "BIGINT" if whole else {Bounds: "DOUBLE", Boolean: "BOOLEAN", Dates: "DATE"}.get(type(fact))
-        if kind != "text" or to is None:
-            return quoted(column)
-        return f"TRY_CAST({quoted(column)} AS {to}) AS {quoted(column)}"
+        to = None if fact is None else converted_to(fact, kind)
+        return quoted(column) if to is None else f"TRY_CAST({quoted(column)} AS {to}) AS {quoted(column)}"
 
-    def _register(self, name: str, data: Any, paths: list[str]) -> None:
-        con, view = self._con.con, f"CREATE VIEW {quoted(name)} AS SELECT "
-        if isinstance(data, str | Path):
-            path = str(Path(data).resolve())
-            kind = _file_kind(path)
-            if kind == "parquet":
-                con.execute(
-                    f"{view}* RENAME (file_row_number AS {ROW}) FROM read_parquet({literal(path)}, file_row_number=true)"
-                )
-                paths.append(path)
-            else:
-                con.execute(f"CREATE TABLE {quoted(name)} AS SELECT *, row_number() OVER () AS {ROW} FROM {_csv(path)}")
-        elif isinstance(data, Database):
-            inner = f"__discreet_db_{len(self._attached)}"
-            self._attached.append(inner)
-            con.execute(f"ATTACH {literal(str(Path(data.path).resolve()))} AS {inner} (READ_ONLY)")
-            con.execute(f"{view}*, rowid AS {ROW} FROM {inner}.{quoted(data.table)}")
-        else:
-            table = as_arrow(data)
-            numbered = (
-                table
-                if ROW in table.column_names
-                else table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
-            )
-            raw = f"__discreet_raw_{len(self._held)}"
-            self._held[raw] = numbered
-            con.register(raw, numbered)
-            con.execute(f"{view}* FROM {raw}")
+    @contextmanager
+    def _cancellable(self) -> Iterator[Any]:
+        cursor = self._cursor()
+        self._running.add(cursor)
+        try:
+            yield cursor
+        finally:
+            self._running.discard(cursor)
+
+    def _timer(self, cursor: Any, late: threading.Event) -> threading.Timer:
+        def stop() -> None:
+            late.set()
+            cursor.interrupt()
+
+        timer = threading.Timer(threading.TIMEOUT_MAX if self._seconds is None else self._seconds, stop)
+        timer.daemon = True
+        if self._seconds is not None:
+            timer.start()
+        return timer
+
+    def _too_late(self) -> TimeLimit:
+        return TimeLimit(
+            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. Nothing was released. Ask for "
+            f"less, or have the steward raise the limit."
+        )
 
     def _cursor(self) -> Any:
         """A connection of its own, so that threads do not disturb each other; what is registered must be so for each."""
@@ -139,7 +158,7 @@ class DuckDB:
 
     def _describe(self, name: str) -> dict[str, str]:
         rows = self._con.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
-        return {column: _kind(type_) for column, type_, *_ in rows if column != ROW}
+        return {column: kind_of(type_) for column, type_, *_ in rows if column != ROW}
 
     def _check(self) -> None:
         public = self._public
@@ -152,6 +171,7 @@ class DuckDB:
             missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
             if missing:
                 raise InvalidInput(f"{missing} declared for table {name!r}, which has only {list(columns)}.")
+        check_public(public, self._kinds)
         self._check_size()
 
     def _check_size(self) -> None:
@@ -197,21 +217,22 @@ def _next(reader: Any) -> pa.RecordBatch | None:
         raise _withheld() from None
 
 
-class Database:
-    """One table of a DuckDB database file; opened read-only."""
-
-    def __init__(self, path: str | Path, table: str) -> None:
-        self.path, self.table = path, table
-
-
 def connect(
-    data: Any, public: Public, *, related: Mapping[str, Any] | None = None, threads: int | None = None
+    data: Any,
+    public: Public,
+    *,
+    related: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+    seconds: float | None = None,
 ) -> DuckDB:
     """An engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an Arrow table, or a mapping.
 
-    `related` holds the data of the tables that `public.tables` declares.
+    `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine may use, four fifths of the
+    machine by default; what is larger goes to a private folder on disk. `seconds`: a query that takes longer fails with `TimeLimit`.
     """
-    return DuckDB({public.table: data, **(related or {})}, public, threads=threads)
+    tables = {public.table: data, **(related or {})}
+    return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds)
 
 
 def engine_of(source: Source) -> Engine:
@@ -241,7 +262,7 @@ def draft(file: str | Path, *, table: str | None = None) -> str:
     name = table or path.stem
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
     kinds = dict(DuckDB({name: data}, Public(table=name)).kinds[name])
-    untyped = isinstance(data, Path) and _file_kind(str(data)) == "csv"
+    untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
     return drafted(name, dict.fromkeys(kinds, "any") if untyped else kinds)
 
 
@@ -255,86 +276,17 @@ def version_of(file: str | Path) -> str:
     return datetime.fromtimestamp(Path(file).stat().st_mtime, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def as_arrow(data: Any) -> pa.Table:
-    """Arrow from whatever holds columns."""
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, Mapping):
-        return Memory(data)._table
-    if hasattr(data, "to_arrow"):  # polars
-        return data.to_arrow()
-    if type(data).__module__.split(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if hasattr(data, "batches") and hasattr(data, "public"):
-        return pa.Table.from_batches(data.batches([name for name, _ in data.public.schema]))
-    raise InvalidInput(
-        f"{type(data).__name__} is not a table. Give a path to a .parquet or .csv file, Database(path, table), a pandas or polars "
-        f"data frame, or an Arrow table."
-    )
-
-
-def quoted(name: str) -> str:
-    """An identifier, quoted for DuckDB."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """A string, quoted for DuckDB."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _csv(path: str) -> str:
-    """How to read a CSV file so that nothing about its rows is guessed or can fail: names from the first line, all else text.
-
-    Queries convert text to the declared type, and what does not convert is missing.
-    """
-    mark = "\t" if ".tsv" in Path(path).suffixes else ","
-    opener: Any = gzip.open if path.endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
-        names = next(csv.reader(file, delimiter=mark), [])
-    if not names or len(set(names)) < len(names):
-        raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
-    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
-    return (
-        f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', escape='\"', header=true, "
-        f"auto_detect=false, ignore_errors=true, null_padding=true, strict_mode=false)"
-    )
-
-
-def _file_kind(path: str) -> str:
-    suffixes = Path(path).suffixes
-    if suffixes and suffixes[-1] == ".parquet":
-        return "parquet"
-    if any(s in (".csv", ".tsv") for s in suffixes):
-        return "csv"
-    raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv. For a DuckDB database give tables.Database(path, table)."
-    )
-
-
-def _kind(type_: str) -> str:
-    if type_.startswith(_WHOLE):
-        return "integer"
-    if type_.startswith(_NUMBERS) or type_ in ("UBIGINT", "UHUGEINT"):
-        return "number"
-    if type_.startswith("TIMESTAMP"):
-        return "date"
-    return _KINDS.get(type_, "text")
-
-
-def _connection(threads: int | None) -> Any:
-    import ibis  # type: ignore[import-untyped]  # slow to load; nobody who does no queries should wait for it
-
-    con = ibis.duckdb.connect(":memory:")
-    con.con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
-    con.con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false;")
-    if threads is not None:
-        con.con.execute(f"SET threads={int(threads)}")
-    return con
-
-
-def _lock(con: Any, paths: list[str]) -> None:
-    """No file but the table's own, no network, no extension, and no way back."""
-    if paths:
-        con.con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
-    con.con.execute("SET enable_external_access=false; SET lock_configuration=true;")
+__all__ = [
+    "ROW",
+    "Database",
+    "DuckDB",
+    "Engine",
+    "EngineError",
+    "TimeLimit",
+    "as_arrow",
+    "connect",
+    "draft",
+    "engine_of",
+    "literal",
+]
+__all__ += ["quoted", "version_of"]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from .._errors import InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
+from .columns import arrow_kind, check_facts, check_names, converted_to, held, to_arrow
 
 
 @runtime_checkable
@@ -37,8 +38,9 @@ class Memory:
     def __init__(
         self, data: pa.Table | Mapping[str, Any], public: Public | None = None, *, batch_rows: int = 1 << 16
     ) -> None:
-        self._table = data if isinstance(data, pa.Table) else _arrow(data)
+        self._table = held(data if isinstance(data, pa.Table) else _arrow(data))
         self._public = Public() if public is None else public
+        check_names(self._public.table, self._table.column_names)
         self._batch_rows = batch_rows
         self._discreet_engine: Any = None  # made when the first query comes
         missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
@@ -47,6 +49,8 @@ class Memory:
         unit = self._public.unit.column
         if unit is not None and unit not in self._table.column_names:
             raise InvalidInput(f"the unit's column {unit!r} is not in the table; it has {self._table.column_names}.")
+        self._kinds = {field.name: arrow_kind(field.type) for field in self._table.schema}
+        check_facts(self._public.table, self._public.schema, unit, self._kinds)
         self._check_size()
 
     @property
@@ -58,7 +62,13 @@ class Memory:
         unknown = [name for name in columns if name not in self._table.column_names]
         if unknown:
             raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {self._table.column_names}.")
-        yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
+        facts = dict(self._public.schema)
+        if any(name in facts and converted_to(facts[name], self._kinds[name]) for name in columns):
+            from .engine import engine_of  # which is made of this
+
+            yield from engine_of(self).batches(columns)
+        else:
+            yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
 
     def _check_size(self) -> None:
         """Where the size is public, what is declared must be true: mechanisms scale by it."""
@@ -82,13 +92,4 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
     lengths = {len(column) for column in data.values()}
     if len(lengths) > 1:
         raise InvalidInput(f"all columns must have one length; {list(data)} do not.")
-    return pa.table({name: _column(name, column) for name, column in data.items()})
-
-
-def _column(name: str, column: Any) -> pa.Array:
-    try:
-        return pa.array(column)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
-        raise InvalidInput(
-            f"column {name!r} does not hold values of one kind (numbers, text, dates, true or false). Nothing was opened."
-        ) from None
+    return pa.table({name: to_arrow(name, column) for name, column in data.items()})

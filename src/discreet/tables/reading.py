@@ -1,0 +1,210 @@
+"""How tables come into the engine: files, databases, data frames and Arrow, each under a view with a number for every row.
+
+Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. The connection has a limit on
+memory, spills what is larger into a private folder, and is locked once its tables are in.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .. import _require
+from .._errors import InvalidInput
+from .columns import arrow_kind, check_names, engine_holds, held, to_arrow
+from .source import Memory
+
+ROW = "__discreet_row"  # a number for each row that does not change when other rows come or go
+
+
+class Database:
+    """One table of a DuckDB database file; opened read-only."""
+
+    def __init__(self, path: str | Path, table: str) -> None:
+        self.path, self.table = path, table
+
+
+def as_arrow(data: Any) -> pa.Table:
+    """Arrow from whatever holds columns."""
+    if isinstance(data, Mapping):
+        return Memory(data)._table
+    if isinstance(data, pa.Table):
+        return _columns(data.column_names, data.columns)
+    if type(data).__module__.split(".")[0] == "pandas":
+        return _columns(data.columns, (data.iloc[:, i] for i in range(data.shape[1])))
+    if type(data).__module__.split(".")[0] == "polars" and hasattr(data, "get_columns"):
+        series = data.get_columns()
+        return _columns([s.name for s in series], (_series(s) for s in series))
+    if hasattr(data, "batches") and hasattr(data, "public"):
+        return pa.Table.from_batches(data.batches([name for name, _ in data.public.schema]))
+    if hasattr(data, "__arrow_c_stream__"):
+        return as_arrow(pa.table(data))
+    raise InvalidInput(
+        f"{type(data).__name__} is not a table. Give a path to a .parquet or .csv file, Database(path, table), a pandas or polars "
+        f"data frame, or an Arrow table."
+    )
+
+
+def _columns(names: Any, columns: Any) -> pa.Table:
+    listed = [str(name) for name in names]
+    check_names("the table", listed)
+    return held(pa.table({name: to_arrow(name, column) for name, column in zip(listed, columns, strict=True)}))
+
+
+def _series(series: Any) -> Any:
+    try:
+        return series.to_arrow()
+    except BaseException:  # polars panics on what Arrow has no type for
+        raise InvalidInput(
+            f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast or drop it."
+        ) from None
+
+
+def quoted(name: str) -> str:
+    """An identifier, quoted for DuckDB."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A string, quoted for DuckDB."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def file_kind(path: str) -> str:
+    suffixes = Path(path).suffixes
+    if suffixes and suffixes[-1] == ".parquet":
+        return "parquet"
+    if any(s in (".csv", ".tsv") for s in suffixes):
+        return "csv"
+    raise InvalidInput(
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz). For a DuckDB database give tables.Database(path, table)."
+    )
+
+
+class Reader:
+    """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
+
+    def __init__(self, con: Any) -> None:
+        self.con = con
+        self.held: dict[str, pa.Table] = {}  # DuckDB does not own the Arrow memory that it scans
+        self.paths: list[str] = []
+        self.attached = 0
+        self.unreadable: dict[str, dict[str, str]] = {}  # columns whose type the engine would get wrong, by table
+
+    def __call__(self, name: str, data: Any) -> None:
+        if isinstance(data, str | Path):
+            path = str(Path(data).resolve())
+            (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
+        elif isinstance(data, Database):
+            self._database(name, data)
+        else:
+            self._arrow(name, as_arrow(data))
+
+    def _run(self, sql: str, what: str) -> None:
+        try:
+            self.con.execute(sql)
+        except Exception:  # its text may quote the file
+            raise InvalidInput(f"{what} cannot be read. Nothing was opened or charged. Check the file.") from None
+
+    def _parquet(self, name: str, path: str) -> None:
+        import pyarrow.parquet as pq
+
+        what = f"{Path(path).name!r}, as Parquet,"
+        try:
+            schema = pq.read_schema(path)
+        except (pa.ArrowException, OSError):
+            raise InvalidInput(f"{what} cannot be read. Nothing was opened or charged. Check the file.") from None
+        check_names(name, [*schema.names, ROW])
+        wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
+        self.unreadable[name] = wide
+        empty = ", ".join(f"CAST(NULL AS VARCHAR) AS {quoted(f.name)}" for f in schema if pa.types.is_null(f.type))
+        columns = f"* {f'REPLACE ({empty}) ' if empty else ''}RENAME (file_row_number AS {ROW})"
+        read = f"read_parquet({literal(path)}, file_row_number=true)"
+        self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {read}", what)
+        self.paths.append(path)
+
+    def _csv(self, name: str, path: str) -> None:
+        columns = f"*, row_number() OVER () AS {ROW} FROM {_csv(path, name)}"
+        self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", f"{Path(path).name!r}, as text in UTF-8,")
+
+    def _database(self, name: str, data: Database) -> None:
+        inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
+        self.attached += 1
+        self._run(f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,")
+        self._run(
+            f"CREATE VIEW {quoted(name)} AS SELECT *, rowid AS {ROW} FROM {inner}.{quoted(data.table)}",
+            f"table {data.table!r} of {Path(path).name!r}",
+        )
+
+    def _arrow(self, name: str, table: pa.Table) -> None:
+        known = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
+        self.unreadable[name] = {
+            column: arrow_kind(table.schema.field(column).type) for column in table.column_names if column not in known
+        }
+        kept = table.select(known)
+        if ROW not in known:
+            kept = kept.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+        raw = f"__discreet_raw_{len(self.held)}"
+        self.held[raw] = kept
+        self.con.register(raw, kept)
+        self._run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {raw}", f"table {name!r}")
+
+
+def _csv(path: str, table: str) -> str:
+    """How to read a CSV file so that nothing about its rows is guessed or can fail: names from the first line, all else text.
+
+    Queries convert text to the declared type, and what does not convert is missing.
+    """
+    mark = "\t" if ".tsv" in Path(path).suffixes else ","
+    opener: Any = gzip.open if path.endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            names = next(csv.reader(file, delimiter=mark), [])
+    except (OSError, EOFError, ValueError, csv.Error):
+        raise InvalidInput(
+            f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. Convert the file."
+        ) from None
+    if not names or len(set(names)) < len(names):
+        raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
+    check_names(table, [*names, ROW])
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', escape='\"', header=true, "
+        f"auto_detect=false, ignore_errors=true, null_padding=true, strict_mode=false)"
+    )
+
+
+def connection(threads: int | None, memory: str | None) -> Any:
+    """An embedded DuckDB. `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk."""
+    import ibis  # type: ignore[import-untyped]  # slow to load; nobody who does no queries should wait for it
+
+    con = ibis.duckdb.connect(":memory:")
+    con.con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
+    con.con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
+    folder = tempfile.mkdtemp(prefix="discreet-spill-")  # for this user's eyes only, and gone with the engine
+    weakref.finalize(con, shutil.rmtree, folder, ignore_errors=True)
+    con.con.execute(f"SET temp_directory={literal(folder)}")
+    if threads is not None:
+        _require.integer(threads=threads, at_least=1)
+        con.con.execute(f"SET threads={threads}")
+    if memory is not None:
+        try:
+            con.con.execute(f"SET memory_limit={literal(str(memory))}")
+        except Exception:
+            raise _require.fail("memory", memory, "an amount such as '4GB'") from None
+    return con
+
+
+def lock(con: Any, paths: list[str]) -> None:
+    """No file but the table's own, no network, no extension, and no way back."""
+    if paths:
+        con.con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
+    con.con.execute("SET enable_external_access=false; SET lock_configuration=true;")
