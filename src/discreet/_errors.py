@@ -46,6 +46,11 @@ class NotPrivate(DiscreetError, PermissionError):
 class MissingExtra(DiscreetError, ImportError):
     """An optional package is not installed; the message names the extra."""
 
+    @classmethod
+    def of(cls, extra: str, fact: str) -> MissingExtra:
+        """`fact`, and how to install what is missing."""
+        return cls(f"{fact}. Install it with: pip install 'discreet[{extra}]'")
+
 
 class DescriptionError(DiscreetError, ValueError):
     """A JSON description does not name a known thing with exactly its fields."""

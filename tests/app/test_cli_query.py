@@ -139,3 +139,13 @@ def test_a_budget_for_each_period_on_the_shell(tmp_path, monkeypatch):
 
 def refused_with(command, *options):
     return refused(command, "people.parquet", *options)
+
+
+def test_a_script_can_tell_a_spent_budget_from_bad_input(ready, monkeypatch):
+    from discreet.app import cli
+
+    for sql, epsilon, code in ((SQL, "5", 4), ("SELECT * FROM people", "0.1", 2)):
+        monkeypatch.setattr("sys.argv", ["discreet", "query", ready, sql, "-e", epsilon])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert stop.value.code == code

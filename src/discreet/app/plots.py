@@ -36,9 +36,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtra(
-            "no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'"
-        ) from None
+        raise MissingExtra.of("plots", "no picture: matplotlib is missing") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

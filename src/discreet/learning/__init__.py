@@ -7,7 +7,7 @@ from .._errors import MissingExtra
 try:
     import torch as _torch  # noqa: F401
 except ImportError:
-    raise MissingExtra("discreet.learning needs PyTorch. Install it with: pip install 'discreet[learn]'") from None
+    raise MissingExtra.of("learn", "discreet.learning needs PyTorch") from None
 
 from .augment import Augment, FlipAndShift
 from .clipping import Adaptive, Automatic, Flat, PerLayer

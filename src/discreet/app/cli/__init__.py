@@ -1,6 +1,7 @@
 """The shell command `discreet`: thin over the library, one line an error, exit codes that scripts can use.
 
 0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is missing.
+4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was released).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ... import __version__
-from ..._errors import DiscreetError, MissingExtra
+from ..._errors import BudgetExceeded, DiscreetError, MissingExtra, ReleaseFailed
 from .accounting import calibrate, epsilon
 from .audit import audit
 from .demo import demo
@@ -50,6 +51,9 @@ def _root(
         raise typer.Exit
 
 
+_CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
+
+
 def main() -> None:
     """Run the command; an error of ours is a message, not a traceback."""
     try:
@@ -57,4 +61,4 @@ def main() -> None:
     except DiscreetError as error:
         # as plain text: a message may hold brackets, which are no markup
         Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(3 if isinstance(error, MissingExtra) else 2)
+        sys.exit(next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2))

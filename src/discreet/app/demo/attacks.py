@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ... import auditing, mechanisms, sampling
+from ..._errors import MissingExtra
 from ...tables import rand_hie
 from .stage import ACCENT, INK, Stage
 
@@ -103,7 +104,7 @@ def _picture(stage: Stage, secret: Any, found: dict[str, auditing.Reconstruction
     try:
         import matplotlib
     except ImportError:
-        stage.say("[dim]no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'[/]")
+        stage.aside(str(MissingExtra.of("plots", "no picture: matplotlib is missing")))
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -65,9 +65,7 @@ def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtra(
-            "no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'"
-        ) from None
+        raise MissingExtra.of("plots", "no picture: matplotlib is missing") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

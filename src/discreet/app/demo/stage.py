@@ -113,9 +113,7 @@ def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
     try:
         import matplotlib
     except ImportError:
-        raise MissingExtra(
-            "no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'"
-        ) from None
+        raise MissingExtra.of("plots", "no picture: matplotlib is missing") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
