@@ -14,17 +14,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import InvalidInput, Unsupported
-from . import plan
+from . import heap, plan
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .layers import NotBatchFirst, Recorder
 from .losses import CrossEntropy, per_example
-from .taps import Tap, merged
+from .taps import Tap, entries, merged
+
+ENTRIES = (
+    10 << 20
+)  # floats that the taps of one part of a batch may hold: forty megabytes (measured: larger parts are no faster)
+FEWEST = 16  # examples in a part, however much they hold
 
 
 @dataclass
@@ -70,6 +77,7 @@ class Engine:
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         self.layers = _layers(self.parameters)
+        self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
 
     @property
     def size(self) -> int:
@@ -93,15 +101,18 @@ class Engine:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Within this context the model leaves what the engine needs; outside, it is as it was."""
-        with plan.attached(self.model, self.recorder, self.routes):
+        with heap.kept(), plan.attached(self.model, self.recorder, self.routes):
             self.is_attached = True
             try:
                 yield
             finally:
                 self.is_attached = False
 
-    def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, losses: bool = True) -> Gradients:
-        """Forward and backward of one batch; the first dimension of every tensor is the batch. The losses only where they are asked for."""
+    def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, lean: bool = False) -> Gradients:
+        """Forward and backward of one batch; the first dimension of every tensor is the batch.
+
+        `lean` is for those who will only `add`: no losses, and taps let go of the rest.
+        """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         recorder = self.recorder
         recorder.batch, recorder.active = len(inputs[0]), True
@@ -109,19 +120,15 @@ class Engine:
             with torch.enable_grad():
                 outputs = self.model(*inputs)
                 gradient = self._closed(outputs, targets)
-                each = self.loss(outputs, targets) if losses or gradient is None else torch.empty(0)
+                each = self.loss(outputs, targets) if not lean or gradient is None else torch.empty(0)
                 taps = merged(recorder.taps(each if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
             raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
         finally:
             recorder.active, recorder.edges, recorder.notes = False, [], []
-        each = each.detach()
-        if by_layer or not taps:
-            return Gradients(taps, self._squares(taps, recorder.batch), each)
-        total = taps[0].square()
-        for tap in taps[1:]:
-            total.add_(tap.square())
-        return Gradients(taps, total.unsqueeze(1), each)
+        self._entries = sum(map(entries, taps)) // max(1, recorder.batch)
+        squares = self._squares(taps, recorder.batch, lean) if by_layer or not taps else _total(taps, lean)
+        return Gradients(taps, squares, each.detach())
 
     def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
         """The gradient of the losses by the outputs, where the loss knows it."""
@@ -133,13 +140,13 @@ class Engine:
             return None
         return self.loss.gradient(outputs, targets)
 
-    def _squares(self, taps: list[Tap], batch: int) -> Tensor:
-        by_layer: list[Any] = [0.0] * (max(self.layers.values()) + 1)
+    def _squares(self, taps: list[Tap], batch: int, lean: bool) -> Tensor:
+        out = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64)
         for tap in taps:
-            place = self.layers[id(tap.target.parameter)]
-            by_layer[place] = by_layer[place] + tap.square()
-        zero = torch.zeros(batch, dtype=torch.float64)
-        return torch.stack([zero if isinstance(s, float) else s for s in by_layer], 1)
+            out[:, self.layers[id(tap.target.parameter)]] += tap.square()
+            if lean:
+                tap.slim()
+        return out
 
     def clipped_sum(self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None) -> Tensor:
         """The sum over the batch of each example's gradient, scaled by the rule; added to `into` where that is given.
@@ -154,12 +161,41 @@ class Engine:
         return out
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        found = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), losses=False)
+        """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the sum is that of the whole."""
+        size = len(tree_leaves(inputs)[0])
+        parts = -(-size // self._at_once())
+        if parts <= 1:
+            return self._add_part(inputs, targets, rule, sums)
+        each = -(-size // parts)
+        for start in range(0, size, each):
+            part = slice(start, start + each)
+            some, goals = tree_map(itemgetter(part), (inputs, targets))
+            self._add_part(some, goals, rule, sums)
+        return None
+
+    def _at_once(self) -> int:
+        """How many examples are worked on together."""
+        return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
+
+    def _add_part(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
+        found = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), lean=True)
         weights, keep = factors(rule, found.squares)
         if keep is not None:
             found.silence(keep)
         with torch.no_grad():
             found.add(weights.to(self.dtype), sums, self.layers)
+
+
+def _total(taps: list[Tap], lean: bool) -> Tensor:
+    """[B, 1]: of all layers together."""
+    total: Tensor | None = None
+    for tap in taps:
+        found = tap.square()
+        total = found if total is None else total.add_(found)
+        if lean:
+            tap.slim()
+    assert total is not None
+    return total.unsqueeze(1)
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:

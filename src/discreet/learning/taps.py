@@ -21,8 +21,10 @@ from torch import Tensor
 UNIT = 2.0**-24  # relative rounding error of float32
 TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
 # A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
-ENTRY_COST = 128
+ENTRY_COST = 16
+PAIR_COST = 100  # and each pair of places, beside its two inner products: they are multiplied and added up in float64
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
+BLOCK = 256  # long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
 Key = tuple[int, tuple[int, int] | None]
@@ -46,7 +48,12 @@ def lengths(rows: Tensor) -> Tensor:
 
 def squares(rows: Tensor) -> Tensor:
     """The same bound squared, in float64: squares of small lengths underflow in float32."""
-    return lengths(rows).double().square_()
+    n = rows.shape[-1]
+    if n < 4 * BLOCK:
+        return lengths(rows).double().square_()
+    whole = n - n % BLOCK
+    found: Tensor = squares(rows[..., :whole].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
+    return found.add_(squares(rows[..., whole:])) if whole < n else found
 
 
 def single(tensor: Tensor) -> Tensor:
@@ -72,7 +79,7 @@ class Target:
 
 def build_is_cheaper(batch: int, places: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
     """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T places with each other."""
-    return batch * k * p <= ENTRIES_AT_MOST and places * places * (k + p) > cost * k * p
+    return batch * k * p <= ENTRIES_AT_MOST and places * places * (k + p + PAIR_COST) > cost * k * p
 
 
 class Tap:
@@ -98,6 +105,9 @@ class Tap:
     def silence(self, keep: Tensor) -> None:
         """Zero all that belongs to examples that are not kept: zero times NaN would be NaN."""
         raise NotImplementedError
+
+    def slim(self) -> None:
+        """Let go of what `add` does not need, once `square` is known."""
 
 
 def _zeroed(tensor: Tensor, keep: Tensor) -> Tensor:
@@ -166,8 +176,11 @@ class Product(Tap):
     made: Tensor | None = field(default=None, init=False)
 
     def square(self) -> Tensor:
-        batch, places, k = self.x.shape
-        if not build_is_cheaper(batch, places, k, self.g.shape[2]):
+        (batch, places, k), p = self.x.shape, self.g.shape[2]
+        small = k * p <= 2 * places * (
+            k + p
+        )  # what is built is at most twice what it is built from, and takes its place
+        if not small or not build_is_cheaper(batch, places, k, p):
             return self._ghost()
         self.made = self.built()
         return squares(self.made.flatten(1))
@@ -189,17 +202,24 @@ class Product(Tap):
         return torch.bmm(self.g.transpose(1, 2), self.x)
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
-        out = self.target.of(sums).view(self.g.shape[2], -1)
         if self.made is not None:
-            out.view(-1).addmv_(self.made.flatten(1).T, weights)
+            self.target.of(sums).view(-1).addmv_(self.made.flatten(1).T, weights)
             return
+        out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
 
     def silence(self, keep: Tensor) -> None:
-        self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
-        self.made = None if self.made is None else _zeroed(self.made, keep)
+        if self.made is not None:
+            self.made = _zeroed(self.made, keep)
+            self.slim()
+        else:
+            self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
+
+    def slim(self) -> None:
+        if self.made is not None:
+            self.x = self.g = self.made.new_empty(0)
 
 
 def product(target: Target, x: Tensor, g: Tensor) -> Tap:
@@ -290,6 +310,13 @@ class Tied(Tap):
     def silence(self, keep: Tensor) -> None:
         self.lookup.silence(keep)
         self.product.silence(keep)
+
+
+def entries(tap: Tap) -> int:
+    """How many numbers a tap holds; of views, no more than what they view."""
+    tensors = [v for v in vars(tap).values() if isinstance(v, Tensor)]
+    own = sum(min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors)
+    return own + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))
 
 
 def merged(taps: list[Tap]) -> list[Tap]:

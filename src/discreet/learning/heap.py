@@ -1,0 +1,49 @@
+"""Memory that a training step gives back is kept for the next one, while a model is being trained.
+
+Every step asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon as they are free, and the next step
+faults each page in again, zeroed: a tenth of the time of a small transformer. Where the library is glibc it can be told not to; elsewhere nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of glibc's malloc.h
+_LARGEST_MMAP = 1 << 25  # the most that glibc accepts: half of a heap
+_KEEP = (1 << 31) - 1
+_AFTER = 1 << 26  # where glibc's own adjustment ends up in any process that once freed a large block
+
+_lock, _inside = threading.Lock(), 0
+
+
+def _mallopt() -> Any:
+    try:
+        return ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # not glibc
+        return None
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Within this context freed memory stays with the process. It is the whole process's allocator: contexts may overlap, the last one out resets it."""
+    global _inside
+    mallopt = _mallopt()
+    if mallopt is None:
+        yield
+        return
+    with _lock:
+        _inside += 1
+        if _inside == 1:
+            mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP)
+            mallopt(_TRIM_THRESHOLD, _KEEP)
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                mallopt(_TRIM_THRESHOLD, _AFTER)
