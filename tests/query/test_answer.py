@@ -36,6 +36,33 @@ def test_an_answer_becomes_a_frame_or_a_table():
         _ = ANSWER.value
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        SQL,
+        "SELECT APPROX_TOP_K(health, 2) AS t, MODE(sex) AS s, COUNT(*) AS n FROM rand_hie",
+        "SELECT health, AVG(visits) AS v FROM rand_hie WHERE age > 1000 GROUP BY health HAVING COUNT(*) > 1e9",
+    ],
+)
+def test_arrow_polars_and_pandas_hold_what_was_released(sql):
+    polars = pytest.importorskip("polars")
+    answer = Query(sql=sql, public=SOURCE.public, epsilon=2, rows=2, groups=2)(SOURCE, entropy=SeededEntropy(3)).value
+    plain = {name: [list(v) if isinstance(v, tuple) else v for v in answer[name]] for name in answer.columns}
+    assert answer.to_arrow().to_pydict() == plain
+    frame = answer.to_polars()
+    assert isinstance(frame, polars.DataFrame)
+    assert frame.to_dict(as_series=False) == plain
+    assert answer.to_pandas().shape == (len(answer), len(answer.columns))
+
+
+def test_numbers_too_large_for_64_bits_travel_as_floats():
+    import dataclasses
+
+    huge = dataclasses.replace(ANSWER, rows=(("good", 1 << 80, 1.0, 2.0),), deviations=((None, 1.0, 1.0, None),))
+    assert huge.to_arrow()["n"].to_pylist() == [float(1 << 80)]
+    assert Answer.from_json(huge.to_json()) == huge
+
+
 def test_an_answer_shows_errors_price_and_plan():
     text = ANSWER.text()
     assert "±" in text

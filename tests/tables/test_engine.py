@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 from datetime import date
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +20,7 @@ from discreet.tables import (
     Database,
     EngineError,
     Memory,
+    TimeLimit,
     connect,
     draft,
     dummy,
@@ -72,10 +75,12 @@ def kinds_of_data(folder):
         "parquet": folder / "people.parquet",
         "csv": str(folder / "people.csv"),
         "database": Database(folder / "people.duckdb", "people"),
+        "polars": polars.from_arrow(TABLE),
+        "a stream": pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches()),
     }
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas", "mapping", "parquet", "csv", "database"])
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "mapping", "parquet", "csv", "database", "polars", "a stream"])
 def test_every_kind_of_table_gives_the_same_answer(folder, kind):
     engine = connect(kinds_of_data(folder)[kind], PUBLIC)
     assert isinstance(engine, Engine)
@@ -127,6 +132,47 @@ def test_engine_text_is_withheld():
     assert "withheld" in str(error.value)
     assert "Could not convert" not in str(error.value)
     assert error.value.__cause__ is None
+
+
+def test_a_query_that_takes_too_long_is_stopped_and_says_nothing_else():
+    """The limit is public, and so is the message; that it was reached is not hidden (docs/sql.md)."""
+    engine = connect(TABLE, PUBLIC, threads=1, seconds=0.2, memory="500MB")
+    slow = "SELECT SUM(a.i * b.i) FROM range(1000000) a(i), range(10000000) b(i)"
+    with pytest.raises(TimeLimit, match=r"longer than the public limit of 0\.2 seconds") as error:
+        engine.answer(slow)
+    assert isinstance(error.value, EngineError)
+    assert error.value.__cause__ is None
+    assert engine.answer("SELECT COUNT(*) AS n FROM people")["n"].to_pylist() == [4]
+
+
+def test_queries_can_be_stopped_from_another_thread():
+    engine = connect(TABLE, PUBLIC, threads=1)
+    timer = threading.Timer(0.2, engine.interrupt)
+    timer.start()
+    with pytest.raises(EngineError, match="withheld"):
+        engine.answer("SELECT SUM(a.i * b.i) FROM range(1000000) a(i), range(10000000) b(i)")
+    assert not engine._running
+    assert engine.answer("SELECT COUNT(*) AS n FROM people")["n"].to_pylist() == [4]
+
+
+@pytest.mark.parametrize("limits", [{"memory": "much"}, {"threads": 0}, {"seconds": 0}, {"seconds": -1}])
+def test_limits_that_are_none_are_refused(limits):
+    with pytest.raises(InvalidInput, match=next(iter(limits))):
+        connect(TABLE, PUBLIC, **limits)
+
+
+def test_what_does_not_fit_into_memory_goes_to_a_folder_that_leaves_with_the_engine():
+    import gc
+    from pathlib import Path
+
+    engine = connect(TABLE, PUBLIC, threads=1, memory="60MB")
+    (folder,) = engine.answer("SELECT current_setting('temp_directory') AS f")["f"].to_pylist()
+    assert Path(folder).stat().st_mode & 0o077 == 0  # nobody else may look
+    groups = engine.answer("SELECT COUNT(*) AS n FROM (SELECT i FROM range(4000000) t(i) GROUP BY i)")
+    assert groups["n"].to_pylist() == [4_000_000]
+    del engine
+    gc.collect()
+    assert not Path(folder).exists()
 
 
 def test_a_memory_table_becomes_an_engine_once():

@@ -108,7 +108,7 @@ class Answer:
     def to_arrow(self) -> Any:
         import pyarrow as pa
 
-        return pa.table({name: pa.array(self[name]) for name in self.columns})
+        return pa.table({name: _array(self[name]) for name in self.columns})
 
     def to_pandas(self) -> Any:
         try:
@@ -122,7 +122,7 @@ class Answer:
             import polars  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
             raise MissingExtra("to_polars needs polars: pip install polars.") from None
-        return polars.DataFrame(self.to_dict())
+        return polars.from_arrow(self.to_arrow())
 
     def to_json(self) -> str:
         """A complete description as text; `Answer.from_json` is its exact inverse."""
@@ -177,6 +177,16 @@ def _cell(value: Value, error: float | None) -> str:
     if isinstance(value, int) or digits == 0:
         return f"{round(value):,} ± {math.ceil(error):,}"
     return f"{value:,.{digits}f} ± {error:,.{digits}f}"
+
+
+def _array(values: list[Any]) -> Any:
+    """Arrow of released values; whole numbers that 64 bits do not hold become floats."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values)
+    except (OverflowError, pa.ArrowInvalid):
+        return pa.array([None if v is None else float(v) for v in values])
 
 
 def _pad(cell: str, width: int, right: bool) -> str:

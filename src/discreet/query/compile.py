@@ -19,8 +19,8 @@ from .measures import Bounding, Choice, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import call, cast, double, if_
 from .plan import Key, Plan
-from .relation import columns_of
 from .scan import Kinds, aliased, all_of, binary, clean, name, not_null, raw_columns, source_sql, used_columns, whole
+from .sources import columns_of
 
 
 class Argument(NamedTuple):

@@ -15,9 +15,10 @@ from typing import Any
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
+from .aggregates import Aggregate
 from .domain import Domain
 from .nodes import Expr
-from .plan import Aggregate, Plan
+from .plan import Plan
 
 STEPS = 1 << 20  # a range is divided into about this many steps
 MOST_ROWS = 100_000  # also of groups; the engine keeps lists of this length

@@ -5,36 +5,23 @@ Built only from our own nodes. `key` is stable text: two queries that differ in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
 
 from sqlglot import exp
 
 from .._public import Public
+from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder, Scope
-from .domain import Domain, Kind, number
+from .clauses import by_position, named, only
+from .domain import Kind
 from .errors import Node, Refusal, refuse
-from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
+from .nodes import Call, Expr, Literal, Output, computable, key, walk
 from .parse import parse
-from .relation import Filtered, From, Joined, PerUnit, Projected, Relation, Relations, Scan, by_position, named, only
+from .relation import Relations
+from .sources import From, Relation, source_key
 
 MOST_GROUPS = 1 << 20
 MOST_AGGREGATES = 100
-EXTREME = Fraction(1, 100)  # MIN and MAX are this quantile and its mirror image
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp, quantile, mode or top.
-
-    `parameter`: the quantile, or how many of the most common values.
-    """
-
-    function: str
-    argument: Expr | None = None
-    parameter: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,7 @@ class Plan:
     @property
     def key(self) -> str:
         """Stable text of all that decides the answer, apart from the price."""
-        parts = [_from_key(self.source), f"keys {[(key(k.expression), k.values) for k in self.keys]}"]
+        parts = [source_key(self.source), f"keys {[(key(k.expression), k.values) for k in self.keys]}"]
         parts += [
             f"{a.function}({'*' if a.argument is None else key(a.argument)}; {a.parameter})" for a in self.aggregates
         ]
@@ -144,6 +131,7 @@ class _Planner:
         self.scope: Scope = scope
         self.row = Binder(scope)
         self.keys = self._keys()
+        self.asked_for = Aggregates(self.row, relation.whose)
         self.aggregates: list[Aggregate] = []
         self.post = Binder(self._loose_column, self._special)
         self.outputs: list[tuple[str, Expr]] = []
@@ -258,11 +246,11 @@ class _Planner:
 
     def _special(self, node: Node) -> Expr | None:
         """Aggregates and group keys, as they appear in SELECT, HAVING and ORDER BY."""
-        asked = self._aggregate(node)
+        asked = self.asked_for(node)
         if asked is not None:
             if asked not in self.aggregates:
                 self.aggregates.append(asked)
-            return Output("aggregate", self.aggregates.index(asked), _result(asked))
+            return Output("aggregate", self.aggregates.index(asked), result_of(asked))
         if isinstance(node, exp.Literal | exp.Null | exp.Boolean) or any(
             True for _ in node.find_all(exp.AggFunc, exp.Filter)
         ):
@@ -284,145 +272,6 @@ class _Planner:
 
     def scope_names(self) -> set[str]:
         return {name for columns in self.scope.tables.values() for name in columns}
-
-    def _aggregate(self, node: Node) -> Aggregate | None:
-        if isinstance(node, exp.Filter):
-            return self._filtered(node)
-        if isinstance(node, exp.WithinGroup):
-            ordered = node.expression.expressions
-            if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) and len(ordered) == 1:
-                return self._quantile(node, ordered[0].this, node.this.this)
-            raise refuse(node, "WITHIN GROUP is for PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x)")
-        rule = _AGGREGATES.get(type(node))
-        return None if rule is None else rule(self, node)
-
-    def _filtered(self, node: exp.Filter) -> Aggregate:
-        inner = self._aggregate(node.this)
-        if inner is None or inner.function == "units":
-            raise refuse(node, "FILTER follows an aggregate of rows", "For COUNT(DISTINCT unit), filter with WHERE.")
-        condition = self.row.condition(node.expression.this)
-        kept: Expr = Literal(1) if inner.argument is None else inner.argument
-        return Aggregate(inner.function, make("case", condition, kept, Literal(None)), inner.parameter)
-
-    def _count(self, node: exp.Count) -> Aggregate:
-        if node.expressions:
-            raise refuse(node, "COUNT takes one column")
-        if node.this is None or isinstance(node.this, exp.Star):
-            return Aggregate("count")
-        if isinstance(node.this, exp.Distinct):
-            if len(node.this.expressions) != 1:
-                raise refuse(node, "COUNT(DISTINCT ...) takes one column")
-            bound = self.row(node.this.expressions[0])
-            return Aggregate("units") if bound in self.relation.whose else Aggregate("distinct", bound)
-        bound = self.row(node.this)
-        return Aggregate("count", bound if bound.domain.nullable else None)
-
-    def _number(self, node: Node, argument: Node, function: str) -> Expr:
-        if isinstance(argument, exp.Distinct):
-            raise refuse(node, f"{function}(DISTINCT x) depends on which values exist", "Leave DISTINCT out.")
-        bound = self.row(argument)
-        if bound.domain.kind is Kind.BOOLEAN:
-            bound = make("number", bound)
-        if bound.domain.kind is not Kind.NUMBER:
-            raise refuse(argument, f"{function} needs a number, and this is a {bound.domain.kind}")
-        if not bound.domain.bounded:
-            raise refuse(
-                argument,
-                f"{function} needs a number with a known range, and one person could move this without limit",
-                "Write CLAMP(x, low, high), with limits known without looking at the data.",
-            )
-        if bound.domain.low == bound.domain.high:
-            raise refuse(argument, f"{function} of something that is always {bound.domain.low:g}", "Use COUNT.")
-        return bound
-
-    def _quantile(self, node: Node, argument: Node, at: Node | None) -> Aggregate:
-        q = None
-        if isinstance(at, exp.Literal) and not at.is_string:
-            try:
-                q = Fraction(at.name)
-            except (ValueError, ZeroDivisionError):
-                q = None
-        if q is None or not 0 < q < 1 or q.denominator > 10**6:
-            raise refuse(
-                node,
-                "a quantile needs a fixed number strictly between 0 and 1",
-                "Ask for several quantiles one by one.",
-            )
-        return Aggregate("quantile", self._number(node, argument, "a quantile"), q)
-
-    def _fixed_quantile(self, node: Node, q: Fraction) -> Aggregate:
-        return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)
-
-    def _most_common(self, node: Node, k: int) -> Aggregate:
-        bound = self.row(node.this)
-        values = bound.domain.members(1 << 16)
-        if values is None:
-            raise refuse(
-                node,
-                "the most common value is chosen from a public list, and none is declared",
-                "Group by it and count.",
-            )
-        if not 1 <= k <= len(values):
-            raise refuse(node, f"k must be between 1 and the {len(values)} possible values")
-        return Aggregate("mode" if k == 1 and isinstance(node, exp.Mode) else "top", bound, Fraction(k))
-
-    def _top(self, node: exp.ApproxTopK) -> Aggregate:
-        k = node.expression
-        if not (isinstance(k, exp.Literal) and k.name.isdigit()):
-            raise refuse(node, "APPROX_TOP_K(x, k) needs a fixed k")
-        return self._most_common(node, int(k.name))
-
-    def _moments(self, node: Node, function: str) -> Aggregate:
-        return Aggregate(function, self._number(node, node.this, node.key.upper()))
-
-    def _count_if(self, node: exp.CountIf) -> Aggregate:
-        return Aggregate("count", make("case", self.row.condition(node.this), Literal(1), Literal(None)))
-
-
-_AGGREGATES: dict[type, Callable[[_Planner, Any], Aggregate]] = {
-    exp.Count: _Planner._count,
-    exp.CountIf: _Planner._count_if,
-    exp.Sum: lambda self, node: self._moments(node, "sum"),
-    exp.Avg: lambda self, node: self._moments(node, "avg"),
-    exp.Variance: lambda self, node: self._moments(node, "var_samp"),
-    exp.VariancePop: lambda self, node: self._moments(node, "var_pop"),
-    exp.Stddev: lambda self, node: self._moments(node, "stddev_samp"),
-    exp.StddevSamp: lambda self, node: self._moments(node, "stddev_samp"),
-    exp.StddevPop: lambda self, node: self._moments(node, "stddev_pop"),
-    exp.Median: lambda self, node: self._fixed_quantile(node, Fraction(1, 2)),
-    exp.Min: lambda self, node: self._fixed_quantile(node, EXTREME),
-    exp.Max: lambda self, node: self._fixed_quantile(node, 1 - EXTREME),
-    exp.PercentileCont: lambda self, node: self._quantile(node, node.this, node.expression),
-    exp.PercentileDisc: lambda self, node: self._quantile(node, node.this, node.expression),
-    exp.Quantile: lambda self, node: self._quantile(node, node.this, node.args.get("quantile")),
-    exp.ApproxQuantile: lambda self, node: self._quantile(node, node.this, node.args.get("quantile")),
-    exp.Mode: lambda self, node: self._most_common(node, 1),
-    exp.ApproxTopK: _Planner._top,
-}
-
-
-def _result(asked: Aggregate) -> Domain:
-    """What is known of an aggregate's noisy result: noise can take a number anywhere."""
-    if asked.function in ("mode", "quantile") and asked.argument is not None:
-        return asked.argument.domain
-    if asked.function == "top":
-        return Domain(kind=Kind.TEXT)
-    return number(-1e300, 1e300)
-
-
-def _from_key(node: From) -> str:
-    if isinstance(node, Scan):
-        return f"scan({node.table} as {node.prefix})"
-    if isinstance(node, Filtered):
-        return f"filter({_from_key(node.child)}; {key(node.condition)})"
-    if isinstance(node, Joined):
-        on = ", ".join(key(c) for c in node.on)
-        return f"{node.kind} join({_from_key(node.left)}; {_from_key(node.right)}; {on})"
-    if isinstance(node, Projected):
-        return f"project({_from_key(node.child)} as {node.prefix}; {', '.join(key(c) for c in node.columns)})"
-    assert isinstance(node, PerUnit)
-    aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
-    return f"per unit({_from_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; {aggregates})"
 
 
 __all__ = ["Aggregate", "Call", "Key", "Plan", "plan"]

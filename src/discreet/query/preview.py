@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from .._public import Public
 from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
-from .measures import Bounding, Recipes
+from .measures import Bounding, Choice, Recipes
 from .partition import sure
 from .plan import Plan
-from .price import Allocation
+from .price import Allocation, Chooser
 from .release import direct
+
+PROMISED = 0.95  # the confidence of what is said in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ def words(
     lines = [f"Protects {unit}, under {public.neighbors}."]
     if plan.many:
         lines.append(
-            f"Of one {public.unit.column or 'row'} at most {bounding.rows} rows count in a group"
+            f"Of one {public.unit.column or 'row'} at most {_many(bounding.rows, 'row')} {'counts' if bounding.rows == 1 else 'count'} in a group"
             + _in_groups(plan, bounding)
             + "."
         )
@@ -91,13 +95,34 @@ def words(
         )
         deviation = noise.standard_deviation * float(m.worth)
         lines.append(f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}.")
-    for choice, chooser in zip(recipes.choices, allocation.choosers, strict=True):
-        what = f"quantile {float(choice.parameter):g}" if choice.kind == "quantile" else "most common value"
-        size = choice.points if choice.kind == "quantile" else len(choice.values)
-        lines.append(
-            f"Chooses the {what} from {size} candidates by the exponential mechanism, epsilon {float(chooser.epsilon):.4g} a group."
-        )
+    lines += [_choosing(c, chooser) for c, chooser in zip(recipes.choices, allocation.choosers, strict=True)]
     return tuple(lines)
+
+
+def _choosing(choice: Choice, chooser: Chooser) -> str:
+    """How a value is chosen, and how far off the choice may be: its error is in ranks or counts, not in the value's own unit.
+
+    Some candidate has the rank asked for, so the best score is 0, and a shortfall of s means s / b rows for the quantile a / b.
+    """
+    size = choice.points if choice.kind == "quantile" else len(choice.values)
+    by = f"from {_many(size, 'candidate')} by the exponential mechanism, epsilon {float(chooser.epsilon):.4g} a group"
+    shortfall = chooser.error(size, PROMISED)
+    if choice.kind == "quantile":
+        rank = _many(math.ceil(Fraction(shortfall, choice.parameter.denominator)), "row")
+        return (
+            f"Chooses the quantile {float(choice.parameter):g} {by}: the rank of what is chosen is within {rank} of the rank asked for, "
+            f"with {PROMISED:.0%} confidence."
+        )
+    below = f"count is at most {shortfall:,} below"
+    if choice.kind == "mode":
+        return f"Chooses the most common value {by}: its {below} the largest, with {PROMISED:.0%} confidence."
+    what = _many(int(choice.parameter), "most common value")
+    return f"Chooses the {what} {by}: each one's {below} that of its place, with {PROMISED:.0%} confidence."
+
+
+def _many(n: int, what: str) -> str:
+    """1 row, 2 rows."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def _in_groups(plan: Plan, bounding: Bounding) -> str:
@@ -105,15 +130,16 @@ def _in_groups(plan: Plan, bounding: Bounding) -> str:
         return ""
     if plan.groups is not None and bounding.groups >= plan.groups:
         return ", in any of the groups"
-    return f", and in at most {bounding.groups} groups, chosen at random"
+    return f", and in at most {_many(bounding.groups, 'group')}, chosen at random"
 
 
 def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
     if not plan.keys:
         return "One group: everything."
     if plan.known_keys:
-        return f"{plan.groups} groups, all of them public; empty ones appear with noise."
+        assert plan.groups is not None
+        return f"{_many(plan.groups, 'group')}, all of them public; empty ones appear with noise."
     assert allocation.selection is not None
     epsilon, delta = allocation.selection
     rest = " The others are added up in one row." if other else ""
-    return f"Groups are private: a group is shown surely from {sure(epsilon, delta)} units on, smaller ones with a chance.{rest}"
+    return f"Groups are private: a group is shown surely from {_many(sure(epsilon, delta), 'unit')} on, smaller ones with a chance.{rest}"

@@ -6,74 +6,21 @@ in between. A row of a public table belongs to nobody.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from .._public import Fact, Public, Text
+from .._public import Public, Text
 from .binder import Binder, Scope
-from .domain import Domain, Kind, declared, number
+from .clauses import named, only
+from .domain import Kind, declared
 from .errors import Node, refuse
-from .nodes import Call, Column, Expr, make, walk
+from .nodes import Call, Column, Expr, make
+from .per_unit import PerUnitBinder
+from .sources import Filtered, Joined, Projected, Relation, Scan
 
 MOST_TABLES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """A table; `prefix` tells its columns from those of others. `unit`: the column that says whose a row is; None: the row's own number."""
-
-    table: str
-    prefix: str
-    schema: tuple[tuple[str, Fact], ...]
-    private: bool
-    unit: str | None
-
-    def alias(self, column: str) -> str:
-        if column == self.unit:
-            return f"{self.prefix}w"
-        return f"{self.prefix}c{[name for name, _ in self.schema].index(column)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Filtered:
-    child: From
-    condition: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """`kind`: inner or left; all of `on` must hold."""
-
-    left: From
-    right: From
-    kind: str
-    on: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PerUnit:
-    """Rows of each unit (and each combination of `keys`) made one. Computed exactly for every unit by itself."""
-
-    child: From
-    prefix: str
-    unit: str
-    keys: tuple[Expr, ...]
-    aggregates: tuple[tuple[str, Expr | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Projected:
-    """Computed columns, fixed before a LEFT JOIN may fill what they are computed from with NULLs."""
-
-    child: From
-    prefix: str
-    columns: tuple[Expr, ...]
-
-
-From = Scan | Filtered | Joined | PerUnit | Projected
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +29,6 @@ class Closed:
 
     select: Node
     ctes: dict[str, Closed]
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """A bound FROM item. `unit`: the raw column that says whose a row is, None if public. `whose`: expressions equal to the unit.
-
-    `many`: one unit may have several rows.
-    """
-
-    node: From
-    columns: dict[str, Expr]
-    unit: str | None
-    whose: frozenset[Expr]
-    many: bool
 
 
 class Relations:
@@ -198,7 +131,8 @@ class Relations:
             columns = self._projection(select, Binder(scope), relation)
             whose = relation.whose
             return replace(relation, columns=columns, whose=whose)
-        return _PerUnitBinder(self, relation, scope)(select)
+        self.count += 1
+        return PerUnitBinder(relation, scope, f"t{self.count - 1}", self.public.unit.column)(select)
 
     def _projection(self, select: exp.Select, binder: Binder, relation: Relation) -> dict[str, Expr]:
         columns: dict[str, Expr] = {}
@@ -284,145 +218,6 @@ class Relations:
         return all(any(_same(right.columns[name], side) for side in sides) for name in tables[0].key)
 
 
-class _PerUnitBinder:
-    """GROUP BY the unit inside a sub-query."""
-
-    def __init__(self, relations: Relations, relation: Relation, scope: Scope) -> None:
-        self.relations, self.relation, self.scope = relations, relation, scope
-        self.keys: list[Expr] = []
-        self.aggregates: list[tuple[str, Expr | None]] = []
-        relations.count += 1
-        self.prefix = f"t{relations.count - 1}"
-
-    def __call__(self, select: exp.Select) -> Relation:
-        row = Binder(self.scope)
-        group = select.args.get("group")
-        if group is None:
-            grouped = [row(named(item)[1]) for item in select.expressions]
-        else:
-            only(group, {"expressions"}, "in GROUP BY")
-            grouped = [row(by_position(node, select)) for node in group.expressions]
-        if self.relation.unit is None or not any(key in self.relation.whose for key in grouped):
-            unit = self.relations.public.unit.column
-            raise refuse(
-                select if group is None else group,
-                "a sub-query that aggregates must keep the unit of privacy",
-                f"Add {unit} to its GROUP BY."
-                if unit
-                else "Here the unit is a single row: aggregate in the outer query.",
-            )
-        self.keys = [key for key in grouped if key not in self.relation.whose]
-        binder = Binder(self.scope, self._special)
-        columns: dict[str, Expr] = {}
-        for item in select.expressions:
-            name, inner = named(item)
-            columns[name] = binder(inner)
-        having = select.args.get("having")
-        condition = None if having is None else binder.condition(having.this)
-        assert self.relation.unit is not None
-        node: From = PerUnit(
-            self.relation.node, self.prefix, self.relation.unit, tuple(self.keys), tuple(self.aggregates)
-        )
-        if condition is not None:
-            node = Filtered(node, condition)
-        return Relation(node, columns, f"{self.prefix}u", frozenset({self._unit}), bool(self.keys))
-
-    @property
-    def _unit(self) -> Expr:
-        return Column(f"{self.prefix}w", declared(Text()))
-
-    def _special(self, node: Node) -> Expr | None:
-        aggregate = per_unit_aggregate(node)
-        if aggregate is not None:
-            return self._aggregate(node, *aggregate)
-        if isinstance(node, exp.Literal):
-            return None
-        if isinstance(node, exp.Column):
-            found = Binder(self.scope)(node)
-            if found in self.relation.whose:
-                return self._unit
-            if found not in self.keys:
-                raise refuse(node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY.")
-            return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
-        if not any(True for _ in node.find_all(exp.AggFunc)):
-            found = Binder(self.scope)(node)
-            if found in self.keys:
-                return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
-        return None
-
-    def _aggregate(self, node: Node, function: str, argument: Node | None) -> Expr:
-        if argument is None and function != "count":
-            raise refuse(node, f"{function.upper()} lacks an argument")
-        bound = None if argument is None else Binder(self.scope)(argument)
-        if bound is not None and bound.domain.kind is Kind.BOOLEAN and function not in ("count", "distinct"):
-            bound = make("number", bound)
-        entry = (function, bound)
-        if entry not in self.aggregates:
-            self.aggregates.append(entry)
-        return Column(f"{self.prefix}a{self.aggregates.index(entry)}", _per_unit_domain(node, function, bound))
-
-
-def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
-    """What a unit's own rows may be made into."""
-    if isinstance(node, exp.Count):
-        if isinstance(node.this, exp.Star) or node.this is None:
-            return "count", None
-        if isinstance(node.this, exp.Distinct):
-            return "distinct", node.this.expressions[0]
-        return "count", node.this
-    for cls, name in ((exp.Sum, "sum"), (exp.Avg, "avg"), (exp.Min, "min"), (exp.Max, "max")):
-        if type(node) is cls:
-            return name, node.this
-    return None
-
-
-def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain:
-    if function in ("count", "distinct"):
-        return number(0, math.inf, whole=True, nullable=False)
-    assert argument is not None
-    domain = argument.domain
-    if domain.kind is not Kind.NUMBER:
-        raise refuse(node, f"{function.upper()} needs a number, and this is a {domain.kind}")
-    if not domain.bounded:
-        raise refuse(node, f"{function.upper()} needs a number with a known range", "Write CLAMP(x, low, high).")
-    if function == "sum":
-        low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
-        return number(low, high, whole=domain.whole, nullable=domain.nullable)
-    return replace(domain, whole=domain.whole and function != "avg", values=None)
-
-
-def only(node: Node, allowed: set[str], where: str) -> None:
-    """Refuse every clause that has no rule."""
-    for name, arg in node.args.items():
-        if arg and name not in allowed:
-            raise refuse(
-                arg if hasattr(arg, "walk") else node,
-                f"{name.strip('_').upper()} cannot be answered {where}",
-            )
-
-
-def named(item: Node) -> tuple[str, Node]:
-    """The name of a SELECT item, and what it names."""
-    if isinstance(item, exp.Alias):
-        return item.alias, item.this
-    if isinstance(item, exp.Column):
-        return item.name, item
-    return item.sql(dialect="duckdb").lower()[:200], item
-
-
-def by_position(node: Node, select: exp.Select) -> Node:
-    """GROUP BY 1 or GROUP BY an alias: the SELECT item meant."""
-    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        if not 1 <= int(node.name) <= len(select.expressions):
-            raise refuse(node, f"there is no column {node.name} in SELECT")
-        return named(select.expressions[int(node.name) - 1])[1]
-    if isinstance(node, exp.Column) and not node.table:
-        for item in select.expressions:
-            if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower():
-                return item.this
-    return node
-
-
 def _join_kind(join: exp.Join) -> str:
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
@@ -445,8 +240,3 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
             yield from _conjuncts(arg)
     else:
         yield condition
-
-
-def columns_of(*exprs: Expr | None) -> set[str]:
-    """The names of all columns in some expressions."""
-    return {node.name for e in exprs if e is not None for node in walk(e) if isinstance(node, Column)}

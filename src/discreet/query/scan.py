@@ -16,7 +16,7 @@ from .errors import Node
 from .measures import grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import call, cast, double, if_
-from .relation import Filtered, From, Joined, Projected, Scan, columns_of
+from .sources import Filtered, From, Joined, Projected, Scan, columns_of
 
 ROW = "__discreet_row"
 Kinds = Mapping[str, Mapping[str, str]]

@@ -1,0 +1,161 @@
+"""Which aggregates can be asked for, and what each needs to be known of its argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from sqlglot import exp
+
+from .binder import Binder
+from .domain import Domain, Kind, number
+from .errors import Node, refuse
+from .nodes import Expr, Literal, make
+
+EXTREME = Fraction(1, 100)  # MIN and MAX are this quantile and its mirror image
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp, quantile, mode or top.
+
+    `parameter`: the quantile, or how many of the most common values.
+    """
+
+    function: str
+    argument: Expr | None = None
+    parameter: Fraction | None = None
+
+
+class Aggregates:
+    """Recognizes aggregates of rows. `row` binds their arguments; `whose` are the expressions that say whose a row is."""
+
+    def __init__(self, row: Binder, whose: frozenset[Expr]) -> None:
+        self.row, self.whose = row, whose
+
+    def __call__(self, node: Node) -> Aggregate | None:
+        """The aggregate that a node asks for; None if it is none."""
+        if isinstance(node, exp.Filter):
+            return self._filtered(node)
+        if isinstance(node, exp.WithinGroup):
+            ordered = node.expression.expressions
+            if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) and len(ordered) == 1:
+                return self._quantile(node, ordered[0].this, node.this.this)
+            raise refuse(node, "WITHIN GROUP is for PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x)")
+        rule = _AGGREGATES.get(type(node))
+        return None if rule is None else rule(self, node)
+
+    def _filtered(self, node: exp.Filter) -> Aggregate:
+        inner = self(node.this)
+        if inner is None or inner.function == "units":
+            raise refuse(node, "FILTER follows an aggregate of rows", "For COUNT(DISTINCT unit), filter with WHERE.")
+        condition = self.row.condition(node.expression.this)
+        kept: Expr = Literal(1) if inner.argument is None else inner.argument
+        return Aggregate(inner.function, make("case", condition, kept, Literal(None)), inner.parameter)
+
+    def _count(self, node: exp.Count) -> Aggregate:
+        if node.expressions:
+            raise refuse(node, "COUNT takes one column")
+        if node.this is None or isinstance(node.this, exp.Star):
+            return Aggregate("count")
+        if isinstance(node.this, exp.Distinct):
+            if len(node.this.expressions) != 1:
+                raise refuse(node, "COUNT(DISTINCT ...) takes one column")
+            bound = self.row(node.this.expressions[0])
+            return Aggregate("units") if bound in self.whose else Aggregate("distinct", bound)
+        bound = self.row(node.this)
+        return Aggregate("count", bound if bound.domain.nullable else None)
+
+    def _number(self, node: Node, argument: Node, function: str) -> Expr:
+        if isinstance(argument, exp.Distinct):
+            raise refuse(node, f"{function}(DISTINCT x) depends on which values exist", "Leave DISTINCT out.")
+        bound = self.row(argument)
+        if bound.domain.kind is Kind.BOOLEAN:
+            bound = make("number", bound)
+        if bound.domain.kind is not Kind.NUMBER:
+            raise refuse(argument, f"{function} needs a number, and this is a {bound.domain.kind}")
+        if not bound.domain.bounded:
+            raise refuse(
+                argument,
+                f"{function} needs a number with a known range, and one person could move this without limit",
+                "Write CLAMP(x, low, high), with limits known without looking at the data.",
+            )
+        if bound.domain.low == bound.domain.high:
+            raise refuse(argument, f"{function} of something that is always {bound.domain.low:g}", "Use COUNT.")
+        return bound
+
+    def _quantile(self, node: Node, argument: Node, at: Node | None) -> Aggregate:
+        q = None
+        if isinstance(at, exp.Literal) and not at.is_string:
+            try:
+                q = Fraction(at.name)
+            except (ValueError, ZeroDivisionError):
+                q = None
+        if q is None or not 0 < q < 1 or q.denominator > 10**6:
+            raise refuse(
+                node,
+                "a quantile needs a fixed number strictly between 0 and 1",
+                "Ask for several quantiles one by one.",
+            )
+        return Aggregate("quantile", self._number(node, argument, "a quantile"), q)
+
+    def _fixed_quantile(self, node: Node, q: Fraction) -> Aggregate:
+        return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)
+
+    def _most_common(self, node: Node, k: int) -> Aggregate:
+        bound = self.row(node.this)
+        values = bound.domain.members(1 << 16)
+        if values is None:
+            raise refuse(
+                node,
+                "the most common value is chosen from a public list, and none is declared",
+                "Group by it and count.",
+            )
+        if not 1 <= k <= len(values):
+            raise refuse(node, f"k must be between 1 and the {len(values)} possible values")
+        return Aggregate("mode" if k == 1 and isinstance(node, exp.Mode) else "top", bound, Fraction(k))
+
+    def _top(self, node: exp.ApproxTopK) -> Aggregate:
+        k = node.expression
+        if not (isinstance(k, exp.Literal) and k.name.isdigit()):
+            raise refuse(node, "APPROX_TOP_K(x, k) needs a fixed k")
+        return self._most_common(node, int(k.name))
+
+    def _moments(self, node: Node, function: str) -> Aggregate:
+        return Aggregate(function, self._number(node, node.this, node.key.upper()))
+
+    def _count_if(self, node: exp.CountIf) -> Aggregate:
+        return Aggregate("count", make("case", self.row.condition(node.this), Literal(1), Literal(None)))
+
+
+_AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
+    exp.Count: Aggregates._count,
+    exp.CountIf: Aggregates._count_if,
+    exp.Sum: lambda self, node: self._moments(node, "sum"),
+    exp.Avg: lambda self, node: self._moments(node, "avg"),
+    exp.Variance: lambda self, node: self._moments(node, "var_samp"),
+    exp.VariancePop: lambda self, node: self._moments(node, "var_pop"),
+    exp.Stddev: lambda self, node: self._moments(node, "stddev_samp"),
+    exp.StddevSamp: lambda self, node: self._moments(node, "stddev_samp"),
+    exp.StddevPop: lambda self, node: self._moments(node, "stddev_pop"),
+    exp.Median: lambda self, node: self._fixed_quantile(node, Fraction(1, 2)),
+    exp.Min: lambda self, node: self._fixed_quantile(node, EXTREME),
+    exp.Max: lambda self, node: self._fixed_quantile(node, 1 - EXTREME),
+    exp.PercentileCont: lambda self, node: self._quantile(node, node.this, node.expression),
+    exp.PercentileDisc: lambda self, node: self._quantile(node, node.this, node.expression),
+    exp.Quantile: lambda self, node: self._quantile(node, node.this, node.args.get("quantile")),
+    exp.ApproxQuantile: lambda self, node: self._quantile(node, node.this, node.args.get("quantile")),
+    exp.Mode: lambda self, node: self._most_common(node, 1),
+    exp.ApproxTopK: Aggregates._top,
+}
+
+
+def result_of(asked: Aggregate) -> Domain:
+    """What is known of an aggregate's noisy result: noise can take a number anywhere."""
+    if asked.function in ("mode", "quantile") and asked.argument is not None:
+        return asked.argument.domain
+    if asked.function == "top":
+        return Domain(kind=Kind.TEXT)
+    return number(-1e300, 1e300)

@@ -1,0 +1,120 @@
+"""Sub-queries that make one row of everybody's rows: GROUP BY the unit, computed for every unit by itself, exactly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from sqlglot import exp
+
+from .._public import Text
+from .binder import Binder, Scope
+from .clauses import by_position, named, only
+from .domain import Domain, Kind, declared, number
+from .errors import Node, refuse
+from .nodes import Column, Expr, make
+from .sources import Filtered, From, PerUnit, Relation
+
+
+class PerUnitBinder:
+    """GROUP BY the unit inside a sub-query. `relation` is what it reads; the result has one row a unit and combination of keys."""
+
+    def __init__(self, relation: Relation, scope: Scope, prefix: str, unit: str | None) -> None:
+        self.relation, self.scope, self.prefix, self.unit = relation, scope, prefix, unit
+        self.keys: list[Expr] = []
+        self.aggregates: list[tuple[str, Expr | None]] = []
+
+    def __call__(self, select: exp.Select) -> Relation:
+        row = Binder(self.scope)
+        group = select.args.get("group")
+        if group is None:
+            grouped = [row(named(item)[1]) for item in select.expressions]
+        else:
+            only(group, {"expressions"}, "in GROUP BY")
+            grouped = [row(by_position(node, select)) for node in group.expressions]
+        if self.relation.unit is None or not any(key in self.relation.whose for key in grouped):
+            raise refuse(
+                select if group is None else group,
+                "a sub-query that aggregates must keep the unit of privacy",
+                f"Add {self.unit} to its GROUP BY."
+                if self.unit
+                else "Here the unit is a single row: aggregate in the outer query.",
+            )
+        self.keys = [key for key in grouped if key not in self.relation.whose]
+        binder = Binder(self.scope, self._special)
+        columns: dict[str, Expr] = {}
+        for item in select.expressions:
+            name, inner = named(item)
+            columns[name] = binder(inner)
+        having = select.args.get("having")
+        condition = None if having is None else binder.condition(having.this)
+        assert self.relation.unit is not None
+        node: From = PerUnit(
+            self.relation.node, self.prefix, self.relation.unit, tuple(self.keys), tuple(self.aggregates)
+        )
+        if condition is not None:
+            node = Filtered(node, condition)
+        return Relation(node, columns, f"{self.prefix}u", frozenset({self._unit}), bool(self.keys))
+
+    @property
+    def _unit(self) -> Expr:
+        return Column(f"{self.prefix}w", declared(Text()))
+
+    def _special(self, node: Node) -> Expr | None:
+        aggregate = per_unit_aggregate(node)
+        if aggregate is not None:
+            return self._aggregate(node, *aggregate)
+        if isinstance(node, exp.Literal):
+            return None
+        if isinstance(node, exp.Column):
+            found = Binder(self.scope)(node)
+            if found in self.relation.whose:
+                return self._unit
+            if found not in self.keys:
+                raise refuse(node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY.")
+            return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
+        if not any(True for _ in node.find_all(exp.AggFunc)):
+            found = Binder(self.scope)(node)
+            if found in self.keys:
+                return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
+        return None
+
+    def _aggregate(self, node: Node, function: str, argument: Node | None) -> Expr:
+        if argument is None and function != "count":
+            raise refuse(node, f"{function.upper()} lacks an argument")
+        bound = None if argument is None else Binder(self.scope)(argument)
+        if bound is not None and bound.domain.kind is Kind.BOOLEAN and function not in ("count", "distinct"):
+            bound = make("number", bound)
+        entry = (function, bound)
+        if entry not in self.aggregates:
+            self.aggregates.append(entry)
+        return Column(f"{self.prefix}a{self.aggregates.index(entry)}", _per_unit_domain(node, function, bound))
+
+
+def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
+    """What a unit's own rows may be made into."""
+    if isinstance(node, exp.Count):
+        if isinstance(node.this, exp.Star) or node.this is None:
+            return "count", None
+        if isinstance(node.this, exp.Distinct):
+            return "distinct", node.this.expressions[0]
+        return "count", node.this
+    for cls, name in ((exp.Sum, "sum"), (exp.Avg, "avg"), (exp.Min, "min"), (exp.Max, "max")):
+        if type(node) is cls:
+            return name, node.this
+    return None
+
+
+def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain:
+    if function in ("count", "distinct"):
+        return number(0, math.inf, whole=True, nullable=False)
+    assert argument is not None
+    domain = argument.domain
+    if domain.kind is not Kind.NUMBER:
+        raise refuse(node, f"{function.upper()} needs a number, and this is a {domain.kind}")
+    if not domain.bounded:
+        raise refuse(node, f"{function.upper()} needs a number with a known range", "Write CLAMP(x, low, high).")
+    if function == "sum":
+        low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
+        return number(low, high, whole=domain.whole, nullable=domain.nullable)
+    return replace(domain, whole=domain.whole and function != "avg", values=None)

@@ -1,0 +1,100 @@
+"""What a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and computed columns.
+
+A `Relation` is such a tree with the names of its columns and with whose its rows are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .._public import Fact
+from .nodes import Column, Expr, key, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A table; `prefix` tells its columns from those of others. `unit`: the column that says whose a row is; None: the row's own number."""
+
+    table: str
+    prefix: str
+    schema: tuple[tuple[str, Fact], ...]
+    private: bool
+    unit: str | None
+
+    def alias(self, column: str) -> str:
+        if column == self.unit:
+            return f"{self.prefix}w"
+        return f"{self.prefix}c{[name for name, _ in self.schema].index(column)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    child: From
+    condition: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """`kind`: inner or left; all of `on` must hold."""
+
+    left: From
+    right: From
+    kind: str
+    on: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PerUnit:
+    """Rows of each unit (and each combination of `keys`) made one. Computed exactly for every unit by itself."""
+
+    child: From
+    prefix: str
+    unit: str
+    keys: tuple[Expr, ...]
+    aggregates: tuple[tuple[str, Expr | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """Computed columns, fixed before a LEFT JOIN may fill what they are computed from with NULLs."""
+
+    child: From
+    prefix: str
+    columns: tuple[Expr, ...]
+
+
+From = Scan | Filtered | Joined | PerUnit | Projected
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A bound FROM item. `unit`: the raw column that says whose a row is, None if public. `whose`: expressions equal to the unit.
+
+    `many`: one unit may have several rows.
+    """
+
+    node: From
+    columns: dict[str, Expr]
+    unit: str | None
+    whose: frozenset[Expr]
+    many: bool
+
+
+def columns_of(*exprs: Expr | None) -> set[str]:
+    """The names of all columns in some expressions."""
+    return {node.name for e in exprs if e is not None for node in walk(e) if isinstance(node, Column)}
+
+
+def source_key(node: From) -> str:
+    """Stable text of what is read."""
+    if isinstance(node, Scan):
+        return f"scan({node.table} as {node.prefix})"
+    if isinstance(node, Filtered):
+        return f"filter({source_key(node.child)}; {key(node.condition)})"
+    if isinstance(node, Joined):
+        on = ", ".join(key(c) for c in node.on)
+        return f"{node.kind} join({source_key(node.left)}; {source_key(node.right)}; {on})"
+    if isinstance(node, Projected):
+        return f"project({source_key(node.child)} as {node.prefix}; {', '.join(key(c) for c in node.columns)})"
+    assert isinstance(node, PerUnit)
+    aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
+    return f"per unit({source_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; {aggregates})"
