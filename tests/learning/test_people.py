@@ -169,6 +169,10 @@ def test_rows_of_nobody_take_no_part() -> None:
     assert people.counts.tolist() == [2, 1]
     assert people.rows(0, None, Entropy()).tolist() == [0, 4]
     assert people.rows(1, None, Entropy()).tolist() == [2]
+    assert People(np.array([1.0, np.nan, 1.0])).counts.tolist() == [2]
+    unused = pa.DictionaryArray.from_arrays(pa.array([1, 1, None]), pa.array(["nobody", "a"]))
+    assert People(unused).counts.tolist() == [2]
+    assert People(pa.chunked_array([unused, unused])).counts.tolist() == [4]
     assert len(People([]).counts) == 0
     assert len(People([None]).counts) == 0
 

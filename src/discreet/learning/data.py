@@ -104,13 +104,15 @@ class People:
 
     def __init__(self, ids: Any) -> None:
         try:
-            column = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(_listed(ids))
+            column = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(_listed(ids), from_pandas=True)
         except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
             raise InvalidInput(
                 "people must be numbers or texts, one for each row. Nothing was read or trained."
             ) from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
+        if pa.types.is_dictionary(column.type):  # it may know of people who have no row here
+            column = column.dictionary_decode()
         codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         order = np.argsort(codes, kind="stable")
         self._order = order[np.searchsorted(codes[order], 0) :]

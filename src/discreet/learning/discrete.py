@@ -22,7 +22,10 @@ from ..accounting import Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 
 _FINE = 64  # rounding lengthens a gradient by at most 1 / _FINE of the clip, unless a step is given
-_LARGEST = 1 << 62
+_BLOCK = 256
+_LARGEST = (
+    1 << 48
+)  # of a squared length: then every entry is exact in float32, and sums of up to 2**29 of them are in float64
 
 
 @described
@@ -46,7 +49,7 @@ class Grid:
         _require.positive(step=self.step)
         if self.l2_squared >= _LARGEST:
             raise InvalidInput(
-                f"a step of {float(self.step):g} is too fine: squared lengths would not fit 62 bits. Nothing was read or trained."
+                f"a step of {float(self.step):g} is too fine: squared lengths would not fit 48 bits. Nothing was read or trained."
             )
 
     @classmethod
@@ -57,9 +60,10 @@ class Grid:
 
     @property
     def l2_squared(self) -> int:
+        """With reach = p / q: floor((4p² + size q² + sqrt(16 p² q² size)) / 4q²), exactly."""
         reach = _require.exact(self.clip, "clip") / self.step
-        root = Fraction(math.isqrt(self.size << 80) + 1, 1 << 40)  # at least sqrt(size)
-        return math.floor(reach**2 + reach * root + Fraction(self.size, 4))
+        p, q = reach.numerator, reach.denominator
+        return (4 * p * p + self.size * q * q + math.isqrt(16 * p * p * q * q * self.size)) // (4 * q * q)
 
     def variance(self, noise_multiplier: float) -> int:
         """Of the noise, in squared steps: noise_multiplier times the sensitivity, squared, rounded up."""
@@ -71,12 +75,29 @@ class Grid:
             variance=self.variance(noise_multiplier), l2_squared=self.l2_squared * moved**2, neighbors=neighbors
         )
 
-    def rounded(self, rows: Tensor) -> Tensor:
-        """Rows [B, size] of length at most `clip` as integers; see the guarantee."""
-        reach = float(self.clip / self.step) + 1
-        whole = (rows.double() / float(self.step)).round_().nan_to_num_(0.0).clamp_(-reach, reach).long()
-        short = (whole * whole).sum(1) <= self.l2_squared
-        return whole * short.unsqueeze(1)
+    def rounded(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Weights times rows, [B, size], rounded to whole steps, in place; whatever is not below the bound becomes zero.
+
+        Whole numbers below 2**24 are exact in float32; lengths are bounded from above, see `_lengths`.
+        """
+        rows.mul_((weights.double() / float(self.step)).to(rows.dtype)).round_()
+        short = _lengths(rows) <= math.sqrt(self.l2_squared) * (1 - 2.0**-40)
+        if not bool(short.all()):  # NaN is not short either
+            rows.copy_(torch.where(short.unsqueeze(1), rows, 0.0))
+        return rows
+
+    def total(self, rows: Tensor) -> Tensor:
+        """The exact sum of rounded rows: in float32 while it stays below 2**24, in float64 otherwise."""
+        small = len(rows) * (math.isqrt(self.l2_squared) + 1) < 1 << 24
+        return rows.sum(0, dtype=rows.dtype if small else torch.float64).long()
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """Upper bounds in float64: squares of whole numbers added up in float32 by 256, each block off by at most 264 roundings, then in float64."""
+    whole = rows.shape[1] - rows.shape[1] % _BLOCK
+    blocks = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2).double()
+    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1).double()
+    return torch.hypot(torch.linalg.vector_norm(blocks, dim=1), rest) * (1 + 2.0**-15)
 
 
 class GridSum:
@@ -86,8 +107,9 @@ class GridSum:
         self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy
         self._sum = torch.zeros(grid.size, dtype=torch.int64)
 
-    def add(self, rows: Tensor) -> None:
-        self._sum += self.grid.rounded(rows).sum(0)
+    def add(self, rows: Tensor, weights: Tensor) -> None:
+        """Weights times rows, which are overwritten."""
+        self._sum += self.grid.total(self.grid.rounded(rows, weights))
 
     def release(self, into: Tensor) -> None:
         """Overwrite the vector with the noisy sum, and begin a new one."""

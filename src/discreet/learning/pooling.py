@@ -108,26 +108,33 @@ class _Pooling:
         return rows.reshape(self.owners.count, self.most * rows.shape[1], *rows.shape[2:])
 
 
-def built(engine: Engine, found: Gradients) -> Tensor:
-    """[B, parameters]: the gradients themselves, for where each must be rounded by itself."""
+def built(engine: Engine, found: Gradients, buffer: Tensor | None = None) -> Tensor:
+    """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it has room.
+
+    A weight without a tap has gradient zero; taps of a batch are merged, so that no two are of the same weight.
+    """
     offsets, size = {}, 0
     for p in engine.parameters.values():
         offsets[id(p)] = size
         size += p.numel()
-    out = torch.zeros(len(found.squares), size, dtype=engine.dtype)
+    batch = len(found.squares)
+    enough = buffer is not None and len(buffer) >= batch
+    out = buffer[:batch].zero_() if enough else torch.zeros(batch, size, dtype=engine.dtype)  # type: ignore[index]
     parts = [part for tap in found.taps for part in _parted(tap)]
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
-        flat = tap.built().flatten(1)
-        out[:, start : start + flat.shape[1]] += flat
+        if isinstance(tap, Outer):
+            place = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))
+            torch.mul(tap.g.unsqueeze(2), tap.x.unsqueeze(1), out=place)
+        else:
+            flat = tap.built().flatten(1)
+            out[:, start : start + flat.shape[1]] = flat
     return out
 
 
 def _parted(tap: Tap) -> list[Tap]:
     """A layer's bias by itself."""
-    return (
-        [tap]
-        if tap.bias is None or not isinstance(tap, Outer)
-        else [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]
-    )
+    if tap.bias is None or not isinstance(tap, Outer):
+        return [tap]
+    return [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 
+ROWS_AT_ONCE = 8  # gradients that are built one by one stay in the caches
+
+
 class Terms:
     """The terms of a run: `noise` into a vector, `add` each batch to it, `close` the step. Once each, in this order."""
 
@@ -41,6 +44,7 @@ class Terms:
         self._count = 0.0
         grid = trainer.grid
         self._exact = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
+        self._rows: Tensor | None = None  # where they are built, kept from one microbatch to the next
         self._copies = 1 if trainer.augment is None else trainer.augment.times
         self._whole = trainer.augment is None and examples._people is None
         self._noise = self._independent()
@@ -92,10 +96,10 @@ class Terms:
             self._count += float(short.sum()) - len(short) / 2
         weights, keep = factors(self.rule, found.squares)
         with torch.no_grad():
-            if (
-                self._exact is not None
-            ):  # a row that is not finite has weight zero, and zero times it is rounded to zero
-                self._exact.add(built(self._engine, found).double() * self._spread(weights.double()))
+            if self._exact is not None:  # what is not finite has weight zero, is NaN then, and counts as zero
+                rows = built(self._engine, found, self._rows)
+                self._rows = rows if self._rows is None or len(rows) > len(self._rows) else self._rows
+                self._exact.add(rows, self._spread(weights.double()))
                 return
             if keep is not None:
                 found.silence(keep)
@@ -121,14 +125,15 @@ class Terms:
 
     def _chunks(self, members: Indices) -> Iterator[tuple[Indices, Indices | None]]:
         """Rows to take together, and how many of them each unit has, in order (None: one each)."""
-        most = max(1, (self._trainer.microbatch or max(1, len(members) * self._copies)) // self._copies)
+        usual = max(1, len(members) * self._copies) if self._exact is None else ROWS_AT_ONCE
+        most = max(1, (self._trainer.microbatch or usual) // self._copies)
         if self._examples._people is None:
             for begin in range(0, len(members), most):
                 yield members[begin : begin + most], None
             return
         cap, people = self._trainer.public.unit.rows, self._examples._people
         rows = [people.rows(int(person), cap, self._entropy) for person in members]
-        yield from _alike(rows, self._trainer.microbatch and most)
+        yield from _alike(rows, None if self._trainer.microbatch is None and self._exact is None else most)
 
 
 def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Indices]]:
