@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import _registry
 from .._public import Public
 from ..accounting.filters import BudgetFilter
+from . import segments
 from .accounts import Account, Accounts
 from .charges import SERVED, SPENDING, charged, spending, spent_by
 from .ledger import Anchor, Ledger
@@ -44,11 +45,11 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-    """What is wrong with a ledger, in words: its chain, and the totals that its charges claim."""
+    """What is wrong with a ledger, in words: its chain, the totals that its charges claim, the steps of runs."""
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    return [line for owned in owners(ledger) for line in owned.problems()]
+    return [line for owned in owners(ledger) for line in owned.problems()] + segments.problems(ledger)
 
 
 def owners(ledger: Ledger) -> list[Accounts]:

@@ -20,7 +20,7 @@ from ..accounting.filters import BudgetFilter, Preview, Spent
 from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
-from . import books, values
+from . import books, segments, values
 from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
@@ -291,6 +291,7 @@ def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
     if not isinstance(mechanism, kind):
         raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read.")
     check_source(facts, source)
+    segments.rehearse(mechanism, source)
 
 
 def _released(made: Any) -> Release:

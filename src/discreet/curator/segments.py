@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from .. import _require
-from .._errors import InvalidInput, LedgerError
+from .._errors import InvalidInput, LedgerError, NotPrivate
 from .._public import Public
 from ..accounting import Event, events
 from ..mechanisms.protocols import Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
-from . import books
+from .charges import SPENDING
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, _check, canonical
 from .policy import STEWARD
@@ -130,7 +130,7 @@ def resume(
     _checked(mechanism, curator.source)
     header, raw = _read(path, curator.ledger)
     charge = _signed(curator.ledger, header["charge"])
-    if charge.kind != books.SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
+    if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the ledger). Nothing was trained. Give the "
             f"trainer that the run was started with."
@@ -236,7 +236,10 @@ class Work:
             if writer.last("release", self.topic) is None:
                 body = {"charge": self.charge.seq, "analyst": self.charge.body["analyst"]}
                 writer.append("release", body, topic=self.topic)
-        return part.release()
+        made = part.release()
+        if not made.private:
+            raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
+        return made
 
     @property
     def _by_steward(self) -> bool:
@@ -269,7 +272,7 @@ def problems(ledger: Ledger) -> list[str]:
     counters: dict[int, int] = {}
     limits: dict[int, int] = {}
     for entry in ledger.entries():
-        if entry.kind == books.SPENDING and "steps" in entry.body:
+        if entry.kind == SPENDING and "steps" in entry.body:
             limits[entry.seq] = int(entry.body["steps"])
         if entry.kind != SEGMENT:
             continue
