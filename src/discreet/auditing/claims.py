@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,31 @@ class Claim:
     def __str__(self) -> str:
         named = "" if self.event is None else f"{type(self.event).__name__}: "
         return f"{named}epsilon {self.epsilon:.4g}" + (f" at delta {self.delta:g}" if self.delta else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must respect: quick to look up.
+
+    Guarantee: `tradeoff` is at most the true curve of the event, `least_fpr` at most the true least false-positive rate.
+    Proof:     every pair is an upper bound of the accountant, and gives its two lines (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5).
+    """
+
+    pairs: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
+        """The lines at some epsilons, and at those that matter here."""
+        usual = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
+        return cls(tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*usual, *epsilons})))
+
+    def tradeoff(self, alpha: float) -> float:
+        """The least false-negative rate at a false-positive rate."""
+        return max(0.0, *(max(1 - d - g * alpha, (1 - d - alpha) / g) for g, d in self.pairs))
+
+    def least_fpr(self, tpr: float) -> float:
+        """The least false-positive rate with which a true-positive rate can be had."""
+        return max(0.0, *(max((tpr - d) / g, 1 - d - (1 - tpr) * g) for g, d in self.pairs))
 
 
 def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:

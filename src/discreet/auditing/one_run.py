@@ -94,11 +94,29 @@ def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, leve
     from statistics import NormalDist
 
     normal = NormalDist()
+
+    def least_fpr(tpr: float) -> float:
+        return normal.cdf(normal.inv_cdf(min(tpr, 1 - 1e-16)) - mu)
+
+    return curve_refuted(canaries, guesses, right, least_fpr=least_fpr, level=level)
+
+
+def curve_refuted(
+    canaries: int, guesses: int, right: int, *, least_fpr: Callable[[float], float], level: float
+) -> bool:
+    """Whether so many right guesses have a chance below `level` in every run with this trade-off curve.
+
+    `least_fpr` is the inverse of 1 - f: the least false-positive rate with which a true-positive rate can be had; too low is safe.
+
+    Proof: Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235, as in `one_run_mu`.
+    """
+    _check(canaries, guesses, right)
+    _require.open_probability(level=level)
     rights, wrongs = level * right / canaries, level * (guesses - right) / canaries
     for count in range(right - 1, -1, -1):
         if rights <= 0:
             break
-        least = normal.cdf(normal.inv_cdf(min(rights, 1 - 1e-16)) - mu)
+        least = least_fpr(rights)
         if least <= wrongs:  # nothing changes from here on
             break
         rights = min(1.0, rights + count / (guesses - count) * (least - wrongs))

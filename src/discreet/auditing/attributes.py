@@ -1,0 +1,123 @@
+"""What was not told: a model that fits its data too well completes the rest of a record, or draws the face behind a name.
+
+Attribute inference (Yeom et al. 2018, arXiv:1709.01604, section 5; Fredrikson et al. 2014) knows all of a person's record but one column, tries each
+value, and keeps the one with which the model is least surprised. What it gets right about people outside the training data is statistics, not a
+leak: the *difference* between members and others is. Model inversion (Fredrikson et al. 2015) climbs to the input that a model finds most
+typical of a class; where a class is one person, that is their picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .rates import Guesses, at_least, at_most
+from .roc import Floats
+
+Objective = Callable[[Floats], tuple[float, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """How often a hidden value was guessed right: of members (`right` of `members`), and of others."""
+
+    right: int
+    members: int
+    right_of_others: int
+    others: int
+
+    @property
+    def advantage(self) -> float:
+        """The share guessed right among members minus that among others: what the model tells beyond statistics."""
+        return self.right / self.members - self.right_of_others / self.others
+
+    def limits(self, confidence: float = 0.95) -> tuple[float, float]:
+        """The advantage between exact limits, that hold together with the confidence."""
+        _require.open_probability(confidence=confidence)
+        level = (1 - confidence) / 4
+        inside, outside = (self.right, self.members), (self.right_of_others, self.others)
+        low = float(at_least(*inside, level)) - float(at_most(*outside, level))
+        return low, float(at_most(*inside, level)) - float(at_least(*outside, level))
+
+    @property
+    def guesses(self) -> Guesses:
+        """As an attack on membership: to say "member" where the guess is right."""
+        return Guesses(hits=self.right, first=self.members, false_hits=self.right_of_others, second=self.others)
+
+
+def guess_attributes(losses: Any, prior: Any = None) -> Any:
+    """For each example the likeliest of the values that its hidden column may have.
+
+    `losses` is [examples, values]: the model's loss on the example with each value filled in. `prior` is how common the values are (public
+    statistics; all alike by default). A loss counts as minus a log-likelihood: the guess is the value with the largest prior * e^-loss.
+    """
+    table = np.asarray(losses, dtype=float)
+    if table.ndim != 2 or table.shape[1] < 2 or np.isnan(table).any():
+        raise InvalidInput("losses must be [examples, values], with two values at least and no NaN.")
+    weights = np.ones(table.shape[1]) if prior is None else np.asarray(prior, dtype=float)
+    if weights.shape != table.shape[1:] or (weights < 0).any() or not weights.sum() > 0:
+        raise InvalidInput("the prior must have one number for each value, none below zero.")
+    with np.errstate(divide="ignore"):
+        return np.argmax(np.log(weights) - table, axis=1)
+
+
+def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = None) -> Attributes:
+    """Guess the hidden column of everybody, and count right guesses among members and others. `truth` are the values' numbers."""
+    right = guess_attributes(losses, prior) == np.asarray(truth)
+    inside = np.asarray(included, dtype=bool)
+    if inside.shape != right.shape or inside.all() or not inside.any():
+        raise InvalidInput("say of each example whether it was in the training data; some must be in and some out.")
+    return Attributes(
+        right=int(right[inside].sum()), members=int(inside.sum()),
+        right_of_others=int(right[~inside].sum()), others=int((~inside).sum()),
+    )  # fmt: skip
+
+
+def invert(
+    objective: Objective,
+    start: Any,
+    *,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    rate: float = 0.1,
+    steps: int = 500,
+    patience: int = 50,
+    smooth: Callable[[Floats], Floats] | None = None,
+) -> Floats:
+    """The input a model finds most typical: descend `objective` (1 - confidence in a class, or its loss) within `bounds`, keep the best.
+
+    `objective(x)` returns its value and its gradient, or None for the gradient: then it is found by asking the model at points nearby, which
+    is all that a black box allows. `smooth` may tidy the input after each step (a blur, where neighbors are alike).
+
+    Fredrikson, Jha & Ristenpart 2015, Algorithm 1 (MI-Face): gradient descent, stopped when `patience` steps bring nothing.
+    """
+    _require.ordered(low=bounds[0], high=bounds[1])
+    _require.positive(rate=rate)
+    _require.integer(steps=steps, patience=patience, at_least=1)
+    x = np.clip(np.asarray(start, dtype=float), *bounds)
+    best, least, waited = x, np.inf, 0
+    for _ in range(steps):
+        value, gradient = objective(x)
+        if value < least - 1e-9:
+            best, least, waited = x, float(value), 0
+        else:
+            waited += 1
+            if waited >= patience:
+                break
+        slope = _by_asking(objective, x, value) if gradient is None else np.asarray(gradient, dtype=float)
+        x = np.clip(x - rate * slope, *bounds)
+        x = np.clip(smooth(x), *bounds) if smooth is not None else x
+    return np.asarray(best, dtype=float)
+
+
+def _by_asking(objective: Objective, x: Floats, value: float, width: float = 1e-3) -> Floats:
+    found = np.zeros(x.size)
+    for i in range(x.size):
+        near = x.copy()
+        near.flat[i] += width
+        found[i] = (objective(near)[0] - value) / width
+    return found.reshape(x.shape)

@@ -1,0 +1,231 @@
+"""Training audited from inside: canaries whose gradients are one coordinate each, and what every noisy step says about them.
+
+A canary is an example whose gradient has length `clip` and points along a coordinate that no other example touches (a Dirac gradient: Nasr
+et al. 2023, arXiv:2302.07956). No example can move training further, so this is the worst case that a claim must survive. Toss a coin for
+each canary, train once, look at each step's noisy sum at its coordinate, in units of the clip, and guess which were in.
+
+Thousands of canaries in one run are as good as thousands of runs with one, if the noise of their coordinates is independent, as it is claimed
+to be. Beside it stands what one run proves without that (`one_run_epsilon`), and its refinement by the whole trade-off curve.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from .. import _require, accounting
+from .._errors import InvalidInput
+from ..accounting import Event
+from .claims import Claim, Lines
+from .one_run import audit_one_run, curve_refuted, guess_by_score
+from .rates import Guesses, at_least, at_most
+from .report import Report
+from .roc import Floats
+
+Family = Callable[[float], Event]
+_FRACTIONS = (0.3, 0.1, 0.03, 0.01)  # of the canaries that are guessed, in one-run audits
+_FAR = 8
+
+
+def step_scores(
+    observations: Any, *, noise_multiplier: float, rate: float = 1.0, controls: Any = None
+) -> dict[str, Floats]:
+    """Several scores of each canary from its noisy sums: `observations` is [steps, canaries], in units of the clip.
+
+    "likelihood ratio" is the best there is if training is as claimed; the others find what is not. "against a control" compares with a coordinate that
+    no example touches (`controls`, [steps, canaries]): one draw of noise for all coordinates shows there.
+
+    Proof: Neyman-Pearson: a step sees N(0, s²), and with the canary in, the mixture (1 - rate) N(0, s²) + rate N(1, s²); steps are independent.
+    """
+    seen = np.asarray(observations, dtype=float)
+    if seen.ndim != 2 or not seen.size or not np.isfinite(seen).all():
+        raise InvalidInput("observations must be [steps, canaries], in units of the clip, and finite.")
+    _require.positive(noise_multiplier=noise_multiplier, rate=rate)
+    _require.probability(rate=rate)
+    exponent = (2 * seen - 1) / (2 * noise_multiplier**2)
+    ratio = exponent if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + exponent)
+    found = {"likelihood ratio": ratio.sum(axis=0), "sum": seen.sum(axis=0), "largest step": seen.max(axis=0)}
+    if controls is not None:
+        quiet = np.asarray(controls, dtype=float)
+        if quiet.shape != seen.shape:
+            raise InvalidInput(f"controls must have the observations' shape {seen.shape}, got {quiet.shape}.")
+        found["against a control"] = (seen - quiet).sum(axis=0)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryAudit:
+    """What was shown about one training run. With probability `confidence` each of the three bounds holds, under its own assumption.
+
+    `epsilon`: what ran is the claimed kind of training with at most the noise `noise_multiplier`; canaries' coordinates have independent noise.
+    `one_run_epsilon`: nothing is assumed (Steinke, Nasr & Jagielski 2023, arXiv:2305.08846). `one_run_curve_epsilon`: the claimed kind of
+    training, noise in any way dependent (Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235).
+    """
+
+    claimed: float
+    delta: float
+    epsilon: float
+    noise_multiplier: float
+    one_run_epsilon: float
+    one_run_curve_epsilon: float
+    refuted: bool
+    confidence: float
+    score: str
+    guesses: Guesses
+    canaries: int
+    report: Report
+
+    def __str__(self) -> str:
+        verdict = "REFUTED" if self.refuted else "not refuted"
+        return (
+            f"{verdict}: claimed epsilon {self.claimed:.4g} at delta {self.delta:g}; at least {self.epsilon:.4g} shown by {self.canaries} canaries "
+            f"({self.score}); one run alone proves {self.one_run_epsilon:.4g}, with its curve {self.one_run_curve_epsilon:.4g} "
+            f"(confidence {self.confidence:g})"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`."""
+        plain = {k: v for k, v in asdict(self).items() if k not in ("report", "guesses")}
+        return {**plain, "guesses": asdict(self.guesses), "report": self.report.to_json()}
+
+
+def audit_canaries(
+    scores: Mapping[str, Any] | Any,
+    included: Any,
+    *,
+    family: Family,
+    noise_multiplier: float,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+) -> CanaryAudit:
+    """A lower bound on the epsilon of training, from scores of canaries that were in or out by fair coins.
+
+    `family` says what is claimed: noise multiplier -> event of the whole run, as `lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate).repeated(steps)`;
+    `noise_multiplier` is the claimed one. `scores` is one list, or several by name (`step_scores`): a quarter of the canaries chooses among
+    them, the others measure.
+
+    Guarantee: if training is `family(s)` with independent noise on the canaries' coordinates, `epsilon` exceeds the true one, or the claim of s
+               is refuted, with probability at most 1 - confidence.
+    Proof:     Clopper-Pearson limits of a fixed test's two rates refute every noise whose trade-off curve lies above that point, and with one
+               noise all larger ones; the epsilon of the least refuted noise (its lower bound) is thus exceeded (Nasr et al. 2023).
+    Assumes:   coins are fair and independent; each canary has a coordinate of its own.
+    """
+    named = {
+        name: np.asarray(s, dtype=float)
+        for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
+    }
+    inside = np.asarray(included, dtype=bool)
+    if not named or any(s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in named.values()):
+        raise InvalidInput("scores must be lists with one number for each canary, and included one coin each.")
+    first = np.arange(len(inside)) % 4 == 0
+    if min((inside & first).sum(), (~inside & first).sum(), (inside & ~first).sum(), (~inside & ~first).sum()) < 10:
+        raise InvalidInput(
+            f"{len(inside)} canaries are too few: ten in and ten out are needed to choose and to measure."
+        )
+    _require.open_probability(confidence=confidence, delta=delta)
+    _require.positive(noise_multiplier=noise_multiplier)
+    level = 1 - confidence
+    event = family(noise_multiplier)
+    name, threshold = _choose({k: s[first] for k, s in named.items()}, inside[first], level, Lines.of(event))
+    one = named[name]
+    guesses = _count(one[~first], inside[~first], threshold)
+    claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
+    low, high = guesses.limits(confidence)
+    slope = abs(float(_tangent(low, high)))
+    lines = functools.cache(lambda s: Lines.of(family(s), (0.8 * slope, slope, 1.2 * slope)))
+    shown = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
+    report = Report.of(
+        guesses, claim=claim, confidence=confidence, share=1, attack=f"canaries, {name}", guessed="in",
+        curve=_curve(one[~first], inside[~first]), runs=1, seconds=0.0,
+    )  # fmt: skip
+    return CanaryAudit(
+        claimed=claim.epsilon, delta=delta, epsilon=_epsilon(family, shown, delta), noise_multiplier=shown,
+        one_run_epsilon=audit_one_run(one, inside, delta=delta, confidence=confidence, fractions=_FRACTIONS),
+        one_run_curve_epsilon=_epsilon(family, _one_run(one, inside, lines, noise_multiplier, level), delta),
+        refuted=shown <= noise_multiplier, confidence=confidence, score=name, guesses=guesses, canaries=len(inside), report=report,
+    )  # fmt: skip
+
+
+def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lines) -> tuple[str, float]:
+    """The score and the threshold that beat the claimed curve by most, as three times these canaries would have it, or if none does,
+    those with the largest mu."""
+    best: tuple[tuple[float, float], str, float] | None = None
+    strict = min(level / 2, 1e-9)  # of eight hundred thresholds, a lucky one would look as if it beat the curve
+    for name, scores in named.items():
+        cuts = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
+        p, q = np.sort(scores[inside]), np.sort(scores[~inside])
+        hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
+        low, high = at_least(3 * hits, 3 * len(p), strict), at_most(3 * wrong, 3 * len(q), strict)
+        beaten = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
+        low, high = at_least(hits, len(p), 1e-3), at_most(wrong, len(q), 1e-3)  # far out a lucky few look like much
+        mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
+        place = int(np.lexsort((mu, beaten))[-1])
+        rank = (float(beaten[place]), float(mu[place]))
+        if best is None or rank > best[0]:
+            best = (rank, name, float(cuts[place]))
+    assert best is not None
+    return best[1], best[2]
+
+
+def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
+    said = scores >= threshold
+    return Guesses(
+        hits=int(said[inside].sum()), first=int(inside.sum()), false_hits=int(said[~inside].sum()), second=int((~inside).sum())
+    )  # fmt: skip
+
+
+def _tangent(low: float, high: float) -> Any:
+    """The epsilon of the line that touches the Gaussian curve through (FPR, TPR): near the best line for curves like it."""
+    if low <= 0 or high >= 1:
+        return 0.0
+    place = -special.ndtri(high)
+    mu = special.ndtri(low) + place
+    return np.clip(mu * place - mu**2 / 2, -20.0, 20.0)
+
+
+def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
+    """The least noise multiplier that was found refuted, to half a percent; infinite if none is. Looked for within a factor of 8."""
+    high = claimed
+    while not refuted(high):
+        high *= 2
+        if high > _FAR * claimed:
+            return math.inf
+    low = high / 2
+    while refuted(low):
+        low, high = low / 2, low
+        if high < claimed / _FAR:
+            return high
+    for _ in range(7):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    return high
+
+
+def _epsilon(family: Family, noise: float, delta: float) -> float:
+    """A lower bound on the epsilon of training with at most this noise."""
+    return accounting.bounds(family(noise), delta=delta)[0] if math.isfinite(noise) else 0.0
+
+
+def _one_run(scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float) -> float:
+    """One run with the whole curve: the least noise refuted by the best of several numbers of guesses, each at its part of the level."""
+    counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
+
+    def refuted(noise: float) -> bool:
+        least_fpr = lines(noise).least_fpr
+        return any(curve_refuted(len(scores), g, r, least_fpr=least_fpr, level=level / len(counts)) for g, r in counts)
+
+    return _least_refuted(refuted, claimed)
+
+
+def _curve(scores: Floats, inside: Any) -> list[tuple[float, float]]:
+    """(FPR, FNR) at a hundred thresholds."""
+    p, q = np.sort(scores[inside]), np.sort(scores[~inside])
+    cuts = np.quantile(scores, np.linspace(1, 0, 101))
+    fpr, fnr = 1 - np.searchsorted(q, cuts, side="left") / len(q), np.searchsorted(p, cuts, side="left") / len(p)
+    return [(0.0, 1.0), *zip(fpr.tolist(), fnr.tolist(), strict=True), (1.0, 0.0)]

@@ -1,0 +1,67 @@
+"""Canaries in text: has a language model memorized a secret that was planted once?
+
+Plant "the code is 4821" in the training text, train, and see how early 4821 comes when all codes are listed from the least to the most
+surprising. Its exposure is log2(codes) - log2(rank): about 1 to 2 for a code that was never there, all bits of it for one that can be read
+out. (Carlini et al. 2019, "The Secret Sharer", arXiv:1802.08232.)
+
+>>> exposure(surprise=2.0, others=[3.0, 5.0, 4.0, 1.0, 8.0, 9.0, 7.0]).bits
+2.0
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from .. import _require
+from .._errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """`bits` of the secret, of at most `most`; `rank` among all candidates, 1 for the least surprising."""
+
+    bits: float
+    most: float
+    rank: float
+
+    @property
+    def extracted(self) -> bool:
+        """Whether nothing is less surprising: whoever lists the candidates reads the secret off."""
+        return self.rank <= 1
+
+
+def exposure(surprise: float, others: Any) -> Exposure:
+    """Exact: `others` has the surprise (minus log-likelihood) of every other candidate. Ties count against the secret.
+
+    Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of the rank.
+    """
+    rest = _checked(surprise, others)
+    rank = 1 + int((rest <= surprise).sum())
+    return Exposure(bits=math.log2(len(rest) + 1) - math.log2(rank), most=math.log2(len(rest) + 1), rank=rank)
+
+
+def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
+    """From a random sample of the candidates, where there are too many to list: a skew normal law is fitted to their surprises.
+
+    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at or below the secret's surprise,
+    here at most log2 of the number of candidates.
+    """
+    rest = _checked(surprise, sample)
+    _require.integer(candidates=candidates, at_least=len(rest))
+    shape, place, scale = stats.skewnorm.fit(rest)
+    most = math.log2(candidates)
+    bits = min(most, -float(stats.skewnorm.logcdf(surprise, shape, place, scale)) / math.log(2))
+    return Exposure(bits=bits, most=most, rank=2 ** (most - bits))
+
+
+def _checked(surprise: float, others: Any) -> Any:
+    _require.number(surprise=surprise)
+    rest = np.asarray(others, dtype=float).ravel()
+    if not len(rest) or np.isnan(rest).any():
+        raise InvalidInput("exposure needs the surprises of other candidates, and none may be NaN.")
+    return rest

@@ -1,0 +1,248 @@
+"""Was this person in the training data? Five attacks on a trained model, from the crudest to the best.
+
+All of them look at how sure the model is of an example's true label. `by_loss` compares that with one threshold for everybody;
+`by_shadows` learns from models that the attacker has trained what sureness members have, class by class; `lira` learns it for every single
+example, which is what makes it strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
+
+Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)` that trains a model on
+these examples and returns a function from all examples to their confidences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from .. import _require
+from .._errors import InvalidInput
+from .roc import Floats, Roc
+
+Train = Callable[[NDArray[np.int64]], Callable[[], Any]]
+_TINY = 1e-12
+
+
+def logit_scaled(confidences: Any) -> Floats:
+    """ln(p / (1 - p)) of the confidence in the true label: close to normally distributed, which a confidence is not.
+
+    Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins` is exact where this saturates.
+    """
+    p = np.clip(np.asarray(confidences, dtype=float), _TINY, 1 - _TINY)
+    return np.asarray(np.log(p) - np.log1p(-p), dtype=float)
+
+
+def margins(logits: Any, labels: Any) -> Floats:
+    """`logit_scaled` of a soft-max, from its inputs: the true label's minus the log-sum-exp of the others'.
+
+    >>> margins([[2.0, 0.0, 0.0]], [0]).round(4).tolist()
+    [1.3069]
+    """
+    z, y = np.asarray(logits, dtype=float), np.asarray(labels)
+    if z.ndim != 2 or y.shape != z.shape[:1]:
+        raise InvalidInput("logits must have a row for each example, labels one class number each.")
+    own = np.take_along_axis(z, y[:, None].astype(np.int64), axis=1)[:, 0]
+    rest = np.array(z)
+    np.put_along_axis(rest, y[:, None].astype(np.int64), -np.inf, axis=1)
+    return np.asarray(own - special.logsumexp(rest, axis=1), dtype=float)
+
+
+def by_loss(members: Any, others: Any) -> Roc:
+    """The loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2). Arguments are losses."""
+    return Roc.of(-np.asarray(members, dtype=float), -np.asarray(others, dtype=float))
+
+
+@dataclass(frozen=True, eq=False)
+class Shadows:
+    """What models trained on known halves of the examples say: `scores` is [models, examples] or [models, examples, queries], `included`
+    [models, examples]. Queries are an example's variants (shifted, mirrored), on each of which the model was asked."""
+
+    scores: Floats
+    included: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        scores, included = np.asarray(self.scores, dtype=float), np.asarray(self.included, dtype=bool)
+        if scores.ndim == 2:
+            scores = scores[:, :, None]
+        if scores.ndim != 3 or scores.shape[:2] != included.shape or len(scores) < 2:
+            raise InvalidInput(
+                "shadow models need scores [models, examples] or [models, examples, queries], and who was in, [models, examples]; two "
+                "models at least."
+            )
+        if not np.isfinite(scores).all():
+            raise InvalidInput("scores of shadow models must be finite: use `margins` or `logit_scaled`.")
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "included", included)
+
+    def without(self, model: int) -> Shadows:
+        """The others, when this one is the target."""
+        keep = np.arange(len(self.scores)) != model
+        return Shadows(self.scores[keep], self.included[keep])
+
+
+def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
+    """[models, examples]: who is in which model; every example in half of them (rounded down), as evenly as chance can."""
+    _require.integer(models=models, examples=examples, at_least=2)
+    order = np.random.default_rng(seed).random((models, examples)).argsort(axis=0)
+    return np.asarray(order < models // 2, dtype=bool)
+
+
+def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 0) -> Shadows:
+    """Train models on random halves of the examples and ask each about all of them.
+
+    `train(indices)` trains on these examples and returns a function without arguments: the logit-scaled confidence in the true label for
+    *all* examples, [examples] or [examples, queries].
+    """
+    included = halves(models, examples, seed=seed)
+    return Shadows(np.stack([np.asarray(train(np.flatnonzero(row))(), dtype=float) for row in included]), included)
+
+
+def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
+    """The likelihood-ratio attack: for each example, how much likelier the target's confidences are if it was in.
+
+    `target` has the target model's confidences, scaled as those of the shadows. For each example a normal law is fitted to the models with it
+    and to those without it (`online`), or to the latter alone, with a one-sided test (offline: the attacker need not know the examples when
+    the shadow models are trained). `fixed_variance` pools the variance of all examples: better with few models (below 64 or so). Several
+    queries count as independent.
+
+    Proof: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D: 1 - P[Z > target].
+    """
+    seen = np.asarray(target, dtype=float)
+    seen = seen[:, None] if seen.ndim == 1 else seen
+    if seen.shape != shadows.scores.shape[1:]:
+        raise InvalidInput(
+            f"the target must have scores of shape {shadows.scores.shape[1:]}, got {seen.shape}: the shadows' examples and queries."
+        )
+    mean_out, spread_out = _normal(shadows, False, fixed_variance)
+    if not online:
+        return np.asarray(((seen - mean_out) / spread_out).mean(axis=1), dtype=float)
+    mean_in, spread_in = _normal(shadows, True, fixed_variance)
+    ratio = _log_density(seen, mean_in, spread_in) - _log_density(seen, mean_out, spread_out)
+    return np.asarray(ratio.sum(axis=1), dtype=float)
+
+
+def _normal(shadows: Shadows, side: bool, fixed: bool) -> tuple[Floats, Floats]:
+    """Mean and deviation of each example and query, over the models where it was in (or out)."""
+    used = (shadows.included == side)[:, :, None]
+    count = used.sum(axis=0)
+    if (count < (1 if fixed else 2)).any():
+        raise InvalidInput(
+            "some example was in (or out of) too few shadow models to fit a normal law: train more of them, or use `halves`. Two a side are "
+            "needed, one with fixed_variance=True."
+        )
+    mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
+    squares = np.where(used, (shadows.scores - mean) ** 2, 0.0)
+    if fixed:
+        free = np.maximum((count - 1).sum(axis=0), 1)
+        spread = np.broadcast_to(np.sqrt(squares.sum(axis=(0, 1)) / free), mean.shape)
+    else:
+        spread = np.sqrt(squares.sum(axis=0) / (count - 1))
+    return mean, np.maximum(spread, 1e-9)
+
+
+def _log_density(x: Floats, mean: Floats, spread: Floats) -> Floats:
+    return np.asarray(-(((x - mean) / spread) ** 2) / 2 - np.log(spread), dtype=float)
+
+
+def lira_roc(
+    shadows: Shadows, *, online: bool = True, fixed_variance: bool = False, targets: Sequence[int] | None = None
+) -> Roc:
+    """LiRA with every model (or those in `targets`) as the target in turn and the others as its shadows, all scores together."""
+    chosen = range(len(shadows.scores)) if targets is None else targets
+    scores = [lira(shadows.scores[i], shadows.without(i), online=online, fixed_variance=fixed_variance) for i in chosen]
+    return Roc.from_labels(np.concatenate(scores), np.concatenate([shadows.included[i] for i in chosen]))
+
+
+def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: int = 3) -> Floats:
+    """The attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from shadow models what members' predictions look like.
+
+    `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes; `vectors` [models, examples,
+    classes] and `included` [models, examples] those of the shadow models. One logistic regression a class, on the confidence in the true class
+    and the `top` largest ones, all scaled by `logit_scaled`. Returns scores, larger for members.
+    """
+    p, y, inside = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
+    mine = np.asarray(target, dtype=float)
+    if p.ndim != 3 or mine.shape != p.shape[1:] or inside.shape != p.shape[:2] or y.shape != p.shape[1:2]:
+        raise InvalidInput(
+            "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, classes], included [models, examples]."
+        )
+    _require.integer(top=top, at_least=1)
+    scores = np.zeros(len(mine))
+    for value in np.unique(y):
+        rows = np.flatnonzero(y == value)
+        seen = np.concatenate([_features(one[rows], y[rows], top) for one in p])
+        weights = _logistic(seen, inside[:, rows].ravel())
+        own = _features(mine[rows], y[rows], top)
+        scores[rows] = own @ weights[:-1] + weights[-1]
+    return scores
+
+
+def _features(probabilities: Floats, labels: Any, top: int) -> Floats:
+    own = np.take_along_axis(probabilities, np.asarray(labels)[:, None].astype(np.int64), axis=1)
+    largest = -np.sort(-probabilities, axis=1)[:, :top]
+    return logit_scaled(np.hstack([own, largest]))
+
+
+def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
+    """Ridge logistic regression by Newton's method, on standardized features; weights for the features as given, intercept last."""
+    center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
+    design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
+    weights, goal = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
+    for _ in range(12):
+        chance = special.expit(design @ weights)
+        gradient = design.T @ (goal - chance) - ridge * weights
+        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + ridge * np.eye(len(weights))
+        weights = weights + np.linalg.solve(hessian, gradient)
+    slopes = weights[:-1] / scale
+    return np.append(slopes, weights[-1] - slopes @ center)
+
+
+def by_quantile(
+    target: Any,
+    features: Any,
+    outside: Any,
+    outside_features: Any,
+    *,
+    levels: Sequence[float] = (0.5, 0.75, 0.9, 0.95, 0.98),
+) -> Floats:
+    """How unusually sure the model is of an example, for such an example: quantile regression on people known to be outside.
+
+    `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and `outside_features` the same for
+    examples that were certainly not in the training data. For every level a linear quantile is fitted; the score says between which an
+    example's confidence lies, on a normal scale. No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
+    """
+    known, x = np.asarray(outside, dtype=float), _design(outside_features)
+    seen, z = np.asarray(target, dtype=float), _design(features)
+    if known.shape != x.shape[:1] or seen.shape != z.shape[:1] or x.shape[1] != z.shape[1]:
+        raise InvalidInput("quantile attack: one confidence and one row of features (of one width) for each example.")
+    wanted = sorted(levels)
+    _require.integer(levels=len(wanted), at_least=2)
+    _require.open_probability(lowest=wanted[0], highest=wanted[-1])
+    fitted = np.stack([z @ _quantile(x, known, level) for level in wanted], axis=1)
+    return _on_normal_scale(seen, np.sort(fitted, axis=1), special.ndtri(np.asarray(wanted)))
+
+
+def _design(features: Any) -> Floats:
+    rows = np.asarray(features, dtype=float)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    return np.hstack([rows, np.ones((len(rows), 1))])
+
+
+def _quantile(x: Floats, y: Floats, level: float) -> Floats:
+    """The linear function with the least pinball loss, by its dual linear program (Koenker & Bassett 1978)."""
+    found = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
+    if not found.success:
+        raise InvalidInput("the quantile regression has no solution for these features: are they all finite?")
+    return np.asarray(-found.eqlin.marginals, dtype=float)
+
+
+def _on_normal_scale(seen: Floats, quantiles: Floats, places: Floats) -> Floats:
+    """Piecewise linear through (quantile, place), continued along the line between the outer ones."""
+    gap = np.maximum(np.diff(quantiles, axis=1), 1e-9)
+    part = np.clip((quantiles[:, 1:-1] < seen[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
+    rows = np.arange(len(seen))
+    slope = np.diff(places)[part] / gap[rows, part]
+    return np.asarray(places[part] + (seen - quantiles[rows, part]) * slope, dtype=float)

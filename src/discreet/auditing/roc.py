@@ -1,0 +1,137 @@
+"""How well an attack tells members from others: its whole ROC curve, with exact limits, and what matters, the few false alarms.
+
+An average says little: an attack that is a coin for most people and certain about a few is a catastrophe for these few. So look at the
+true-positive rate where false positives are rare (Carlini et al. 2022, arXiv:2112.03570).
+
+>>> roc = Roc.of([3.0, 2.5, 0.1, 2.0], [0.0, 0.2, 2.1, -1.0])
+>>> roc.auc, roc.tpr_at(0.25)
+(0.8125, 0.75)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .rates import Guesses, at_least, at_most
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operating:
+    """One threshold of an attack, with its counts and its rates between exact limits."""
+
+    threshold: float
+    guesses: Guesses
+    tpr: tuple[float, float]
+    fpr: tuple[float, float]
+    confidence: float
+
+    def above(self, epsilon: float, delta: float = 0.0) -> bool:
+        """Whether TPR <= e^epsilon FPR + delta is contradicted: by the lower limit of the one and the upper limit of the other."""
+        _require.non_negative(epsilon=epsilon)
+        _require.probability(delta=delta)
+        return bool(self.tpr[0] > float(np.exp(epsilon)) * self.fpr[1] + delta)
+
+
+@dataclass(frozen=True, eq=False)
+class Roc:
+    """Scores of members and of others, larger where the attack believes in a member.
+
+    Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of each other.
+    Proof:     Clopper & Pearson 1934.
+    Assumes:   independence. Scores of many examples on *one* model are not quite independent: they describe this model. For a bound on its
+               epsilon that needs no independence, give guesses and coins to `one_run_epsilon`.
+    """
+
+    members: Floats
+    others: Floats
+
+    @classmethod
+    def of(cls, members: Any, others: Any) -> Roc:
+        found = [np.asarray(x, dtype=float).ravel() for x in (members, others)]
+        for x in found:
+            if not len(x) or np.isnan(x).any():
+                raise InvalidInput("a ROC curve needs scores of members and of others, and none may be NaN.")
+        return cls(*(np.sort(x) for x in found))
+
+    @classmethod
+    def from_labels(cls, scores: Any, included: Any) -> Roc:
+        """From one list of scores and who was in."""
+        values, truth = np.asarray(scores, dtype=float).ravel(), np.asarray(included, dtype=bool).ravel()
+        if len(values) != len(truth):
+            raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
+        return cls.of(values[truth], values[~truth])
+
+    def _rates(self, cuts: Floats) -> tuple[Any, Any]:
+        """How many members and how many others have at least these scores."""
+        inside, outside = (len(x) - np.searchsorted(x, cuts, side="left") for x in (self.members, self.others))
+        return inside, outside
+
+    def curve(self) -> tuple[Floats, Floats]:
+        """(FPR, TPR) at every threshold, from (0, 0) to (1, 1)."""
+        cuts = np.concatenate([[np.inf], np.unique(np.concatenate([self.members, self.others]))[::-1]])
+        hits, wrong = self._rates(cuts)
+        return wrong / len(self.others), hits / len(self.members)
+
+    @property
+    def auc(self) -> float:
+        """The chance that a member scores above somebody else, ties counting half."""
+        below = np.searchsorted(self.others, self.members, side="left")
+        not_above = np.searchsorted(self.others, self.members, side="right")
+        return float((below + not_above).mean() / (2 * len(self.others)))
+
+    @property
+    def advantage(self) -> float:
+        """The largest TPR - FPR (Yeom et al. 2018, arXiv:1709.01604, Definition 4, at the best threshold)."""
+        fpr, tpr = self.curve()
+        return float((tpr - fpr).max())
+
+    def tpr_at(self, fpr: float) -> float:
+        """The TPR as seen, at the best threshold whose FPR as seen is at most `fpr`."""
+        _require.probability(fpr=fpr)
+        seen, tpr = self.curve()
+        return float(tpr[seen <= fpr].max())
+
+    def band(self, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
+        """(FPR, TPR at least, TPR at most), at every threshold: two-sided limits of each point by itself."""
+        _require.open_probability(confidence=confidence)
+        fpr, tpr = self.curve()
+        n, level = len(self.members), (1 - confidence) / 2
+        return fpr, np.asarray(at_least(tpr * n, n, level)), np.asarray(at_most(tpr * n, n, level))
+
+    def at(self, fpr: float, *, confidence: float = 0.95) -> Operating:
+        """The threshold for this FPR, and its rates with exact limits; all four hold together with the confidence.
+
+        The threshold is chosen on every other score and measured on the rest, so that choosing it costs no honesty.
+        """
+        _require.probability(fpr=fpr)
+        _require.open_probability(confidence=confidence)
+        mixed = np.random.default_rng(0)  # the scores are sorted: any fixed mixture will do
+        inside, outside = mixed.permutation(self.members), mixed.permutation(self.others)
+        if min(len(inside), len(outside)) < 2:
+            raise InvalidInput("at least two members and two others are needed: one half chooses, the other measures.")
+        chosen = np.sort(outside[::2])
+        allowed = int(np.floor(fpr * len(chosen)))
+        threshold = float(np.nextafter(chosen[len(chosen) - allowed - 1], np.inf)) if allowed < len(chosen) else -np.inf
+        inside, outside = inside[1::2], outside[1::2]
+        hits, wrong = int((inside >= threshold).sum()), int((outside >= threshold).sum())
+        level = (1 - confidence) / 4
+        both = [
+            (float(at_least(k, n, level)), float(at_most(k, n, level)))
+            for k, n in ((hits, len(inside)), (wrong, len(outside)))
+        ]
+        guesses = Guesses(hits=hits, first=len(inside), false_hits=wrong, second=len(outside))
+        return Operating(threshold=threshold, guesses=guesses, tpr=both[0], fpr=both[1], confidence=confidence)
+
+    def __repr__(self) -> str:
+        return (
+            f"Roc({len(self.members)} members, {len(self.others)} others: AUC {self.auc:.3f}, "
+            f"TPR {self.tpr_at(0.01):.3f} at 1% FPR)"
+        )
