@@ -97,7 +97,7 @@ class Dense(Strategy):
     def row(self, step: int) -> Matrix:
         if step >= len(self.rows):
             raise InvalidInput(f"this strategy is for {len(self.rows)} steps. Nothing was read or trained.")
-        return np.array(self.rows[step][::-1][: self.bands])
+        return np.array(self.rows[step][::-1])
 
 
 IDENTITY = Toeplitz(coefficients=(1.0,))  # independent noise in every step
@@ -129,9 +129,10 @@ def sensitivity(strategy: Strategy, steps: int, separation: int, times: int) -> 
     Guarantee: an upper bound of the Frobenius norm of the change, over all such patterns; exact for one time, for strategies with at most `separation`
                bands, for all steps (separation 1, times = steps) where Cᵀ C >= 0, and for Toeplitz coefficients that do not increase and are not negative.
     Proof:     the squared change is the sum over i, j of the pattern of X[i, j] u_i . u_j <= sum |X[i, j]|, X = Cᵀ C (Choquette-Choo et al. 2023,
-               arXiv:2211.06530, Section 2). Row sums over a pattern are at most their largest over all patterns, found by dynamic programming, and so is
-               the sum of these (arXiv:2306.08153, Section 3.1). With few bands X[i, j] = 0 off the diagonal of every pattern. For
-               non-increasing Toeplitz coefficients the pattern 0, s, 2s, ... is worst (Kalinin & Lampert 2024, arXiv:2405.13763, Theorem 2).
+               arXiv:2211.06530). Row sums over a pattern are at most their largest over all patterns, found by dynamic programming, and so is
+               the sum of these (as in arXiv:2306.08153). With few bands X[i, j] = 0 off the diagonal of every pattern. For Toeplitz
+               coefficients that do not increase, X[i, j] = sum over u < n - j of c_u c_(u + j - i), for i <= j, falls in j - i and in j; the a-th place of a
+               pattern is at least a s, and the b-th at least (b - a) s further, so that 0, s, 2s, ... is worst (Kalinin & Lampert 2024, arXiv:2405.13763).
     """
     if times == 1 or strategy.bands <= separation:
         columns = np.square(strategy.matrix(steps)).sum(0)

@@ -310,6 +310,10 @@ def schedule(
 ) -> Schedule:
     """A schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or `steps`."""
     if isinstance(kind, Schedule):
+        if limit is not None or strategy is not None:
+            raise InvalidInput(
+                "limit= and strategy= belong to the schedule that is given. Nothing was read or trained."
+            )
         return kind
     if not isinstance(kind, str) or kind not in _KINDS:
         raise _require.fail("sampling", kind, f"{', '.join(map(repr, _KINDS))}, or a schedule")

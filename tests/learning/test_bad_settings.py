@@ -1,0 +1,75 @@
+"""Nonsense in any field of the parts of training is refused in words of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from discreet import Bounds, InvalidInput, Public
+from discreet._errors import DiscreetError
+from discreet.learning import (
+    Adaptive,
+    Augment,
+    Automatic,
+    BallsInBins,
+    Cyclic,
+    Dense,
+    Flat,
+    FlipAndShift,
+    Grid,
+    PerLayer,
+    Poisson,
+    PrivateScaler,
+    Scaling,
+    Toeplitz,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
+from discreet.learning.schedules import schedule
+
+from ..contracts.test_bad_input import NONSENSE
+
+THINGS: list[Any] = [
+    Adaptive(),
+    Augment(function=FlipAndShift(), times=2),
+    Automatic(),
+    BallsInBins(bins=2, epochs=1, divisor=3.0),
+    Cyclic(bins=2, epochs=2, divisor=3.0),
+    Dense(rows=((1.0,), (0.5, 1.0))),
+    Flat(clip=1.0),
+    FlipAndShift(),
+    Grid.of(1.0, 10),
+    PerLayer(clip=1.0),
+    Poisson(rate=Fraction(1, 2), steps=3, divisor=2.0),
+    PrivateScaler(public=Public(schema={"x": Bounds(0, 1)}), columns=("x",), rho=0.1),
+    Scaling(columns=("x",), means=(0.0,), deviations=(1.0,), lower=(0.0,), upper=(1.0,)),
+    Toeplitz(coefficients=(1.0, 0.5)),
+    TruncatedPoisson(rate=Fraction(1, 2), size=10, limit=8, steps=3),
+    WithoutReplacement(sample=2, size=10, steps=3),
+]
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: type(thing).__name__)
+@pytest.mark.filterwarnings("error")
+def test_nonsense_in_a_field_is_refused_with_an_error_of_ours_or_does_no_harm(thing: Any) -> None:
+    escaped = []
+    for name, value in ((field.name, value) for field in dataclasses.fields(thing) for value in NONSENSE):
+        try:
+            made = dataclasses.replace(thing, **{name: value})
+            if isinstance(made, PrivateScaler):
+                assert made.event
+        except DiscreetError:
+            pass
+        except Exception as error:
+            escaped.append(f"{name}={value!r}: {type(error).__name__}: {error}")
+    assert not escaped, "\n".join(escaped)
+
+
+def test_settings_that_a_schedule_has_already_are_refused_beside_it() -> None:
+    plan = Poisson(rate=Fraction(1, 2), steps=3, divisor=2.0)
+    for more in ({"limit": 3}, {"strategy": "square_root"}):
+        with pytest.raises(InvalidInput, match="belong to the schedule"):
+            schedule(plan, neighbors=Public().neighbors, size=4, **more)  # type: ignore[arg-type]
