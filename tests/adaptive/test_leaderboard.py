@@ -10,7 +10,7 @@ import pytest
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, NotPrivate, PrivateFact, Public
 from discreet import accounting as acc
-from discreet.adaptive.boosting import boost
+from discreet.adaptive.boosting import boost, climb
 from discreet.adaptive.ladder import Ladder, ParameterFreeLadder, PlainBoard
 from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard
 from discreet.adaptive.submissions import Submission, losses
@@ -202,28 +202,18 @@ def test_boards_without_a_guarantee_are_refused_on_protected_data(kind: Any, tmp
     assert curator.used == 0
 
 
-def attacked(board: Any, submissions: int, seed: int = 2) -> float:
-    """The accuracy on the hidden labels of what the attack ends with; the truth is one half."""
-    played = Played(board, seed)
-
-    def submit(labels: Any) -> float | None:
-        try:
-            told = played.submit(Submission.of("attacker", dict(enumerate(labels.tolist()))))
-        except Halted:
-            return None
-        return float(told.score) if told.improved or isinstance(board, PlainBoard) else None
-
-    return float((boost(submit, rows=N, submissions=submissions, seed=seed) == TRUTH).mean())
-
-
 def test_boosting_breaks_a_plain_leaderboard_and_not_these() -> None:
     """One fair guess has 0.5 +- 0.016; the attack on a plain board ends seven deviations above, on these below five."""
-    assert attacked(PlainBoard(**BOARD), 500) > 0.61
+    assert climb(PlainBoard(**BOARD), TRUTH, submissions=500, seed=2)[-1] > 0.61
     boards = (Ladder(**BOARD, step=0.05), ParameterFreeLadder(**BOARD), shaky(epsilon=1), sparse(epsilon=1))
     for board in boards:
-        assert attacked(board, 500) < 0.58, type(board).__name__
+        assert climb(board, TRUTH, submissions=500, seed=2)[-1] < 0.58, type(board).__name__
 
 
 def test_the_attack_needs_sensible_numbers() -> None:
+    lucky = boost(lambda labels: float((labels == TRUTH).mean()), rows=N, submissions=200, seed=1)
+    assert (lucky == TRUTH).mean() > 0.55
+    with pytest.raises(InvalidInput):
+        climb("board", TRUTH, submissions=1)
     with pytest.raises(InvalidInput):
         boost(lambda labels: 0.5, rows=0, submissions=1)

@@ -6,30 +6,74 @@ majority knows a lot about these labels, and nothing about the population they c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _require
+from .._errors import Halted
+from ..mechanisms.protocols import Interactive
+from ..sampling import SeededEntropy
+from ..tables import Memory
+from .ladder import PlainBoard
+from .submissions import Submission
 
 Labels = npt.NDArray[np.int64]
+Submit = Callable[[Labels], float | None]
 
 
-def boost(submit: Callable[[Labels], float | None], *, rows: int, submissions: int, seed: int = 0) -> Labels:
+def boost(submit: Submit, *, rows: int, submissions: int, seed: int = 0) -> Labels:
     """The 0-1 labels that the attack ends with, for a board with `rows` rows.
 
     `submit` hands in labels and returns the score that the board tells for them, or None where it tells none.
     """
     _require.integer(rows=rows, submissions=submissions, at_least=1)
     _require.integer(seed=seed, at_least=0)
+    return list(_votes(submit, rows, submissions, seed))[-1]
+
+
+def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[Labels]:
+    """What the attack would hand in after each submission: the majority of those that scored above one half."""
     random: Any = np.random.default_rng(seed)
-    votes, kept = np.zeros(rows, np.int64), 0
+    votes, kept, ties = np.zeros(rows, np.int64), 0, random.integers(0, 2, rows)
     for _ in range(submissions):
         guess: Labels = random.integers(0, 2, rows)
         score = submit(guess)
         if score is not None and score > 0.5:
             votes, kept = votes + guess, kept + 1
-    ties = random.integers(0, 2, rows)
-    return np.where(2 * votes == kept, ties, (2 * votes > kept).astype(np.int64))
+        yield np.where(2 * votes == kept, ties, (2 * votes > kept).astype(np.int64))
+
+
+def climb(board: Any, truth: Labels, *, submissions: int, at: Sequence[int] = (), seed: int = 0) -> list[float]:
+    """Attack a board on labels `truth` (0-1, by row number): the accuracy on them after so many submissions (`at`; by default, all).
+
+    A score counts as told if the board is plain, or if it says that the submission improved. The randomness is seeded: this is a
+    simulation, and `truth` is nobody's secret.
+    """
+    _require.integer(submissions=submissions, at_least=1)
+    _require.integer(seed=seed, at_least=0)
+    if not isinstance(board, Interactive):
+        raise _require.fail("board", type(board).__name__, "a leaderboard")
+    named: Any = board
+    source = Memory({named.id: np.arange(len(truth)), named.target: truth}, board.public)
+    entropy = SeededEntropy(seed)
+    state = board.start(source, entropy=entropy)
+    plain = isinstance(board, PlainBoard)
+
+    def submit(labels: Labels) -> float | None:
+        nonlocal state
+        try:
+            state, told = board.answer(
+                state, source, Submission.of("attack", dict(enumerate(labels.tolist()))), entropy=entropy
+            )
+        except Halted:
+            return None
+        return float(told.value.score) if plain or told.value.improved else None
+
+    wanted, found = set(at or (submissions,)), []
+    for count, labels in enumerate(_votes(submit, len(truth), submissions, seed), 1):
+        if count in wanted:
+            found.append(float((labels == truth).mean()))
+    return found

@@ -71,12 +71,15 @@ def science(
 
 
 def holdout_of(n: int) -> Thresholdout:
-    """The paper's setting: T = 4 / sqrt(n), and comparisons with noise of scale 1 / sqrt(n). Its price is for values within +-8."""
+    """The paper's setting: T = 4 / sqrt(n), and comparisons with noise of standard deviation 1 / sqrt(n).
+
+    Its price is for values within +-8, and it is high: these settings were chosen to keep an analyst honest, not to protect people.
+    """
     root = Fraction(round(float(n) ** 0.5 * 1000), 1000)
     return Thresholdout(
         public=Public(neighbors=REPLACE, size=n),
         threshold=4 / root,
-        sigma=1 / (4 * root),
+        sigma=1 / (root * Fraction(5657, 1000)),  # 4 sigma is the scale of the comparison, sqrt(2) scales a deviation
         budget=n,
         lower=-REACH,
         upper=REACH,

@@ -1,0 +1,64 @@
+"""Pictures of adaptive analysis: what a holdout promises and what fresh people hold; how far luck climbs on leaderboards.
+
+Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..adaptive.experiment import Outcome
+from .demo.stage import ACCENT, INK
+from .plots import GRAY, _dress, _label_ends, _pyplot, _save
+
+ALARM, CALM = "#c0392b", "#3c8d53"
+
+
+def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
+    """The figure of the Science paper: accuracy against the number of attributes. `outcomes` by (signal, reusable)."""
+    signals = sorted({signal for signal, _ in outcomes})
+    figure, grid = _pyplot().subplots(
+        len(signals), 2, figsize=(10.5, 3.9 * len(signals)), layout="constrained", sharey="row", squeeze=False
+    )
+    for row, signal in zip(grid, signals, strict=True):
+        for axes, reusable in zip(row, (False, True), strict=True):
+            outcome = outcomes[signal, reusable]
+            title = "reusable holdout" if reusable else "plain holdout, used again and again"
+            _dress(axes, f"{title}, {'signal' if signal else 'no signal'}", "attributes in the vote", "accuracy")
+            lines = []
+            for label, color, values in (
+                ("training", GRAY, outcome.training),
+                ("holdout says", ALARM if not reusable else ACCENT, outcome.holdout),
+                ("fresh people", CALM, outcome.fresh),
+            ):
+                mean, spread = values.mean(axis=0), values.std(axis=0)
+                axes.plot(outcome.sizes, mean, color=color, linewidth=2)
+                axes.fill_between(outcome.sizes, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+                lines.append((label, color, list(outcome.sizes), mean.tolist()))
+            axes.set_xlim(0, max(outcome.sizes))
+            axes.set_ylim(0.46, max(float(o.training.mean(axis=0).max()) for o in outcomes.values()) + 0.04)
+            _label_ends(axes, lines)
+    runs = len(next(iter(outcomes.values())).training)
+    figure.suptitle(
+        f"Choosing and judging on one holdout: mean of {runs} runs, and one standard deviation",
+        fontsize=13,
+        color=INK,
+        weight="bold",
+    )
+    return _save(figure, path)
+
+
+def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
+    """How well random submissions, voted together, fit the hidden labels of each board; the truth about them is one half."""
+    figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
+    _dress(axes, "The boosting attack on five leaderboards", "random submissions", "accuracy on the hidden labels")
+    colors = (ALARM, "#e29c27", "#8d6e4f", ACCENT, "#7a5195")
+    lines = []
+    for color, (label, curve) in zip(colors, curves.items(), strict=False):
+        axes.plot(counts, curve, color=color, linewidth=2)
+        lines.append((label, color, list(counts), list(curve)))
+    axes.axhline(0.5, color=GRAY, linewidth=1, linestyle=":")
+    axes.set_xlim(0, max(counts))
+    _label_ends(axes, lines)
+    return _save(figure, path)

@@ -1,0 +1,119 @@
+"""Many looks at one dataset: a holdout that cannot be worn out, and leaderboards that cannot be climbed by luck."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import accounting as acc
+from ..._errors import MissingExtra
+from ..._public import REPLACE, Categories, Public
+from ...adaptive import (
+    Ladder,
+    ParameterFreeLadder,
+    PlainBoard,
+    ShakyLadder,
+    SparseVectorBoard,
+    Thresholdout,
+    science,
+)
+from ...adaptive.boosting import climb
+from ...adaptive.experiment import Outcome, holdout_of
+from .stage import Stage
+
+TITLE = "Many looks at one dataset, without being fooled by it"
+
+N, RUNS = 10_000, 5
+ROWS, COUNTS = 1000, (10, 25, 50, 100, 150, 200, 250, 300)
+
+
+def run(stage: Stage) -> None:
+    """The experiment of Dwork et al. (Science 2015), the boosting attack of Blum and Hardt, and what is proved."""
+    stage.say(
+        f"{N:,} people, {N:,} attributes, and a class to predict that has [bold]nothing to do with any of them[/]. An analyst keeps the "
+        f"attributes that look good on the training part and on the holdout alike, lets the best of them vote, and asks the holdout how "
+        f"good the vote is. The truth is 50%. (Dwork et al., Science 2015; {RUNS} runs.)\n"
+    )
+    outcomes = {
+        (signal, reusable): science(signal=signal, reusable=reusable, runs=RUNS, seed=3)
+        for signal in (False, True)
+        for reusable in (False, True)
+    }
+    _holdouts(stage, outcomes[False, False], outcomes[False, True])
+    _proved(stage, outcomes[False, True])
+    curves = _boards(stage)
+    _pictures(stage, outcomes, curves)
+
+
+def _holdouts(stage: Stage, plain: Outcome, ours: Outcome) -> None:
+    at = [plain.sizes.index(k) for k in (10, 100, 500)]
+    rows = [
+        [
+            f"{plain.sizes[i]}",
+            *(f"{x.mean(axis=0)[i]:.1%}" for x in (plain.holdout, plain.fresh, ours.holdout, ours.fresh)),
+        ]
+        for i in at
+    ]
+    stage.table(["attributes", "plain holdout says", "truth", "reusable holdout says", "truth"], rows)
+    stage.say("")
+
+
+def _proved(stage: Stage, ours: Outcome) -> None:
+    used = holdout_of(N)
+    per = acc.basic(acc.compose([used.event])).value / used.budget
+    size = 1_000_000
+    public = Public(neighbors=REPLACE, size=size)
+    careful = Thresholdout.pure(public, epsilon=0.05, budget=20, threshold=0.01, questions=1000)
+    stage.say(
+        f"The reusable holdout (Thresholdout) gives the training value back while the two agree, and a noisy holdout value where they do "
+        f"not: {ours.findings.mean():.0f} times of {N + len(ours.sizes):,} here. At these settings, the paper's, each time costs epsilon {per:.2g}: they "
+        f"keep the analyst honest, and protect nobody. What is [bold]proved[/] needs more people: with {size:,}, epsilon 0.05 for 20 findings in "
+        f"1,000 questions, every answer is {careful.generalization()}.\n"
+    )
+
+
+def _boards(stage: Stage) -> dict[str, list[float]]:
+    public = Public(schema=(("y", Categories([0, 1])),), neighbors=REPLACE, size=ROWS)
+    truth = np.random.default_rng().integers(0, 2, ROWS)
+    boards = {
+        "plain": PlainBoard(public=public, target="y", id="id"),
+        "ladder": Ladder(public=public, target="y", id="id", step=0.05),
+        "parameter-free ladder": ParameterFreeLadder(public=public, target="y", id="id"),
+        "shaky ladder, epsilon 1": ShakyLadder(
+            public=public, target="y", id="id", epsilon=1, delta=1e-6, step=0.1, budget=4
+        ),
+        "sparse vector, epsilon 1": SparseVectorBoard(
+            public=public, target="y", id="id", epsilon=1, step=0.1, budget=4
+        ),
+    }
+    curves = {name: climb(board, truth, submissions=max(COUNTS), at=COUNTS) for name, board in boards.items()}
+    stage.say(
+        f"A leaderboard is a holdout for everybody. The attack: hand in {max(COUNTS)} random guesses for {ROWS:,} labels, and let those that scored above "
+        f"one half vote. What the vote gets right of the hidden labels (it knows nothing):\n"
+    )
+    open_ones = ("plain", "ladder", "parameter-free ladder")
+    stage.table(
+        ["leaderboard", "attack ends at", "privacy"],
+        [
+            [name, f"{curve[-1]:.1%}", "no guarantee" if name in open_ones else "epsilon 1"]
+            for name, curve in curves.items()
+        ],
+    )
+    stage.say(
+        "\nThe two ladders of Blum and Hardt withstand it, but nothing is proved of what they tell about one person: on protected labels the "
+        "curator refuses them. The other two are private, and that is why they withstand it.\n"
+    )
+    return curves
+
+
+def _pictures(stage: Stage, outcomes: dict[tuple[bool, bool], Outcome], curves: dict[str, list[float]]) -> None:
+    from .. import adaptive_plots
+
+    try:
+        paths = [
+            adaptive_plots.science(stage.out / "holdout.png", outcomes),
+            adaptive_plots.boards(stage.out / "leaderboards.png", COUNTS, curves),
+        ]
+    except MissingExtra as missing:
+        stage.aside(str(missing))
+        return
+    stage.say(f"[dim]pictures saved as[/] {' and '.join(str(path) for path in paths)}")
