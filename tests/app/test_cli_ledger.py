@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from discreet import Bounds, DiscreetError, Public
+from discreet import accounting as acc
 from discreet.app.cli import app
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import noisy_count, noisy_sum
@@ -57,9 +58,11 @@ def test_nothing_that_an_analyst_wrote_commands_the_terminal_or_changes_a_name(t
 def test_budget_shows_what_is_used_of_what(curator):
     found = json.loads(run("budget", curator.ledger.path, "--json"))
     assert [(row["of"], row["used"]) for row in found] == [("dataset", 0.75), ("ann", 0.5)]
-    assert found[0]["asked"] == {"ann": 1, "steward": 1}
+    assert found[0]["asked"] == {"ann": {"times": 1, "alone": 0.5}, "steward": {"times": 1, "alone": 0.25}}
+    assert found[0]["odometer"]["epsilon"] == 0.75
+    assert "odometer: all of it together cost at most epsilon 0.75" in run("budget", curator.ledger.path)
     assert "0.75" in run("budget", curator.ledger.path)
-    assert "charged for ann: 1 times" in run("budget", curator.ledger.path)
+    assert "charged for ann: 1 time, alone worth epsilon 0.5" in run("budget", curator.ledger.path)
     assert [row["buys"] for row in json.loads(run("budget", curator.ledger.path, "--json", "-e", "0.25"))] == [5, 2]
     assert "buys at 0.25" in run("budget", curator.ledger.path, "-e", "0.25")
 
@@ -108,3 +111,51 @@ def test_a_missing_ledger_is_a_message_not_a_traceback(tmp_path, monkeypatch, ca
         cli.main()
     assert stop.value.code == 2
     assert "there is no ledger at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("price", "used"),
+    [(["--epsilon", "1/4"], 1.0), (["-e", "0.5"], 1.25), (["--event", "event.json"], 0.85)],
+)
+def test_a_release_made_elsewhere_is_entered_without_the_data(curator, tmp_path, monkeypatch, price, used):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "event.json").write_text(json.dumps(acc.PureDP(epsilon=0.1).to_json()))
+    assert "left" in run("ledger", "enter", curator.ledger.path, "--note", "yearbook 2019", *price)
+    assert json.loads(run("budget", curator.ledger.path, "--json"))[0]["used"] == pytest.approx(used)
+    assert "charged for yearbook 2019" in run("ledger", "show", curator.ledger.path)
+    assert "all whole" in run("ledger", "verify", curator.ledger.path)
+
+
+@pytest.mark.parametrize(
+    "price", [[], ["-e", "1", "--rho", "1"], ["--delta", "1e-6"], ["-e", "x"], ["-e", "9"], ["-e", "0.1", "--period", "may"]]
+)  # fmt: skip
+def test_what_cannot_be_entered_changes_nothing(curator, price):
+    before = str(curator.ledger.anchor)
+    result = runner.invoke(app, ["ledger", "enter", str(curator.ledger.path), "--note", "n", *price])
+    assert isinstance(result.exception, DiscreetError), result.exception
+    assert str(curator.ledger.anchor) == before
+
+
+def test_without_its_table_a_ledger_answers_nothing_and_charges_nothing_for_it(curator):
+    from discreet.curator.closed import without_data
+
+    closed = without_data(curator.ledger.path)
+    used = closed.used
+    with pytest.raises(DiscreetError):
+        closed.ask(noisy_sum(PUBLIC, "age", epsilon=0.125))
+    assert closed.used <= used + 0.125
+
+
+def test_an_error_is_json_where_that_is_asked_for(tmp_path, monkeypatch, capsys):
+    from discreet.app import cli
+
+    monkeypatch.setattr("sys.argv", ["discreet", "budget", str(tmp_path / "none"), "--json"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert (stop.value.code, told["code"], told["kind"]) == (2, 2, "LedgerError")
+    assert "there is no ledger at" in told["message"]
+
+
+def test_the_anchor_is_json_too(curator):
+    assert json.loads(run("ledger", "anchor", curator.ledger.path, "--json"))["anchor"] == str(curator.ledger.anchor)

@@ -149,3 +149,18 @@ def test_a_script_can_tell_a_spent_budget_from_bad_input(ready, monkeypatch):
         with pytest.raises(SystemExit) as stop:
             cli.main()
         assert stop.value.code == code
+
+
+def test_a_budget_in_rho_and_an_analyst_with_a_delta(data, tmp_path):
+    (tmp_path / "people.parquet.schema.toml").write_text(SCHEMA)
+    made = json.loads(run("init", data, "--rho", "0.5", "--analyst", "ann=0.5,1e-7", "--json"))
+    assert made["ledger"].endswith("people.parquet.ledger")
+    rows = json.loads(run("budget", made["ledger"], "--json"))
+    assert [(row["of"], row["unit"], row["delta"]) for row in rows] == [
+        ("dataset", "rho", 0.0),
+        ("ann", "epsilon", 1e-7),
+    ]
+    assert [row["limit"] for row in rows] == pytest.approx([0.5, 0.5])
+    (tmp_path / "people.parquet.ledger").unlink()
+    (tmp_path / "people.parquet.ledger.key").unlink()
+    assert "epsilon or as rho" in refused("init", data, "--rho", "0.5", "--epsilon", "1")

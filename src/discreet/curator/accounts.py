@@ -78,12 +78,12 @@ class Accounts:
 
     def preview(self, event: Event, periods: tuple[str, ...] = ()) -> Preview:
         """What `event` would do to the account on which the least of it fits."""
-        views = [a.rule.preview(a.spent, e) for a, e in self._priced(event, periods)]
+        views = [a.rule.preview(a.spent, e) for a, e in self.priced(event, periods)]
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
     def admit(self, event: Event, periods: tuple[str, ...] = ()) -> dict[str, Any]:
         """What the entry of the charge says of the total; refused, and nothing changed, if one account does not admit it."""
-        after = [_charge(account, e, self.budget) for account, e in self._priced(event, periods)]
+        after = [_charge(account, e, self.budget) for account, e in self.priced(event, periods)]
         if self.budget.per is not None:
             return {}
         return {"spent" if self.owner is None else "own": _registry.to_json(after[0])}
@@ -132,7 +132,7 @@ class Accounts:
         wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._stored(n))
         return [f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to" for n in wrong]
 
-    def _priced(self, event: Event, periods: tuple[str, ...]) -> Iterable[tuple[Account, Event]]:
+    def priced(self, event: Event, periods: tuple[str, ...] = ()) -> Iterable[tuple[Account, Event]]:
         """Every account that must admit an event, with what it is charged there."""
         found = self.all(periods)
         if self.budget.per is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .. import _registry
 from .._public import Public
-from ..accounting.filters import BudgetFilter
+from ..accounting.filters import BudgetFilter, Spent
+from ..accounting.odometers import Odometer, Reading
 from . import segments
 from .accounts import Account, Accounts
 from .charges import SERVED, SPENDING, charged, spending, spent_by
@@ -16,12 +17,14 @@ __all__ = [
     "SPENDING",
     "accounts",
     "charged",
+    "odometer",
     "owners",
     "policy_of",
     "public_of",
     "rule_of",
     "spending",
     "spent_by",
+    "spent_for",
     "verify",
 ]
 
@@ -57,6 +60,25 @@ def owners(ledger: Ledger) -> list[Accounts]:
     policy, public = policy_of(ledger), public_of(ledger)
     pairs = ((None, policy.budget), *policy.analysts)
     return [Accounts(ledger, public, budget, owner) for owner, budget in pairs if budget is not None]
+
+
+def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
+    """What everything together has cost so far, at face price: a bound that holds whenever one looks, and if one stops because of it.
+
+    `delta` is the chance that it is ever wrong; by default that of the budget, or 1e-9 for a pure one.
+    """
+    chance = delta if delta is not None else policy_of(ledger).budget.delta or 1e-9
+    return Odometer(delta=chance, neighbors=public_of(ledger).neighbors).read(charged(ledger))
+
+
+def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
+    """For each who asked: how often the dataset was charged for them, and how much of its budget that alone would have used."""
+    rule = rule_of(ledger)
+    found: dict[str, tuple[int, Spent]] = {}
+    for event, body in spending(ledger):
+        times, spent = found.get(body["analyst"], (0, rule.start()))
+        found[body["analyst"]] = times + 1, spent.plus(rule.price(event))
+    return {who: (times, rule.used(spent)) for who, (times, spent) in found.items()}
 
 
 def accounts(ledger: Ledger) -> list[Account]:

@@ -2,10 +2,12 @@
 
 0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is missing.
 4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was released).
+With --json an error is JSON too: {"error": {"kind", "message", "code"}} on standard output.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 import typer
@@ -59,6 +61,10 @@ def main() -> None:
     try:
         app()
     except DiscreetError as error:
+        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2)
+        if "--json" in sys.argv:
+            print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error), "code": code}}))
+            sys.exit(code)
         # as plain text: a message may hold brackets, which are no markup
         Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2))
+        sys.exit(code)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..._errors import InvalidInput
+from ... import accounting as acc
+from ..._errors import InvalidInput, Unsupported
 from ...accounting import events
 from ...curator import Account, Anchor, Entry, Ledger, books, segments
+from ...curator.closed import without_data
+from .forms import described, exact
 
 ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True)
 
@@ -93,9 +96,55 @@ def export(
 
 
 @ledger.command()
-def anchor(path: Path = LEDGER) -> None:
+def anchor(path: Path = LEDGER, as_json: bool = JSON) -> None:
     """Print the head of the chain. Keep it where the ledger is not: then a rollback is noticed."""
-    print(Ledger(path).anchor)
+    head = str(Ledger(path).anchor)
+    print(json.dumps({"anchor": head}) if as_json else head)
+
+
+@ledger.command()
+def enter(
+    path: Path = LEDGER,
+    note: str = typer.Option(..., "--note", help="What was released, where and when.", show_default=False),
+    epsilon: str = typer.Option(None, "--epsilon", "-e", help="Its price, as pure or approximate privacy."),
+    delta: str = typer.Option(None, "--delta", help="Of that price."),
+    rho: str = typer.Option(None, "--rho", help="Its price, as zero-concentrated privacy."),
+    event: str = typer.Option(None, "--event", help="Its price as a JSON event in a file; - is standard input."),
+    period: list[str] = typer.Option([], "--period", help="The period it was about, where budgets are per period."),
+    as_json: bool = JSON,
+) -> None:
+    """Enter a release that was made elsewhere, so that it counts. Needs the key, not the data."""
+    curator = without_data(path)
+    price = _entered(
+        epsilon, delta, rho, event, curator.policy.budget.filter(books.public_of(curator.ledger).neighbors)
+    )
+    if period:
+        curator = copy.copy(curator)  # nothing is read, so no view of the rows is needed
+        per = curator.policy.budget.per
+        if per is None:
+            raise InvalidInput("this dataset has one budget, not one per period. Nothing was entered.")
+        curator.periods = tuple(sorted({per.named(one, books.public_of(curator.ledger)) for one in period}))
+    made = curator.enter(price, note)
+    if as_json:
+        print(json.dumps(made.to_json()))
+    else:
+        Console().print(
+            f"entered as {made.seq}; used so far: {curator.used:.4g}, left: {curator.remaining:.4g}", highlight=False
+        )
+
+
+def _entered(epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any) -> events.Event:
+    if sum(given is not None for given in (epsilon, rho, file)) != 1 or (delta is not None and epsilon is None):
+        raise InvalidInput("give the price once: --epsilon (and --delta), or --rho, or --event. Nothing was entered.")
+    if file is not None:
+        return described(file)
+    if rho is not None:
+        return acc.ZCDP(rho=exact(rho, "--rho"), neighbors=rule.neighbors)
+    if delta is None:
+        return acc.PureDP(epsilon=exact(epsilon, "--epsilon"), neighbors=rule.neighbors)
+    return acc.ApproximateDP(
+        epsilon=exact(epsilon, "--epsilon"), delta=float(exact(delta, "--delta") or 0), neighbors=rule.neighbors
+    )
 
 
 def budget(
@@ -107,9 +156,10 @@ def budget(
 ) -> None:
     """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."""
     opened = Ledger(path)
-    found = [_row(account, epsilon) for account in books.accounts(opened)]
-    askers = _askers(opened)
-    found[0]["asked"] = askers
+    found = [row for owned in books.owners(opened) for row in _rows(owned, epsilon)]
+    askers, total = books.spent_for(opened), _odometer(opened)
+    found[0]["asked"] = {who: {"times": times, "alone": alone} for who, (times, alone) in askers.items()}
+    found[0]["odometer"] = None if total is None else total._asdict()
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -129,22 +179,38 @@ def budget(
         buys = [] if epsilon is None else ["any number" if row["buys"] is None else f"{row['buys']:,}"]
         table.add_row(*cells, f"{row['delta']:g}", *buys)
     Console().print(table)
-    for who, times in askers.items():
-        Console().print(_plainly(f"charged for {who}: {times:,} times"), style="dim")
+    for who, (times, alone) in askers.items():
+        said = (
+            f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth {found[0]['unit']} {alone:.4g}"
+        )
+        Console().print(_plainly(said), style="dim")
+    if total is not None:
+        line = f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta {total.delta:g}), whenever you look"
+        Console().print(_plainly(line), style="dim")
 
 
-def _row(account: Account, epsilon: float | None) -> dict[str, Any]:
+def _odometer(opened: Ledger) -> Any:
+    """The running bound; None where an event has no price that an odometer can add up."""
+    try:
+        return books.odometer(opened)
+    except Unsupported:
+        return None
+
+
+def _rows(owned: Any, epsilon: float | None) -> list[dict[str, Any]]:
+    if epsilon is None:
+        return [_row(account, None) for account in owned.all()]
+    asked = events.PureDP(epsilon=epsilon, neighbors=owned.public.neighbors)
+    return [_row(account, price) for account, price in owned.priced(asked)]
+
+
+def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
     rule = account.rule
     row = {"of": account.of, "unit": rule.unit, "used": account.used, "limit": float(rule.total), "left": account.left}
     row["delta"] = float(getattr(rule, "delta", 0.0))
-    if epsilon is not None:
-        row["buys"] = rule.preview(account.spent, events.PureDP(epsilon=epsilon, neighbors=rule.neighbors)).fits
+    if price is not None:
+        row["buys"] = rule.preview(account.spent, price).fits
     return row
-
-
-def _askers(opened: Ledger) -> dict[str, int]:
-    """How often each was charged."""
-    return dict(Counter(body["analyst"] for _, body in books.spending(opened)).most_common())
 
 
 def _plainly(text: str) -> Text:

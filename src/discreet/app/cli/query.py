@@ -41,6 +41,7 @@ def init(
     epsilon: float = typer.Option(
         None, "--epsilon", help="With a budget, the ledger is made too (the schema must be complete)."
     ),
+    rho: float = typer.Option(None, "--rho", help="The budget as zero-concentrated privacy, instead of epsilon."),
     delta: float = typer.Option(0.0, "--delta", help="Of the budget."),
     per: str = typer.Option(
         None, "--per", help="A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
@@ -48,8 +49,11 @@ def init(
     total: str = typer.Option(
         None, "--total", help="With --per: epsilon of all periods together for one person, or unlimited."
     ),
-    analyst: list[str] = typer.Option([], "--analyst", help="NAME, or NAME=EPSILON for a budget of their own."),
+    analyst: list[str] = typer.Option(
+        [], "--analyst", help="NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
+    ),
     ledger: Path = LEDGER,
+    as_json: bool = JSON,
 ) -> None:
     """Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."""
     path = schema or _beside(data, ".schema.toml")
@@ -64,18 +68,23 @@ def init(
             else tables.draft(source)
         )
         path.write_text(text, encoding="utf-8")
-        _say(f"drafted {path}: answer its questions, then open the ledger with: discreet init {data} --epsilon 1")
+        _done(
+            as_json,
+            f"drafted {path}: answer its questions, then open the ledger with: discreet init {data} --epsilon 1",
+            schema=str(path),
+        )
         return
-    if epsilon is None:
+    if epsilon is None and rho is None:
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )
     opened = sessions.open(
         _data(data), schema=path, ledger=ledger or _beside(data, ".ledger"),
-        budget=Budget(epsilon=epsilon, delta=delta, per=_period(per, total, delta)),
+        budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=_period(per, total, delta)),
         analysts=dict(map(_analyst, analyst)),
     )  # fmt: skip
-    _say(f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts.")
+    text = f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts."
+    _done(as_json, text, ledger=str(opened.ledger.path), anchor=str(opened.ledger.anchor))
 
 
 def query(
@@ -183,11 +192,12 @@ def _period(per: str | None, total: str | None, delta: float) -> Period | None:
 
 
 def _analyst(text: str) -> tuple[str, Budget | None]:
-    name, mark, epsilon = text.partition("=")
+    name, mark, price = text.partition("=")
+    epsilon, _, delta = price.partition(",")
     try:
-        return name, Budget(epsilon=float(epsilon)) if mark else None
+        return name, Budget(epsilon=float(epsilon), delta=float(delta or 0)) if mark else None
     except ValueError:
-        raise InvalidInput(f"an analyst is given as NAME or NAME=EPSILON, got {text!r}.") from None
+        raise InvalidInput(f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}.") from None
 
 
 def _shown(answer: Answer, confidence: float, opened: sessions.Session) -> dict[str, Any]:
@@ -208,6 +218,13 @@ def _picture(path: Path, answer: Answer, confidence: float) -> Path:
     trios = zip(found["labels"], found["heights"], found["errors"], strict=True)
     bars = [Bar(label, float(height), float(error or 0), None) for label, height, error in trios]
     return draw(path, bars, "", f"{answer.sql}\n{answer.price}; bars: {confidence:.0%} intervals")
+
+
+def _done(as_json: bool, text: str, **facts: str) -> None:
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        _say(text)
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,31 @@
+"""The books without the data: what was released elsewhere can be entered, and budgets looked at, on a machine that has no table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._errors import LedgerError
+from .._public import Public
+from . import books
+from .curator import Curator, key_path
+from .keys import Key
+from .ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class _NoData:
+    """The public facts of a table that is not here."""
+
+    public: Public
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        raise LedgerError("the ledger was opened without its table. Nothing was read.")
+
+
+def without_data(path: str | Path) -> Curator:
+    """The curator of a ledger, with its key beside it, for `enter` and `preview`; whatever would read the table is refused."""
+    ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
+    return Curator(_NoData(books.public_of(ledger)), ledger)
