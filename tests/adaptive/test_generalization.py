@@ -48,7 +48,7 @@ def test_max_information_of_nothing_is_hoeffding() -> None:
 
 
 def test_max_information_is_no_looser_than_the_papers_closed_form() -> None:
-    """epsilon² n / 2 + epsilon sqrt(n ln(2/b) / 2), Theorem 20 of arXiv:1506.02629."""
+    """epsilon² n / 2 + epsilon sqrt(n ln(2/b) / 2), as in arXiv:1506.02629."""
     for n, epsilon, b in [(100, 0.01, 0.01), (10_000, 0.02, 1e-6), (1000, 0.5, 0.1)]:
         v = n * epsilon**2 / 4
         ours = v + math.sqrt(v * v + 2 * v * math.log(1 / b))

@@ -1,6 +1,6 @@
 """The attack that breaks plain leaderboards: hundreds of random submissions, and the majority vote of the lucky ones.
 
-Blum & Hardt 2015 (arXiv:1502.04585), Section 4.1: each random guess that scored above one half knows a little about the hidden labels; their
+Blum & Hardt 2015 (arXiv:1502.04585): each random guess that scored above one half knows a little about the hidden labels; their
 majority knows a lot about these labels, and nothing about the population they came from.
 """
 

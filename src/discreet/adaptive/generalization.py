@@ -73,7 +73,7 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
                sub-Gaussian with variance v = n epsilon² / 4 (McDiarmid). ln P(s | y) / P(s) = f(s) - ln E e^f <= X := f(s) - E f.
                Under the posterior P(X >= t) <= E[e^X 1(X >= t)] <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So any
                event is at most e^t times as likely as for fresh data, plus b: the approximate max-information of Dwork,
-               Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629, Theorem 20; arXiv:1411.2664 for the first such
+               Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629; arXiv:1411.2664 for the first such
                bound), with ln(1/b) where they have ln(2/b). The event: the query with the worst answer, which is a function of
                the answers alone, has its mean over fresh data off by more than tau: 2 e^(-2 n tau²) (Hoeffding).
     """

@@ -89,7 +89,7 @@ class Thresholdout:
 
     Guarantee: `budget` rounds in sequence, each (2 w / (sigma n))-DP, where w is the most that one row moves the sum (1 for values in
                [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in all, and less at a delta.
-    Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629, Figure 1 and Lemma 23). The
+    Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
                distance |sum - n training| moves by at most w: each round is a sparse vector with one positive, w / (2 sigma n) for the
                threshold and 2w / (4 sigma n) for the comparisons, and its number costs w / (sigma n): `_rounds.Rounds`. The sum of
                the three is charged, exactly, for the grid that is used. (A lecture writes B / (tau n), for noise of 4 tau, 8 tau, 2 tau.)
@@ -142,7 +142,7 @@ class Thresholdout:
     ) -> Thresholdout:
         """(epsilon, delta)-DP. `constants`: "zcdp" (less noise), or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
 
-        Proof: `sparse_vector.round_epsilon`; the paper's Lemma 23 is its textbook form at delta / 2, checked with the same inequality.
+        Proof: `sparse_vector.round_epsilon`; the paper's bound is its textbook form at delta / 2, checked with the same inequality.
         """
         _require.one_of(("zcdp", "paper"), constants=constants)
         _require.integer(budget=budget, at_least=1)
@@ -155,7 +155,7 @@ class Thresholdout:
     def for_accuracy(
         cls, public: Public, *, tolerance: Real, questions: int, budget: int, failure: float = 0.05, **more: Any
     ) -> Thresholdout:
-        """The parameters of the paper's accuracy theorem (Theorem 25): T = 3 tau / 4 and sigma = tau / (96 ln(4 m / beta)).
+        """The parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m / beta)).
 
         The theorem needs a holdout that is large enough, in a constant it does not state; `within` says what holds for this one.
         """

@@ -121,7 +121,7 @@ class Ladder(_Reference):
 class ParameterFreeLadder(_Reference):
     """The ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the best submission's losses.
 
-    Blum & Hardt 2015, Section 4; risks are rounded to 1 / n, which they are anyway. No guarantee for privacy.
+    Blum & Hardt 2015; risks are rounded to 1 / n, which they are anyway. No guarantee for privacy.
     """
 
     public: Public

@@ -110,7 +110,7 @@ class MultiplicativeWeights:
     as are enough unless noise misleads (chance `failure`); then it halts. With `delta` the noise grows with the root of the updates.
 
     Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and the event says more.
-    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2 (Algorithms 5 and 6): a sparse vector with numbers on
+    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: a sparse vector with numbers on
                |count - n f(picture)|, where the picture is a function of what was released. One row moves this distance and the count by
                at most 1: `SparseVector`, or with a delta `RedrawnSparseVector`, at `updates` positives; `Rounds` for centers that move.
     Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the picture's share p of the question is off
