@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-from discreet import InvalidInput, PrivateFact
+import discreet as dp
+from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
-from discreet.learning import DPClassifier, DPRegressor
+from discreet.learning import DPClassifier, DPRegressor, LogisticRegression, models
+from discreet.learning.estimators import encoded
 
 
 def digits() -> list[np.ndarray]:
@@ -80,3 +88,156 @@ def test_parameters_follow_the_contract() -> None:
     assert model.fit is not None
     with pytest.raises(Exception, match="not fitted"):
         model.predict(np.zeros((1, 2)))
+
+
+# through a session
+
+ROWS = 600
+FACTS = {
+    "age": Bounds(0, 100), "ward": Categories(["a", "b", "c"]), "ill": Boolean(), "risk": Categories(["low", "high"]), "note": Text(),
+}  # fmt: skip
+
+
+def people(tmp_path: Path, **how: Any) -> Any:
+    rng = np.random.default_rng(0)
+    age = rng.uniform(0, 100, ROWS)
+    table = {
+        "age": age, "ward": rng.choice(["a", "b", "c"], ROWS), "ill": rng.uniform(size=ROWS) < 0.5,
+        "risk": np.where(age > 50, "high", "low"), "note": ["secret"] * ROWS,
+    }  # fmt: skip
+    settings: dict[str, Any] = {"budget": Budget(epsilon=12, delta=1e-6), "ledger": tmp_path / "ledger", "size": ROWS}
+    return dp.open(table, schema=FACTS, **(settings | how))
+
+
+def test_a_session_fits_an_estimator_by_what_the_schema_declares(tmp_path: Path) -> None:
+    session = people(tmp_path)
+    model = session.fit(LogisticRegression(epsilon=4, batch=100, epochs=10), target="risk")
+    assert model.feature_names_in_.tolist() == ["age", "ward", "ill"], "text is no feature, nor is the target"
+    assert model.classes_.tolist() == ["low", "high"], "in the order of the schema"
+    assert acc.epsilon(model.event_, delta=1e-6) <= 4, "delta is the budget's"
+    assert session.spent > 0
+    (charge,) = session.ledger.entries(kind="charge")
+    assert charge.body["text"] == "LogisticRegression of risk"
+    new = {"age": [10.0, 95.0, None], "ward": ["a", "zzz", None], "ill": [True, None, False]}
+    assert model.predict(new)[:2].tolist() == ["low", "high"]
+    assert model.predict_proba(pa.table(new)).shape == (3, 2)
+    assert (model.coef_.shape, model.intercept_.shape) == ((1, 5), (1,))
+    np.testing.assert_allclose(
+        model.decision_function(new), (model.coef_ @ encoded(new, model.columns_, model.public_).numpy().T)[0] + model.intercept_, rtol=1e-4,
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match="'ill' is missing"):
+        model.predict({"age": [1.0], "ward": ["a"]})
+
+
+def test_a_session_fits_numbers_and_truths_and_reports_progress(tmp_path: Path) -> None:
+    session, seen = people(tmp_path), []
+    quick = {"noise_multiplier": 3.0, "batch": 60, "epochs": 1}
+    found = session.fit(DPRegressor(hidden=[4], **quick), target="age", features=["ward", "ill"], progress=seen.append)
+    assert [p.step for p in seen] == list(range(1, 11))
+    assert isinstance(seen[-1].model, nn.Sequential), "models on the way may be tried on public examples"
+    assert (found.predict({"ward": ["a"], "ill": [True]}) <= 100).all()
+    truth = session.fit(DPClassifier(**quick), target="ill", features=["age"])
+    assert truth.classes_.tolist() == [False, True]
+    assert truth.predict({"age": [3.0]}).dtype == bool
+
+
+def test_what_a_session_refuses_to_fit_costs_nothing(tmp_path: Path) -> None:
+    session = people(tmp_path)
+    for error, match, estimator, how in [
+        (InvalidInput, "declared bounds", DPRegressor(), {"target": "risk"}),
+        (InvalidInput, "declared categories", LogisticRegression(), {"target": "age"}),
+        (InvalidInput, "cannot be a feature", LogisticRegression(), {"target": "risk", "features": ["note"]}),
+        (InvalidInput, "cannot be a feature, too", LogisticRegression(), {"target": "risk", "features": ["risk"]}),
+        (InvalidInput, "classes= differs", LogisticRegression(classes=["x", "y"]), {"target": "risk"}),
+        (InvalidInput, "estimator", nn.Linear(1, 1), {"target": "risk"}),
+        (PrivateFact, "nothing is declared", LogisticRegression(), {"target": "height"}),
+        (BudgetExceeded, "limit", LogisticRegression(epsilon=90), {"target": "risk"}),
+    ]:
+        with pytest.raises(error, match=match):
+            session.fit(estimator, **how)
+    assert session.spent == 0
+    unsized = people(tmp_path, ledger=tmp_path / "other", size=None)
+    with pytest.raises(PrivateFact, match="never read off"):
+        unsized.fit(LogisticRegression(), target="risk")
+    with pytest.raises(InvalidInput, match="linear"):
+        LogisticRegression(hidden=[3])
+
+
+def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> None:
+    session = people(tmp_path)
+    quick = {"noise_multiplier": 3.0, "batch": 60, "epochs": 1}
+    new = {"age": [10.0, 95.0], "ward": ["a", "b"], "ill": [True, False]}
+    for estimator, target in [
+        (LogisticRegression(**quick), "risk"), (DPClassifier(hidden=[4], **quick), "risk"), (DPRegressor(**quick), "age"),
+    ]:  # fmt: skip
+        given = {name: column for name, column in new.items() if name != target}
+        model = session.fit(estimator, target=target, features=list(given))
+        models.save(model, tmp_path / "model")
+        again = models.load(tmp_path / "model")
+        assert type(again) is type(model)
+        assert again.event_ == model.event_
+        np.testing.assert_array_equal(again.predict(given), model.predict(given))
+    raw = (tmp_path / "model").read_bytes()
+    assert b"secret" not in raw
+    rng = np.random.default_rng(1)
+    for _ in range(150):
+        broken = bytearray(raw)
+        place = int(rng.integers(0, 600))
+        broken[place] ^= 1 << int(rng.integers(0, 8))
+        (tmp_path / "broken").write_bytes(bytes(broken)[: int(rng.integers(0, len(raw))) if place % 3 == 0 else None])
+        try:
+            models.load(tmp_path / "broken")  # a flipped bit in a number or a name still reads
+        except InvalidInput:
+            continue
+    (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(InvalidInput, match="Nothing was loaded"):
+        models.load(tmp_path / "pickle")
+    with pytest.raises(InvalidInput, match="Nothing was written"):
+        models.save(DPClassifier(), tmp_path / "none")
+
+
+# scikit-learn's own checks
+
+
+class Told(DPClassifier):
+    """For these checks only: declares whatever the checks' data has, as no estimator may with private data."""
+
+    def __init__(self, epochs: float = 30, noise_multiplier: float = 0.01) -> None:
+        super().__init__(epochs=epochs, noise_multiplier=noise_multiplier)
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return ["epochs", "noise_multiplier"]
+
+    def fit(self, X: Any, y: Any) -> Any:
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import check_X_y
+
+        check_X_y(X, y)
+        check_classification_targets(y)
+        held = np.asarray(X, dtype=float)
+        self.classes, self.n = np.unique(np.asarray(y)), len(held)
+        self.lower, self.upper = held.min() - 1e-3, held.max() + 1e-3
+        return super().fit(X, y)
+
+
+# what a private estimator does otherwise, and why
+OTHERWISE = {
+    "check_estimators_nan_inf": "that a value is missing is a fact about a person, and no reason to stop",
+    "check_fit_idempotent": "noise is fresh in every fit",
+    "check_supervised_y_2d": "the same: two fits are compared",
+    "check_fit2d_1sample": "one person is a data set like any other; one declared class is refused in our own words",
+    "check_dont_overwrite_parameters": "the adapter declares for the test",
+}
+
+
+def test_the_contract_of_scikit_learn_is_kept() -> None:
+    """All of scikit-learn's checks run; those that fail are on the list above, with the reason."""
+    from sklearn.utils.estimator_checks import check_estimator
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(Told(), on_fail=None)
+    failed = {one["check_name"]: one["exception"] for one in found if one["status"] == "failed"}
+    assert sorted(failed.keys() - OTHERWISE.keys()) == [], failed
+    assert sum(one["status"] == "passed" for one in found) >= 45

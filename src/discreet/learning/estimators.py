@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
 
 from .. import _require
@@ -126,6 +126,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
         y = np.asarray(y)
+        y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
         if y.shape != (len(X),):
             raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
         self.__dict__.pop("columns_", None)
