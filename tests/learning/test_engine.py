@@ -169,3 +169,116 @@ def test_half_precision_norms_do_not_underflow() -> None:
         one = engine.clipped_sum(x[:1], y[:1], clip=1e-6)
     assert got.norm() > 0
     assert one.norm() <= 1e-6 * (1 + 1e-5)
+
+
+STACKS = {
+    "logistic": lambda: nn.Linear(6, 4),
+    "no bias": lambda: nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)),
+    "deep": lambda: nn.Sequential(nn.Identity(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 4), nn.Tanh()),
+    "bends first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("frozen", [None, 0, -1], ids=["all learn", "first weight frozen", "last bias frozen"])
+@pytest.mark.parametrize("name", STACKS)
+def test_a_plain_stack_run_by_hand_gives_what_torch_gives(name: str, frozen: int | None) -> None:
+    torch.manual_seed(3)
+    model, x, y = STACKS[name](), torch.randn(B, 6) * 3, torch.randint(0, 4, (B,))
+    if frozen is not None:
+        list(model.parameters())[frozen].requires_grad_(False)
+    by_hand = Engine(model, nn.CrossEntropyLoss())
+    assert by_hand._stack is not None
+    kept = x.clone()
+    rows, norms = rows_of(by_hand, x, y)
+    truth = naive(model, x, y, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none"))
+    assert torch.equal(x, kept), "the batch is not overwritten"
+    assert ((rows - truth).norm(dim=1) / truth.norm(dim=1)).max() < 1e-5
+    assert (norms >= truth.double().norm(dim=1) * (1 - 1e-6)).all()
+    assert (norms <= truth.double().norm(dim=1) * 1.001).all()
+
+
+def test_only_plain_stacks_are_run_by_hand() -> None:
+    hooked, shared = nn.Linear(4, 4), nn.Linear(4, 4)
+    hooked.register_forward_hook(lambda module, args, out: out * 2)
+    others = [
+        nn.Sequential(hooked), nn.Sequential(shared, nn.ReLU(), shared), nn.Sequential(nn.Linear(4, 4), nn.Dropout()),
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()), nn.Sequential(nn.Sequential(nn.Linear(4, 4))), type("Own", (nn.Linear,), {})(4, 4),
+    ]  # fmt: skip
+    assert [Engine(model, nn.CrossEntropyLoss())._stack for model in others] == [None] * len(others)
+    assert Engine(nn.Linear(4, 4), nn.CrossEntropyLoss(label_smoothing=0.1))._stack is None
+    assert Engine(nn.Linear(4, 4), nn.CrossEntropyLoss(), isolate=True)._stack is None
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+def test_a_stack_run_by_hand_leaves_out_what_is_not_finite(bad: float) -> None:
+    model, x, y = STACKS["deep"](), torch.randn(B, 6), torch.randint(0, 4, (B,))
+    engine, keep = Engine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
+    x[2] = bad
+    with engine.attached():
+        got, wanted = engine.clipped_sum(x, y, clip=1.0), engine.clipped_sum(x[keep], y[keep], clip=1.0)
+    assert got.isfinite().all()
+    assert (got - wanted).norm() <= 1.0 + 1e-4
+
+
+def test_labels_that_are_ignored_have_no_gradient_and_labels_out_of_range_are_an_error() -> None:
+    model, x, y = nn.Linear(6, 4), torch.randn(B, 6), torch.randint(0, 4, (B,))
+    engine, some = Engine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
+    with engine.attached():
+        ignored = y.clone()
+        ignored[2] = -100
+        got = engine.clipped_sum(x, ignored, clip=1.0)
+        torch.testing.assert_close(got, engine.clipped_sum(x[some], y[some], clip=1.0))
+        with pytest.raises((RuntimeError, IndexError)):
+            engine.clipped_sum(x, y + 4, clip=1.0)
+
+
+def test_the_closed_gradient_of_cross_entropy_is_that_of_autograd() -> None:
+    from discreet.learning.losses import CrossEntropy, per_example
+
+    loss_fn, y = per_example(nn.CrossEntropyLoss()), torch.randint(0, 10, (40,))
+    assert isinstance(loss_fn, CrossEntropy)
+    out = (torch.randn(40, 10) * 20).requires_grad_()
+    (wanted,) = torch.autograd.grad(loss_fn(out, y).sum(), out)
+    got = loss_fn.gradient(out, y)
+    assert got is not None
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_large_batch_in_parts_has_the_sum_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    from discreet.learning import engine as module
+
+    model, x, y = made("transformer")
+    engine = Engine(model, loss)
+    x, y = x.repeat(8, *[1] * (x.dim() - 1)), y.repeat(8, *[1] * (y.dim() - 1))
+    with engine.attached():
+        whole = engine.clipped_sum(x, y, clip=1.0)
+        monkeypatch.setattr(module, "ENTRIES", 1)
+        monkeypatch.setattr(module, "FEWEST", 7)
+        sizes = []
+        plain = engine._add_part
+        monkeypatch.setattr(engine, "_add_part", lambda x, *rest: (sizes.append(len(x)), plain(x, *rest)))
+        parts = engine.clipped_sum(x, y, clip=1.0)
+    assert sizes == [7] * 5 + [5]
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_norms_of_long_gradients_are_tight() -> None:
+    from discreet.learning.taps import Product, Target
+
+    tap = Product(Target(nn.Parameter(torch.zeros(300, 100))), torch.randn(3, 200, 100), torch.randn(3, 200, 300))
+    bound = tap.square().sqrt()
+    assert tap.made is not None, "the built path is what is tested"
+    exact = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double()).flatten(1).norm(dim=1)
+    assert (bound >= exact * (1 - 1e-6)).all()  # exact is of the gradient before it was rounded
+    assert (bound <= exact * (1 + 3e-5)).all()
+
+
+def test_freed_memory_is_kept_only_while_a_model_is_attached() -> None:
+    from discreet.learning import heap
+
+    engine = Engine(nn.Linear(2, 2), loss)
+    with engine.attached():
+        assert heap._inside == (0 if heap._mallopt() is None else 1)
+        with heap.kept():
+            assert heap._inside in (0, 2)
+    assert heap._inside == 0

@@ -26,6 +26,7 @@ from . import heap, plan
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .layers import NotBatchFirst, Recorder
 from .losses import CrossEntropy, per_example
+from .stack import stack_of
 from .taps import Tap, entries, merged
 
 ENTRIES = (
@@ -77,6 +78,8 @@ class Engine:
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         self.layers = _layers(self.parameters)
+        closed = isinstance(self.loss, CrossEntropy) and not isolate
+        self._stack = stack_of(model, self.routes) if closed else None
         self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
 
     @property
@@ -114,6 +117,14 @@ class Engine:
         `lean` is for those who will only `add`: no losses, and taps let go of the rest.
         """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        batch = len(inputs[0])
+        found = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
+        taps, losses = found
+        squares = self._squares(taps, batch, lean) if by_layer or not taps else _total(taps, lean)
+        return Gradients(taps, squares, losses)
+
+    def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> tuple[list[Tap], Tensor]:
+        """Taps and losses, by torch's forward and backward pass."""
         recorder = self.recorder
         recorder.batch, recorder.active = len(inputs[0]), True
         try:
@@ -127,8 +138,19 @@ class Engine:
         finally:
             recorder.active, recorder.edges, recorder.notes = False, [], []
         self._entries = sum(map(entries, taps)) // max(1, recorder.batch)
-        squares = self._squares(taps, recorder.batch, lean) if by_layer or not taps else _total(taps, lean)
-        return Gradients(taps, squares, each.detach())
+        return taps, each.detach()
+
+    def _stacked(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> tuple[list[Tap], Tensor] | None:
+        """The same by hand, for a plain stack of layers; None where it is not one."""
+        if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
+            return None
+        with torch.no_grad():
+            held = self._stack.forward(inputs[0])
+            gradient = self._closed(held[-1], targets)
+            if gradient is None:
+                return None
+            self._entries = self._entries or sum(h[0].numel() for h in held)
+            return self._stack.taps(held, gradient), torch.empty(0) if lean else self.loss(held[-1], targets)
 
     def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
         """The gradient of the losses by the outputs, where the loss knows it."""
@@ -162,7 +184,7 @@ class Engine:
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
         """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the sum is that of the whole."""
-        size = len(tree_leaves(inputs)[0])
+        size = len(inputs if isinstance(inputs, Tensor) else tree_leaves(inputs)[0])
         parts = -(-size // self._at_once())
         if parts <= 1:
             return self._add_part(inputs, targets, rule, sums)

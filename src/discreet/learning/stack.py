@@ -1,0 +1,116 @@
+"""Plain stacks of linear layers, run forward and backward by hand: where the arithmetic takes a tenth of a millisecond, so does everything around it.
+
+Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_BENDS` and `nn.Linear`, without hooks and with every weight used once. Each row of
+the result is computed from the same row of the input, by construction. What it leaves are the same taps as everybody's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .taps import Outer, Rows, Tap, Target
+
+_aten = torch.ops.aten
+_BENDS = (nn.ReLU, nn.Tanh, nn.Identity)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    module: nn.Linear
+    weight: Target | None
+    bias: Target | None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The layers in order; what is not linear is its class."""
+
+    parts: tuple[_Layer | type[nn.Module], ...]
+    first: int  # the first layer that learns: no gradient is needed before it
+    width: int
+    dtype: torch.dtype
+
+    def takes(self, inputs: tuple[Any, ...]) -> bool:
+        """Whether this batch is one matrix of the right kind. Autocast is left to torch."""
+        if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or torch.is_autocast_enabled("cpu"):
+            return False
+        x = inputs[0]
+        return x.dim() == 2 and x.shape[1] == self.width and x.dtype is self.dtype and not x.requires_grad
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """What goes into each part, and at last what comes out. Bends work in place, on what a linear layer just made."""
+        held = [x]
+        for part in self.parts:
+            x = _bent(part, x, len(held) == 1) if not isinstance(part, _Layer) else F.linear(x, part.module.weight, part.module.bias)  # fmt: skip
+            held.append(x)
+        return held
+
+    def taps(self, held: list[Tensor], g: Tensor) -> list[Tap]:
+        """Backward from the gradient of the outputs, as far as the first layer that learns."""
+        found: list[Tap] = []
+        for place in range(len(self.parts) - 1, self.first - 1, -1):
+            part = self.parts[place]
+            if not isinstance(part, _Layer):
+                g = _unbent(part, g, held[place + 1])
+                continue
+            if part.weight is not None:
+                found.append(Outer(part.weight, held[place], g, part.bias))
+            elif part.bias is not None:
+                found.append(Rows(part.bias, g))
+            if place > self.first:
+                g = g @ part.module.weight
+        return found
+
+
+def _bent(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
+    if kind is nn.Identity:
+        return x
+    if is_input:  # the batch itself stays as it is
+        return torch.relu(x) if kind is nn.ReLU else torch.tanh(x)
+    return torch.relu_(x) if kind is nn.ReLU else torch.tanh_(x)
+
+
+def _unbent(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tensor:
+    if kind is nn.Identity:
+        return g
+    found: Tensor = _aten.threshold_backward(g, out, 0) if kind is nn.ReLU else _aten.tanh_backward(g, out)
+    return found
+
+
+def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
+    """The model as a stack, or None if it is anything else."""
+    modules = [model] if type(model) is nn.Linear else list(model) if type(model) is nn.Sequential else []
+    linear = [m for m in modules if type(m) is nn.Linear]
+    known = all(type(m) is nn.Linear or type(m) in _BENDS for m in modules)
+    if not linear or not known or any(map(_unusual, [model, *modules])) or "isolated" in routes.values():
+        return None
+    parameters = [p for m in linear for p in m.parameters()]
+    if len({id(p) for p in parameters}) < len(parameters) or len({id(m) for m in modules}) < len(modules):
+        return None  # a weight used twice: its gradient is a sum
+    parts = tuple(_Layer(m, *_targets(m)) if isinstance(m, nn.Linear) else type(m) for m in modules)
+    learning = [i for i, p in enumerate(parts) if isinstance(p, _Layer) and (p.weight or p.bias)]
+    if not learning or len({p.dtype for p in parameters}) > 1 or _chained(parts):
+        return None
+    return Stack(parts, learning[0], linear[0].in_features, parameters[0].dtype)
+
+
+def _chained(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:
+    """Two bends in a row: the second would overwrite what the first needs."""
+    return any(not isinstance(a, _Layer) and not isinstance(b, _Layer) for a, b in itertools.pairwise(parts))
+
+
+def _targets(module: nn.Linear) -> tuple[Target | None, Target | None]:
+    weight, bias = (module._parameters.get(name) for name in ("weight", "bias"))
+    return (Target(p) if p is not None and p.requires_grad else None for p in (weight, bias))  # type: ignore[return-value]
+
+
+def _unusual(module: nn.Module) -> bool:
+    """Hooks, or a forward of its own (before ours is attached)."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return "forward" in vars(module) or any(hooks) or (type(module) is nn.Linear and "weight" not in module._parameters)
