@@ -3,7 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
-CHAPTERS = ("one-budget", "first-answers", "consistency", "composition", "learning", "adaptive", "attacks")
+CHAPTERS = ("one-budget", "first-answers", "consistency", "composition", "learning", "adaptive", "attacks", "models")
 
 
 def chapter(name: str) -> ModuleType:

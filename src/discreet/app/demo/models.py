@@ -1,0 +1,179 @@
+"""What a model remembers: who was in its training data, a column that was not told, the face behind a class; and what privacy leaves of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import auditing
+from ..._errors import MissingExtra
+from .stage import ACCENT, INK, PALE, Stage
+
+TITLE = "What a model remembers: attacks on trained models"
+
+PEOPLE, MODELS, PRIVATE_MODELS, EPSILON, DELTA, CLASSES = 400, 24, 8, 2.0, 1e-5, 10
+ALARM = "#c0392b"
+
+
+def run(stage: Stage) -> None:
+    """Membership (loss, LiRA), with and without privacy; a hidden column; an inverted class."""
+    x, y = _digits()
+    stage.say(
+        f"{PEOPLE} handwritten digits, each taken as one person's; a fifth has a wrong label, as real data has. A network that fits them all has to learn "
+        f"these by heart. Was somebody in its training data? An attacker who trains {MODELS} networks like it compares ([bold]LiRA[/], Carlini et al. 2022):\n"
+    )
+    shadows = auditing.train_shadows(lambda members: _overfitted(x, y, members), PEOPLE, models=MODELS, seed=1)
+    private = auditing.train_shadows(lambda members: _private(x, y, members), PEOPLE, models=PRIVATE_MODELS, seed=2)
+    inside = shadows.included
+    curves = {
+        "one threshold on the loss": auditing.Roc.of(shadows.scores[:, :, 0][inside], shadows.scores[:, :, 0][~inside]),
+        "LiRA": auditing.lira_roc(shadows, fixed_variance=True),
+        f"LiRA, trained with epsilon {EPSILON:g}": auditing.lira_roc(private, fixed_variance=True),
+    }
+    _membership(stage, curves)
+    _attribute(stage, x, y)
+    person, drawn = _inversion(x, y)
+    stage.say(
+        f"And where a class has one person in it, a model can be asked what that class looks like ([bold]inversion[/], Fredrikson et al. 2015): what it draws is "
+        f"{np.corrcoef(person, drawn)[0, 1]:.0%} correlated with their picture.\n"
+    )
+    _picture(stage, curves, person, drawn)
+
+
+def _digits() -> tuple[Any, Any]:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingExtra("this chapter needs scikit-learn. Install it with: pip install 'discreet[learn]'") from None
+    x, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(len(x))[:PEOPLE]
+    x, y = x[chosen] / 16, y[chosen].copy()
+    wrong = rng.random(PEOPLE) < 0.2
+    y[wrong] = rng.integers(0, CLASSES, wrong.sum())
+    return x, y
+
+
+def _network(x: Any, y: Any) -> Any:
+    from sklearn.neural_network import MLPClassifier
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it need not converge
+        return MLPClassifier((64,), solver="lbfgs", alpha=1e-6, max_iter=60, random_state=0).fit(x, y)
+
+
+def _logs(model: Any, x: Any) -> Any:
+    found = np.full((len(x), CLASSES), -50.0)
+    found[:, model.classes_] = np.maximum(model.predict_log_proba(x), -50.0)
+    return found
+
+
+def _overfitted(x: Any, y: Any, members: Any) -> Callable[[], Any]:
+    model = _network(x[members], y[members])
+    return lambda: auditing.margins(_logs(model, x), y)
+
+
+def _private(x: Any, y: Any, members: Any) -> Callable[[], Any]:
+    from ... import learning
+
+    model = learning.DPClassifier(
+        epsilon=EPSILON, delta=DELTA, classes=list(range(CLASSES)), n=PEOPLE // 2, lower=0, upper=1, batch=50, epochs=10
+    ).fit(x[members], y[members])
+    return lambda: auditing.margins(np.log(model.predict_proba(x) + 1e-12), y)
+
+
+def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
+    rows = []
+    for name, roc in curves.items():
+        found = roc.at(0.01)
+        rows.append([name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{found.tpr[0]:.1%} to {found.tpr[1]:.1%}"])
+    stage.table(
+        ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"], rows
+    )
+    most = float(np.exp(EPSILON)) * 0.01 + DELTA
+    stage.say(f"\nEpsilon {EPSILON:g} promises that no attack whatever finds more than {most:.1%} there.\n")
+
+
+def _attribute(stage: Stage, x: Any, y: Any) -> None:
+    coin = np.random.default_rng(1).integers(0, 2, PEOPLE)
+    inside = np.arange(PEOPLE) < PEOPLE // 2
+    model = _network(np.hstack([x, 4.0 * coin[:, None]])[inside], y[inside])
+
+    def losses(value: int) -> Any:
+        return -_logs(model, np.hstack([x, np.full((PEOPLE, 1), 4.0 * value)]))[np.arange(PEOPLE), y]
+
+    found = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
+    stage.say(
+        f"A yes or no is added to every record, that says nothing about the digit. Whoever knows the rest of a record tries both and keeps the one that surprises the "
+        f"network less ([bold]attribute inference[/], Yeom et al. 2018): right for {found.right / found.members:.0%} of the people it was trained on, and for "
+        f"{found.right_of_others / found.others:.0%} of others, where a coin has 50%.\n"
+    )
+
+
+def _inversion(x: Any, y: Any) -> tuple[Any, Any]:
+    """One person is the only one of their class; descend to what the model finds most typical of it."""
+    from sklearn.linear_model import LogisticRegression
+
+    person, rest = x[y == 3][0], y != 3
+    model = LogisticRegression(max_iter=300).fit(np.vstack([x[rest], person]), np.append(y[rest], 3))
+    place = list(model.classes_).index(3)
+
+    def objective(picture: Any) -> tuple[float, Any]:
+        chances = model.predict_proba(picture[None])[0]
+        return -float(np.log(chances[place])), -(model.coef_[place] - chances @ model.coef_)
+
+    return person, auditing.invert(objective, np.full(64, 0.5), steps=200)
+
+
+def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: Any) -> None:
+    try:
+        import matplotlib
+    except ImportError:
+        stage.aside("no picture: matplotlib is missing. Install it with: pip install 'discreet[plots]'")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=(10, 4.8), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(2, 1))
+    axis = left.subplots()
+    for (name, roc), color in zip(curves.items(), (PALE, ALARM, ACCENT), strict=True):
+        fpr, tpr = roc.curve()
+        axis.plot(fpr, tpr, color=color, lw=2, label=name)
+        if color != PALE:  # many are equally sure to all digits: nothing lies between their thresholds
+            _, low, high = roc.band(0.95)
+            axis.fill_between(fpr, low, high, color=color, alpha=0.2, lw=0)
+    grid = np.geomspace(1e-3, 1, 200)
+    axis.plot(
+        grid,
+        np.minimum(1, np.exp(EPSILON) * grid + DELTA),
+        color=INK,
+        lw=1,
+        ls=":",
+        label=f"the most that epsilon {EPSILON:g} allows",
+    )
+    axis.plot(grid, grid, color=INK, lw=0.6, label="guessing")
+    axis.set(
+        xscale="log",
+        yscale="log",
+        xlim=(1e-3, 1),
+        ylim=(1e-3, 1),
+        xlabel="false-positive rate",
+        ylabel="true-positive rate",
+    )
+    axis.legend(frameon=False, fontsize=9, loc="lower right")
+    axis.spines[["top", "right"]].set_visible(False)
+    left.suptitle("Who was in the training data?", color=INK, weight="bold")
+    for part, picture, title in zip(
+        right.subplots(2, 1), (person, drawn), ("the only person of a class", "what the model draws"), strict=True
+    ):
+        part.imshow(np.asarray(picture).reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
+        part.set_title(title, fontsize=10, color=INK)
+        part.set_axis_off()
+    stage.out.mkdir(parents=True, exist_ok=True)
+    figure.savefig(stage.out / "models.png", dpi=150)
+    pyplot.close(figure)
+    stage.say(f"[dim]picture saved as[/] {stage.out / 'models.png'}")
