@@ -90,13 +90,13 @@ def test_the_price_is_that_of_poisson_and_the_chance_that_it_mattered() -> None:
 
 
 def test_a_wanted_epsilon_is_met_with_the_smallest_limit_that_costs_a_hundredth_of_delta() -> None:
-    made = trainer(noise_multiplier=None, epsilon=2.0, delta=1e-5, steps=10)
+    made = trainer(noise_multiplier=None, epsilon=2.0, delta=1e-5, steps=4)
     plan = made.schedule
     assert isinstance(plan, TruncatedPoisson)
     assert 2.0 * 0.995 <= acc.epsilon(made.event, delta=1e-5) <= 2.0
-    cost = [(1 + math.exp(2.0)) * 10 * overflow(SIZE, plan.rate, limit) for limit in (plan.limit - 1, plan.limit)]
+    cost = [(1 + math.exp(2.0)) * 4 * overflow(SIZE, plan.rate, limit) for limit in (plan.limit - 1, plan.limit)]
     assert cost[1] <= 1e-7 < cost[0]
-    poisson = trainer(noise_multiplier=made.noise_multiplier * 0.99, sampling="poisson", steps=10)
+    poisson = trainer(noise_multiplier=made.noise_multiplier * 0.99, sampling="poisson", steps=4)
     assert acc.epsilon(poisson.event, delta=1e-5) > 2.0, "truncation costs less than a hundredth of the noise"
     assert smallest_limit(size=5, rate=1, steps=1, epsilon=1, delta=1e-5) == 5
 
