@@ -17,6 +17,7 @@ SITE = ROOT / "site"
 FIRST = ["README.md", "docs/promise.md", "docs/sql.md", "docs/curator.md", "docs/mechanisms.md", "docs/inference.md"]
 FIRST += [
     "docs/learning.md",
+    "docs/adaptive.md",
     "docs/auditing.md",
     "docs/accounting.md",
     "docs/pld.md",
