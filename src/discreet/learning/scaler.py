@@ -149,8 +149,12 @@ class PrivateScaler:
         scales = [self._scale(name) for name in self.columns]
         value = Scaling(
             columns=self.columns,
-            means=tuple(float(_mean(noisy, scale, None)[0]) for noisy, scale in zip(found, scales, strict=True)),
-            deviations=tuple(_deviations(noisy, scale, None)[0] for noisy, scale in zip(found, scales, strict=True)),
+            means=tuple(
+                float(_mean(_parts(noisy, None), scale)[0]) for noisy, scale in zip(found, scales, strict=True)
+            ),
+            deviations=tuple(
+                _deviations(_parts(noisy, None), scale)[0] for noisy, scale in zip(found, scales, strict=True)
+            ),
             lower=tuple(float(scale.lower) for scale in scales),
             upper=tuple(float(scale.upper) for scale in scales),
         )
@@ -172,22 +176,21 @@ def _parts(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]
     return [(Fraction(low), Fraction(high)) for low, high in spans]
 
 
-def _mean(noisy: moments.Noisy, scale: moments.Scale, confidence: float | None) -> moments.Span:
-    count, total, squares = _parts(noisy, confidence)
-    return moments.mean_span(count, total, squares, scale)
+def _mean(parts: list[moments.Span], scale: moments.Scale) -> moments.Span:
+    return moments.mean_span(*parts, scale)
 
 
-def _deviations(noisy: moments.Noisy, scale: moments.Scale, confidence: float | None) -> tuple[float, float]:
-    count, total, squares = _parts(noisy, confidence)
-    low, high = map(float, moments.variance_span(count, total, squares, scale))
+def _deviations(parts: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
+    low, high = map(float, moments.variance_span(*parts, scale))
     floor = float(FLOOR * (scale.upper - scale.lower))
     return max(floor, math.sqrt(low)), max(floor, math.sqrt(high))
 
 
 def _errors(noisy: moments.Noisy, scale: moments.Scale, confidence: float) -> tuple[float, float]:
     """Of the mean, and of the deviation (as floored): the larger distance to the ends of the interval."""
-    mean, (low, high) = _mean(noisy, scale, None)[0], _mean(noisy, scale, confidence)
-    deviation, (least, most) = _deviations(noisy, scale, None)[0], _deviations(noisy, scale, confidence)
+    point, around = _parts(noisy, None), _parts(noisy, confidence)
+    mean, (low, high) = _mean(point, scale)[0], _mean(around, scale)
+    deviation, (least, most) = _deviations(point, scale)[0], _deviations(around, scale)
     return float(max(mean - low, high - mean)) * (1 + 1e-15), max(deviation - least, most - deviation) * (1 + 1e-12)
 
 
