@@ -1,4 +1,4 @@
-"""What docs/learning.md shows is what happens."""
+"""What docs/learning.md and docs/migrate-from-opacus.md show is what happens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 from discreet.app.demo import learning as chapter
 
-PAGE = Path(__file__).parents[2] / "docs" / "learning.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_examples_of_the_page_run() -> None:
-    found = doctest.testfile(str(PAGE), module_relative=False)
+@pytest.mark.parametrize(("page", "examples"), [("learning.md", 15), ("migrate-from-opacus.md", 35)])
+def test_the_examples_of_the_page_run(page: str, examples: int) -> None:
+    found = doctest.testfile(str(DOCS / page), module_relative=False)
     assert found.failed == 0
-    assert found.attempted >= 12
+    assert found.attempted >= examples
 
 
 def test_the_chapter_of_the_demo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,5 +28,7 @@ def test_the_chapter_of_the_demo_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(chapter, "EPOCHS", 2)
     console = Console(record=True, width=120)
     chapter.run(Stage(console, tmp_path))
-    assert "no privacy" in console.export_text()
+    told = console.export_text()
+    assert "no privacy" in told
+    assert "going on costs nothing" in told
     assert (tmp_path / "learning.png").exists()

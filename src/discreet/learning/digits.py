@@ -32,6 +32,11 @@ class Digits:
         self.train, self.test = (x[order[:SIZE]], y[order[:SIZE]]), (x[order[SIZE:]], y[order[SIZE:]])
         self.public = Public(table="digits", size=SIZE)
 
+    @property
+    def examples(self) -> Examples:
+        """Those to learn from, as a source."""
+        return Examples(*self.train, self.public)
+
     def network(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
@@ -49,7 +54,7 @@ class Digits:
     def private(self, epsilon: float) -> tuple[float, float]:
         """The noise over the clip, and the accuracy on the test digits."""
         trainer = self.trainer(epsilon)
-        model = trainer(Examples(*self.train, self.public), entropy=Entropy()).value
+        model = trainer(self.examples, entropy=Entropy()).value
         return trainer.noise_multiplier, self.accuracy(model)
 
     def plain(self) -> float:

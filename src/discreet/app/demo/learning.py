@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ... import accounting as acc
+from ... import session as sessions
 from ..._errors import MissingExtra
+from ...curator import Budget, Entry, segments
 from .stage import ACCENT, INK, PALE, Stage
+
+if TYPE_CHECKING:
+    from ...learning.digits import Digits
 
 TITLE = "A network that forgets each of its teachers"
 
@@ -46,6 +54,47 @@ def run(stage: Stage) -> None:
         "common grows with their number. With many more, the gap narrows.\n"
     )
     _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in found], plain)
+    _crash(stage, data)
+
+
+def _crash(stage: Stage, data: Digits) -> None:
+    """The same run through a ledger, stopped in the middle of a segment, and resumed."""
+    stage.say(
+        "\nWhat if the machine stops in the middle? Through a session the whole run is paid for at its start, and each segment of steps is claimed in "
+        "the ledger before it is run. This one is stopped, and goes on:\n"
+    )
+    trainer = data.trainer(EPSILONS[-1])
+    every = max(1, trainer.length // 4)
+
+    def stop(progress: Any) -> None:
+        if progress.step == 2 * every - 1:
+            raise KeyboardInterrupt
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "run.ckpt"
+        people = sessions.open(data.examples, budget=Budget(epsilon=100, delta=DELTA), ledger=Path(folder) / "ledger")
+        with suppress(KeyboardInterrupt):
+            people.train(trainer, checkpoint=file, every=every, progress=stop)
+        spent = people.spent
+        model = people.resume(trainer, file).value
+        rows = [[str(entry.seq), _told(entry)] for entry in people.ledger.entries() if entry.kind != "open"]
+        free = people.spent == spent
+    stage.table(["entry", "in the ledger "], rows)
+    stage.say(
+        f"\nNo step is run twice, no noise is ever stored, and going on costs {'nothing' if free else 'something'}: only the segment that was stopped is lost. "
+        f"The network reads {data.accuracy(model):.1%} of the test digits.\n"
+    )
+
+
+def _told(entry: Entry) -> str:
+    body = entry.body
+    words = {
+        "charge": lambda: "the whole run is charged, before any digit is read",
+        segments.SEGMENT: lambda: f"steps {body['from'] + 1} to {body['to']} begin",
+        segments.SAVED: lambda: f"checkpoint after step {body['step']}",
+        "release": lambda: "the model is released",
+    }
+    return words[entry.kind]() if entry.kind in words else entry.kind
 
 
 def _bar(share: float, width: int = 40) -> str:
