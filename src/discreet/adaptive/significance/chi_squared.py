@@ -1,0 +1,229 @@
+"""Do categories follow given shares; do two columns depend on each other? Noisy counts against what the null makes of them, noise included.
+
+After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for noisy counts, so the law under
+the null is simulated with the noise in it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import REPLACE, Public
+from ..._registry import described
+from ...accounting import Event
+from ...mechanisms._tails import laplace_sum_error
+from ...mechanisms.noise import IntegerLaplace
+from ...mechanisms.protocols import Integers, Release, Sensitivity, check_source, release
+from ...mechanisms.statistics import Histogram, require_rows
+from ...sampling import Entropy
+from ...tables import Source
+from . import result as shared
+from .result import DOUBT, Floats, Real, TestResult
+
+_MOST_CELLS = 10_000
+_MOST_PEOPLE = 10**12
+_EXPECTED = 5.0  # of every cell, below which the simulation with estimated shares is not to be trusted
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossCounts:
+    """How many rows have each pair of declared categories, row by row of the table; a row with one value missing is in none.
+
+    Guarantee: add_remove, zero_out: one row moves one count by 1; replace: two.
+    Proof:     a row is in at most one cell.
+    """
+
+    first: str
+    second: str
+
+    def __post_init__(self) -> None:
+        shared.check_columns(first=self.first, second=self.second)
+
+    def shape(self, public: Public) -> tuple[int, int]:
+        return len(public.categories(self.first).values), len(public.categories(self.second).values)
+
+    def length(self, public: Public) -> int:
+        return math.prod(self.shape(public))
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        return Sensitivity(linf=1, l0=min(self.length(public), 2 if public.neighbors is REPLACE else 1))
+
+    def __call__(self, source: Source) -> Integers:
+        public = source.public
+        require_rows(public)
+        rows, columns = self.shape(public)
+        total = np.zeros(rows * columns, np.int64)
+        for batch in source.batches([self.first, self.second]):
+            i, j = (
+                shared.groups_in(batch, at, name, public, public.categories(name).values)
+                for at, name in enumerate((self.first, self.second))
+            )
+            here = (i >= 0) & (j >= 0)
+            total += np.bincount(i[here] * columns + j[here], minlength=rows * columns)
+        return total
+
+
+class _FromCounts:
+    """Noisy counts of cells; the rest is computed from them."""
+
+    __slots__ = ()
+    public: Public
+    epsilon: Real
+
+    @property
+    def statistic(self) -> Any:
+        raise NotImplementedError
+
+    @property
+    def noise(self) -> IntegerLaplace:
+        moved = self.statistic.sensitivity(self.public)
+        return IntegerLaplace.for_epsilon(self.epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event
+
+    def error(self, confidence: float = 0.95) -> int:
+        """How far noise puts the worst of the counts."""
+        return self.noise.error(confidence, entries=self.statistic.length(self.public))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        counts = self.noise(self.statistic(source), entropy=entropy).astype(np.float64)
+        people, slack = int(counts.sum()), laplace_sum_error(self.noise.scale, len(counts), 2 * DOUBT)
+        most = people + slack
+        statistic, pvalue = 0.0, 1.0
+        if 0 < most <= _MOST_PEOPLE:
+            statistic, pvalue = self.judge(counts, most, float(self.noise.scale), shared.random_source(entropy))
+        told = TestResult(statistic=statistic, pvalue=shared.at_most_one(pvalue, DOUBT), people=people)
+        return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
+
+    def judge(self, counts: Floats, most: int, scale: float, random: np.random.Generator) -> tuple[float, float]:
+        """The statistic of noisy counts, and its simulated p-value with `most` people, the most that noise allows."""
+        raise NotImplementedError
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodnessOfFitTest(_FromCounts):
+    """That the categories of `column` have these `shares`, in the order in which they are declared.
+
+    The statistic is Pearson's, divided as if each count varied by its expectation and by its noise.
+
+    Guarantee: epsilon-DP: the noisy histogram.
+    Proof:     `Histogram`; all else is computed from noisy counts.
+
+    p-values:  (1 + as large ones) / (1 + runs) among `runs` tables drawn under the null with the noise added, for the largest number of
+               people that the noise allows (`DOUBT` is added).
+    Proof:     simulations at the true number would be exchangeable with what was seen (Gaboardi et al. 2016, Algorithm MCGOF). That more
+               people only make the statistic larger holds in the normal limit, where it is a positive quadratic form of a vector
+               whose covariance grows; tests look at small numbers.
+    """
+
+    public: Public
+    column: str
+    shares: tuple[float | Fraction, ...]
+    epsilon: Real
+    runs: int = 9999
+
+    def __post_init__(self) -> None:
+        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_columns(column=self.column)
+        shared.check_runs(self.runs)
+        object.__setattr__(self, "shares", _require.listed(shares=self.shares))
+        for share in self.shares:
+            _require.positive(share=share)
+        cells = self.statistic.length(self.public)
+        if len(self.shares) != cells or cells < 2 or cells > _MOST_CELLS:
+            raise InvalidInput(
+                f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} shares. Nothing was read."
+            )
+        total = math.fsum(_require.float_or_inf(share) for share in self.shares)
+        if not abs(total - 1) < 1e-9:
+            raise InvalidInput(f"the shares add up to {total:.6g}, not to 1. Nothing was read.")
+
+    @property
+    def statistic(self) -> Histogram:
+        return Histogram(column=self.column)
+
+    def judge(self, counts: Floats, most: int, scale: float, random: np.random.Generator) -> tuple[float, float]:
+        shares = np.array([float(share) for share in self.shares])
+        shares /= shares.sum()
+        weights = 1 / (most * shares + 2 * scale**2)
+
+        def of(tables: Floats) -> Floats:
+            apart = tables - tables.sum(axis=-1, keepdims=True) * shares
+            found: Floats = (apart**2 * weights).sum(axis=-1)
+            return found
+
+        drawn = random.multinomial(most, shares, self.runs) + shared.simulated(random, scale, (self.runs, len(shares)))
+        statistic = float(of(counts))
+        return statistic, shared.monte_carlo(statistic, of(drawn))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndependenceTest(_FromCounts):
+    """That the categories of `first` and of `second` are independent of each other.
+
+    Guarantee: epsilon-DP: the noisy table of pairs.
+    Proof:     `CrossCounts`; all else is computed from noisy counts.
+
+    p-values:  asymptotically valid: shares of both columns are estimated from the noisy table, and tables are drawn from these, with the
+               noise added and the shares estimated anew (Gaboardi et al. 2016, Algorithm MCIndep). On the safe side: as many people as the
+               noise allows, `DOUBT` is added, and the p-value is 1 where a cell is expected to hold fewer than 5.
+    """
+
+    public: Public
+    first: str
+    second: str
+    epsilon: Real
+    runs: int = 4999
+
+    def __post_init__(self) -> None:
+        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_runs(self.runs)
+        rows, columns = self.statistic.shape(self.public)
+        if min(rows, columns) < 2 or rows * columns > _MOST_CELLS:
+            raise InvalidInput(
+                f"a table of {rows} by {columns} is too small, or has more than {_MOST_CELLS} cells. Nothing was read."
+            )
+
+    @property
+    def statistic(self) -> CrossCounts:
+        return CrossCounts(first=self.first, second=self.second)
+
+    def judge(self, counts: Floats, most: int, scale: float, random: np.random.Generator) -> tuple[float, float]:
+        shape = self.statistic.shape(self.public)
+        table = counts.reshape(shape)
+        shares = _expected(table) / max(1.0, float(table.sum()))
+        statistic = float(_pearson(table, scale))
+        if float(table.sum()) * shares.min() < _EXPECTED:
+            return statistic, 1.0
+        shares = (shares / shares.sum()).ravel()
+        noise = shared.simulated(random, scale, (self.runs, *shape))
+        drawn = random.multinomial(most, shares, self.runs).reshape(self.runs, *shape) + noise
+        return statistic, shared.monte_carlo(statistic, _pearson(drawn, scale))
+
+
+def _expected(tables: Floats) -> Floats:
+    """What independence makes of the margins; margins below one count as one."""
+    rows, columns = (np.maximum(tables.sum(axis=axis, keepdims=True), 1.0) for axis in (-1, -2))
+    total = np.maximum(tables.sum(axis=(-1, -2), keepdims=True), 1.0)
+    found: Floats = rows * columns / total
+    return found
+
+
+def _pearson(tables: Floats, scale: float) -> Floats:
+    expected = _expected(tables)
+    found: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
+    return found

@@ -1,0 +1,241 @@
+"""Do two groups have the same mean? Noisy counts, sums and squares of each, and what the null makes of them with noise and its doubts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import REPLACE, Public
+from ..._registry import described
+from ...accounting import Event, compose
+from ...mechanisms import _columns
+from ...mechanisms._columns import as_step
+from ...mechanisms.noise import IntegerLaplace
+from ...mechanisms.protocols import Integers, Release, Sensitivity, check_source, release
+from ...mechanisms.statistics import require_rows, row_contribution
+from ...sampling import Entropy
+from ...tables import Source
+from . import result as shared
+from .result import DOUBT, Floats, Real, TestResult
+
+_MOST_STEPS = 1 << 30  # squares stay below 2**60
+_SHARES = (1, 3, 2)  # of epsilon: counts, sums, squares
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSums:
+    """For each group the sum over its rows of (steps above `center`)**power - shift; power 0 counts them.
+
+    Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace: also two, by that each.
+    Proof:     terms are integers of a public range (`_columns.Grid`), and a row is in at most one group. Rows without a value or
+               without a group add nothing.
+    """
+
+    column: str
+    group: str
+    groups: tuple[str | int, ...]
+    step: Fraction = Fraction(1)
+    power: int = 1
+    center: int = 0
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        shared.check_columns(column=self.column, group=self.group)
+        object.__setattr__(self, "groups", _require.listed(groups=self.groups))
+        object.__setattr__(self, "step", as_step(self.step))
+        _require.integer(power=self.power, at_least=0)
+        _require.integer(center=self.center, shift=self.shift)
+        if self.power > 2:
+            raise _require.fail("power", self.power, "0, 1 or 2")
+
+    def length(self, public: Public) -> int:
+        return len(self.groups)
+
+    def range(self, public: Public) -> tuple[int, int]:
+        """The smallest and the largest term."""
+        grid = _columns.Grid(public.bounds(self.column), self.step, self.column)
+        ends = [(at - self.center) ** self.power - self.shift for at in (grid.low, grid.high)]
+        if self.power == 2 and grid.low <= self.center <= grid.high:
+            ends.append(-self.shift)
+        if max(abs(end) for end in ends) >= _columns.LIMIT:
+            raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}. Nothing was read.")
+        return min(ends), max(ends)
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        shared.check_groups(public, self.group, self.groups, at_least=1)
+        low, high = self.range(public)
+        ends = max(abs(low), abs(high))
+        if public.neighbors is not REPLACE:
+            return Sensitivity(linf=ends)
+        return Sensitivity(
+            linf=row_contribution(REPLACE, low, high, nullable=True), l0=min(2, len(self.groups)), l1=2 * ends
+        )
+
+    def __call__(self, source: Source) -> Integers:
+        public = source.public
+        require_rows(public)
+        self.range(public)
+        grid = _columns.Grid(public.bounds(self.column), self.step, self.column)
+        totals = [0] * len(self.groups)
+        for batch in source.batches([self.column, self.group]):
+            array = _columns.unpacked(batch.column(0))
+            here, values = _columns.present(array), _columns.numbers(array, self.column)
+            terms = (grid(values) - self.center) ** self.power - self.shift
+            group = shared.groups_in(batch, 1, self.group, public, self.groups)
+            for i in range(len(totals)):
+                totals[i] += _columns.exact_sum(terms[here & (group == i)])
+        return _columns.as_integers(totals)
+
+
+class _Measured(NamedTuple):
+    """Noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may have put each kind."""
+
+    counts: Floats
+    sums: Floats
+    squares: Floats
+    slack: tuple[int, int, int]
+    half: int  # the largest distance from the middle
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoSampleMeanTest:
+    """That `column` has the same mean in two `groups`, categories of column `group` (by default the two that are declared).
+
+    "greater": the first has the larger mean. Values are clipped to their bounds and rounded to `step`. The statistic is the difference of the noisy means.
+
+    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, each with noise for its share of 1 : 3 : 2.
+    Proof:     `GroupSums`; all else is computed from noisy numbers.
+
+    p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is simulated `runs` times with Student's
+               law for the means, and with the noise on sums and counts. On the safe side: as few rows, as large variances and a common
+               mean as far out as the noise allows, outside a chance of `DOUBT`, which is added. 1 where there may be fewer than five rows.
+    """
+
+    public: Public
+    column: str
+    group: str
+    epsilon: Real
+    step: Real
+    groups: tuple[str | int, ...] | None = None
+    alternative: str = "two-sided"
+    runs: int = 9999
+
+    def __post_init__(self) -> None:
+        shared.check_epsilon(self.public, self.epsilon)
+        shared.check_columns(column=self.column, group=self.group)
+        if self.groups is not None:
+            object.__setattr__(self, "groups", _require.listed(groups=self.groups))
+        shared.check_groups(self.public, self.group, self.groups, 2, 2)
+        _require.one_of(shared.SIDES, alternative=self.alternative)
+        shared.check_runs(self.runs)
+        grid = _columns.Grid(self.public.bounds(self.column), as_step(self.step), self.column)
+        if not 1 <= grid.high - grid.low <= _MOST_STEPS:
+            raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MOST_STEPS} apart")
+
+    @property
+    def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
+        """Counts, sums, and squares, these about the middle of their range."""
+        step = as_step(self.step)
+        grid = _columns.Grid(self.public.bounds(self.column), step, self.column)
+        groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))
+        place: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
+        center = (grid.low + grid.high) // 2
+        half = max(grid.high - center, center - grid.low)
+        return (
+            GroupSums(**place, power=0),
+            GroupSums(**place, center=center),
+            GroupSums(**place, power=2, center=center, shift=half * half // 2),
+        )
+
+    @property
+    def noises(self) -> tuple[IntegerLaplace, ...]:
+        epsilon = _require.exact(self.epsilon, "epsilon")
+        return tuple(
+            IntegerLaplace.for_epsilon(
+                epsilon * share / sum(_SHARES),
+                sensitivity=statistic.sensitivity(self.public),
+                neighbors=self.public.neighbors,
+            )
+            for statistic, share in zip(self.statistics, _SHARES, strict=True)
+        )
+
+    @property
+    def event(self) -> Event:
+        return compose([noise.event for noise in self.noises])
+
+    def error(self, confidence: float = 0.95) -> tuple[int, int]:
+        """How far noise puts the worse of the two counts, and the worse of the two sums, both together."""
+        _require.open_probability(confidence=confidence)
+        each = 1 - (1 - confidence) / 2
+        if each >= 1:
+            raise _require.fail("confidence", confidence, "a little less close to 1")
+        counts, sums, _ = self.noises
+        return counts.error(each, entries=2), math.ceil(as_step(self.step) * sums.error(each, entries=2))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        statistics, noises = self.statistics, self.noises
+        noisy = [
+            np.array([float(v) for v in noise(statistic(source), entropy=entropy)])
+            for statistic, noise in zip(statistics, noises, strict=True)
+        ]
+        slack = [noise.error(1 - DOUBT / 3, entries=2) for noise in noises]
+        low, high = statistics[1].range(self.public)
+        shift = statistics[2].shift
+        seen = _Measured(
+            counts=noisy[0],
+            sums=noisy[1],
+            squares=noisy[2] + shift * noisy[0],
+            slack=(slack[0], slack[1], slack[2] + shift * slack[0]),
+            half=max(high, -low),
+        )
+        statistic = float(_difference(seen.sums, seen.counts, seen.half))
+        pvalue = self._pvalue(statistic, seen, shared.random_source(entropy))
+        told = TestResult(
+            statistic=statistic * float(as_step(self.step)),
+            pvalue=shared.at_most_one(pvalue, 2 * DOUBT),
+            people=round(float(noisy[0].sum())),
+        )
+        return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
+
+    def _pvalue(self, statistic: float, seen: _Measured, random: np.random.Generator) -> float:
+        fewest = np.floor(seen.counts - seen.slack[0])
+        if fewest.min() < 5:
+            return 1.0
+        common = abs(seen.sums.sum()) / seen.counts.sum() + (2 * seen.slack[1]) / seen.counts.sum()
+        common = min(float(common), float(seen.half)) * (1 if seen.sums.sum() >= 0 else -1)
+        spread = np.sqrt(_variances(seen, fewest))
+        shape = (self.runs, 2)
+        means = common + random.standard_t(np.broadcast_to(fewest - 1, shape)) * (spread / np.sqrt(fewest))
+        counts, sums = (float(noise.scale) for noise in self.noises[:2])
+        drawn = _difference(
+            means * fewest + shared.simulated(random, sums, shape),
+            fewest + shared.simulated(random, counts, shape),
+            seen.half,
+        )
+        greater, less = shared.monte_carlo(statistic, drawn), shared.monte_carlo(-statistic, -drawn)
+        return shared.two_sided(greater, less, self.alternative)
+
+
+def _variances(seen: _Measured, fewest: Floats) -> Floats:
+    """The largest variance in each group that the noise allows; never more than values in the range can have."""
+    center = np.maximum(0, np.abs(seen.sums) - seen.slack[1]) / (seen.counts + seen.slack[0])
+    squares = np.minimum((seen.squares + seen.slack[2]) / fewest, seen.half**2)
+    found: Floats = np.clip(squares - center**2, 0.25, seen.half**2)
+    return found
+
+
+def _difference(sums: Floats, counts: Floats, half: int) -> Floats:
+    """First mean less second, each within the range of values."""
+    means = np.clip(sums / np.maximum(counts, 1), -half, half)
+    found: Floats = means[..., 0] - means[..., 1]
+    return found

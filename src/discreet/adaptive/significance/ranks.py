@@ -1,0 +1,338 @@
+"""Tests of order, not of values: does one group tend to lie above another, do several differ, do two columns rise together?
+
+After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are sums of signs over pairs of rows: one row moves them by
+as much as there are others to compare it with. Where the number of rows is public (replace, zero_out), noise is for that. Under
+add_remove an upper bound of it is bought first, wrong with a chance of at most `delta`, and noise is for that bound.
+
+Signs of pairs have mean zero under the null whatever the sizes of the groups, so that no noisy size has to be subtracted; the published
+statistics (U; ranks less their mean) are half of these, plus terms in the group sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ... import _require
+from ..._errors import Unsupported
+from ..._public import ADD_REMOVE, REPLACE, Public
+from ..._registry import described
+from ...accounting import ApproximateDP, DiscreteLaplace, Event, compose
+from ...mechanisms import _certified
+from ...mechanisms._tails import laplace_sum_error
+from ...mechanisms.noise import IntegerLaplace, draw
+from ...mechanisms.protocols import Release, check_source, release
+from ...sampling import Entropy
+from ...tables import Source
+from . import result as shared
+from .result import DOUBT, Floats, Real, TestResult
+
+_SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signs:
+    """Base: how many rows there are in each group (or in all) is bought, then the sum of signs.
+
+    Guarantee: add_remove: (epsilon, delta)-DP. Otherwise epsilon-DP.
+    Proof:     one row moves one of the sizes (two under replace): discrete Laplace noise for a sixth of epsilon. Given the bound b that
+               follows from the noisy sizes, noise of scale b / (5/6 epsilon) on a sum that one row moves by at most b. Where the size is
+               public, b is. Under add_remove b is too small, for a table D and any neighbor, with probability at most delta over the noise
+               on D's sizes; so for each set S of outputs P(M(D) in S) <= delta + e^epsilon P(M(D') in S), by summing over the good b.
+    """
+
+    public: Public
+    epsilon: Real
+    delta: float | None = None
+
+    def _check(self) -> None:
+        shared.check_epsilon(self.public, self.epsilon)
+        if self.public.neighbors is ADD_REMOVE:
+            if self.delta is None:
+                raise Unsupported(
+                    "under add_remove one person moves this statistic by as much as there are others, and no number of people is public: "
+                    "a bound is bought, which may be wrong with a small chance. Nothing was read. Give delta, such as 1e-6."
+                )
+            _require.open_probability(delta=self.delta)
+            if self.delta < 1e-300:
+                raise _require.fail("delta", self.delta, "at least 1e-300")
+        else:
+            if self.delta is not None:
+                raise _require.fail("delta", self.delta, f"None: under {self.public.neighbors} none is needed")
+            if self.public.declared_size("this test") > _MOST:
+                raise _require.fail("size", self.public.size, f"at most {_MOST}")
+
+    @property
+    def sizes_noise(self) -> IntegerLaplace:
+        moved = 2 if self.public.neighbors is REPLACE else 1
+        epsilon = _require.exact(self.epsilon, "epsilon") * _SIZES
+        return IntegerLaplace.for_epsilon(epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+
+    @property
+    def event(self) -> Event:
+        if self.public.neighbors is ADD_REMOVE:
+            assert self.delta is not None
+            return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
+        bound = self.moved(self.public.declared_size("this test"))
+        signs = DiscreteLaplace(scale=self._scale(bound), sensitivity=bound, neighbors=self.public.neighbors)
+        return compose([self.sizes_noise.event, signs])
+
+    def _scale(self, bound: int) -> Fraction:
+        return bound / (_require.exact(self.epsilon, "epsilon") * (1 - _SIZES))
+
+    def moved(self, size: int) -> int:
+        """How far one row moves the sum of signs of a table with `size` rows, where that is public."""
+        raise NotImplementedError
+
+    def _bound(self, sizes: list[int]) -> int:
+        """How far one row moves it, outside a chance of `delta`, from the noisy sizes."""
+        raise NotImplementedError
+
+    def exact(self, source: Source) -> tuple[list[int], int]:
+        """The sizes, and the sum of signs."""
+        raise NotImplementedError
+
+    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
+        """The p-value, with at most these sizes."""
+        raise NotImplementedError
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        exact, signs = self.exact(source)
+        sizes = [int(v) for v in self.sizes_noise(np.array(exact, dtype=np.int64), entropy=entropy)]
+        declared = self.public.neighbors is not ADD_REMOVE
+        size = self.public.declared_size("this test") if declared else _MOST
+        scale = self._scale(self.moved(size) if declared else self._bound(sizes))
+        noisy = signs + draw(scale, entropy)
+        slack = _certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
+        most = [min(size, value + slack) for value in sizes]
+        pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) > 0 else 1.0
+        told = TestResult(statistic=float(noisy), pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=sum(sizes))
+
+        def error(confidence: float) -> int:
+            return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)
+
+        return release(told, event=self.event, entropy=entropy, error=error, scored=True)
+
+    def _tail(self, sizes: int) -> int:
+        """So far may the sum of this many noises lie below zero, outside a chance of `delta`."""
+        assert self.delta is not None
+        if sizes == 1:
+            return _certified.quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
+        return laplace_sum_error(self.sizes_noise.scale, sizes, self.delta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grouped(_Signs):
+    column: str
+    group: str
+    groups: tuple[str | int, ...] | None = None
+
+    def _check_groups(self, at_least: int, at_most: int | None) -> None:
+        self._check()
+        shared.check_columns(column=self.column, group=self.group)
+        self.public.bounds(self.column)
+        if self.groups is not None:
+            object.__setattr__(self, "groups", _require.listed(groups=self.groups))
+        shared.check_groups(self.public, self.group, self.groups, at_least, at_most)
+
+    @property
+    def compared(self) -> tuple[str | int, ...]:
+        return tuple(shared.check_groups(self.public, self.group, self.groups))
+
+    def _rows(self, source: Source) -> tuple[Floats, NDArray[np.int64]]:
+        values, groups = [np.zeros(0)], [np.zeros(0, np.int64)]
+        for batch in source.batches([self.column, self.group]):
+            found, here = shared.values_in(batch, 0, self.column, source.public)
+            group = shared.groups_in(batch, 1, self.group, source.public, self.compared)
+            here &= group >= 0
+            values.append(found[here])
+            groups.append(group[here])
+        return np.concatenate(values), np.concatenate(groups)
+
+    def exact(self, source: Source) -> tuple[list[int], int]:
+        values, groups = self._rows(source)
+        count = len(self.compared)
+        ordered = np.sort(values)
+        less, more = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+        signs = less + more - len(values)  # for each row: how many lie below it, less how many above
+        totals = [int(signs[groups == g].sum()) for g in range(count)]  # pairs within a group cancel
+        return np.bincount(groups, minlength=count).tolist(), self.combined(totals)
+
+    def combined(self, totals: list[int]) -> int:
+        raise NotImplementedError
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MannWhitneyTest(_Grouped):
+    """That values of `column` are equally distributed in two `groups`. "greater": those of the first tend to be larger.
+
+    The statistic is the sum over pairs, one of each group, of the sign of their difference: 2 U - n1 n2.
+
+    Guarantee: `_Signs`; one row moves the statistic by at most the size of the other group, or under replace by twice the others.
+    Proof:     a row has one pair with each row of the other group, whose signs it may turn around. For U that is half as much: the size of
+               the larger group, as in Couch et al.
+
+    p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance n1 n2 (n1 + n2 + 1) / 3,
+               less with ties. The normal law with a continuity correction, plus the noise; sizes as large as their noise allows.
+    """
+
+    alternative: str = "two-sided"
+
+    def __post_init__(self) -> None:
+        self._check_groups(2, 2)
+        _require.one_of(shared.SIDES, alternative=self.alternative)
+
+    def moved(self, size: int) -> int:
+        return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
+
+    def _bound(self, sizes: list[int]) -> int:
+        return max(1, max(sizes) + self._tail(1))
+
+    def combined(self, totals: list[int]) -> int:
+        return totals[0]
+
+    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
+        deviation = math.sqrt(most[0] * most[1] * (sum(most) + 1) / 3)
+        greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
+        return shared.two_sided(greater, less, self.alternative)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KruskalWallisTest(_Grouped):
+    """That values of `column` are equally distributed in several `groups` (by default all that are declared).
+
+    The statistic is the sum over groups of |sum of signs of differences to the rows of the others|: the absolute-value variant of Couch et
+    al., times n² / (2 (n - 1)).
+
+    Guarantee: `_Signs`; one row moves the statistic by at most twice the number of others, or under replace by four times that.
+    Proof:     a row of group h meets each of the at most n others once; that moves the sum of h by at most n - n_h, and those of other
+               groups, together, by as much. Replacing removes and adds. In their scale 2 (n - 1) / n² that is 8, their Theorem.
+
+    p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums, plus the noise; sizes as large as
+               their noise allows, no ties, which would only make it vary less.
+    """
+
+    runs: int = 9999
+
+    def __post_init__(self) -> None:
+        self._check_groups(2, 1000)
+        shared.check_runs(self.runs)
+
+    def moved(self, size: int) -> int:
+        return max(1, (4 if self.public.neighbors is REPLACE else 2) * (size - 1))
+
+    def _bound(self, sizes: list[int]) -> int:
+        return max(1, 2 * (sum(sizes) + self._tail(len(sizes))))
+
+    def combined(self, totals: list[int]) -> int:
+        return sum(abs(total) for total in totals)
+
+    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
+        random, sizes = shared.random_source(entropy), np.array(most, dtype=np.float64)
+        normal = random.standard_normal((self.runs, len(sizes))) * np.sqrt(sizes)
+        apart = normal - normal.sum(axis=1, keepdims=True) * (sizes / sizes.sum())
+        rank_sums = np.abs(apart).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
+        return shared.monte_carlo(signs - 1, rank_sums + shared.simulated(random, scale, (self.runs,)))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrelationTest(_Signs):
+    """That two columns of numbers are independent. "greater": they tend to rise together. Kendall's rank correlation.
+
+    The statistic is the number of pairs of rows that rise together, less that of pairs where one falls.
+
+    Guarantee: `_Signs`; one row moves the statistic by at most the number of others, or under replace by twice that.
+    Proof:     a row is in one pair with each other one.
+
+    p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and variance n (n - 1) (2 n + 5) / 18,
+               less with ties (Kendall 1938). The normal law with a continuity correction, plus the noise; n as large as its noise allows.
+    """
+
+    first: str
+    second: str
+    alternative: str = "two-sided"
+
+    def __post_init__(self) -> None:
+        self._check()
+        shared.check_columns(first=self.first, second=self.second)
+        for column in (self.first, self.second):
+            self.public.bounds(column)
+        _require.one_of(shared.SIDES, alternative=self.alternative)
+
+    def moved(self, size: int) -> int:
+        return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
+
+    def _bound(self, sizes: list[int]) -> int:
+        return max(1, sizes[0] + self._tail(1))
+
+    def exact(self, source: Source) -> tuple[list[int], int]:
+        pairs = [np.zeros((2, 0))]
+        for batch in source.batches([self.first, self.second]):
+            x, here = shared.values_in(batch, 0, self.first, source.public)
+            y, there = shared.values_in(batch, 1, self.second, source.public)
+            pairs.append(np.stack([x, y])[:, here & there])
+        x, y = np.concatenate(pairs, axis=1)
+        return [len(x)], kendall(x, y)
+
+    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
+        n = most[0]
+        deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+        greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
+        return shared.two_sided(greater, less, self.alternative)
+
+
+def kendall(x: Floats, y: Floats) -> int:
+    """The sum over pairs of rows of sign(x - x') sign(y - y'), exactly.
+
+    >>> kendall(np.array([1, 2, 3, 3]), np.array([1, 3, 2, 2]))
+    3
+    """
+    order = np.lexsort((y, x))
+    xs, ys = x[order], y[order]
+    ranks = np.unique(ys, return_inverse=True)[1].astype(np.int64)
+    ties = _pairs(xs[None, :]) + _pairs(ys[None, :]) - _pairs(np.stack([xs, ys]))
+    return len(x) * (len(x) - 1) // 2 - ties - 2 * _inversions(ranks)
+
+
+def _pairs(columns: Any) -> int:
+    """How many pairs of rows are equal."""
+    counts = np.unique(columns, axis=1, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def _inversions(ranks: NDArray[np.int64]) -> int:
+    """How many pairs i < j have ranks[i] > ranks[j]: they differ first in some bit, which is 1 at i and 0 at j."""
+    total = 0
+    for bit in range(int(ranks.max(initial=0)).bit_length()):
+        prefix = ranks >> (bit + 1)
+        order = np.argsort(prefix, kind="stable")
+        ones, prefixes = (ranks[order] >> bit) & 1, prefix[order]
+        before = np.cumsum(ones) - ones
+        starts = np.flatnonzero(np.r_[True, prefixes[1:] != prefixes[:-1]])
+        base = np.repeat(before[starts], np.diff(np.r_[starts, len(ranks)]))
+        total += int((before - base)[ones == 0].sum())
+    return total
+
+
+def _normal_tail(signs: int, deviation: float, scale: float) -> float:
+    """P(N + L >= signs - 1) for N normal and L discrete Laplace noise, rounded up.
+
+    N is cut into pieces of a hundredth of its deviation, each taken at its upper end; beyond eight deviations it counts as infinite.
+    """
+    if deviation == 0:
+        return float(shared.survival(signs - 1, scale))
+    ends = np.arange(-8.0, 8.005, 0.01)
+    masses = np.diff(stats.norm.cdf(ends), prepend=0.0)
+    tails = shared.survival(np.ceil(signs - 1 - ends * deviation), scale)
+    return float(masses @ tails) + float(stats.norm.sf(8.0))

@@ -1,0 +1,126 @@
+"""What a private test tells, and the pieces that all tests share: tails of noise, simulations, checks.
+
+Where a p-value needs a number that only noise tells (how many people there are), it is taken over all values that the noise allows, save
+a chance of `DOUBT`, and `DOUBT` is added to it (Berger & Boos 1994): valid whatever the number is, and never below a millionth.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import Public
+from ..._registry import described
+from ...mechanisms import _columns
+from ...mechanisms.statistics import require_rows
+from ...sampling import Entropy
+
+Real = int | float | Fraction
+Floats = NDArray[np.float64]
+SIDES = ("two-sided", "greater", "less")
+DOUBT = 1e-6  # the chance that noise was larger than a p-value allows for; added to the p-value
+_FLOATS = 1e-9  # relative: what sums of floats may be off by, with much to spare
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestResult:
+    """The noisy statistic and its p-value. `people`: the noisy number of rows that were compared, where it was bought."""
+
+    statistic: float
+    pvalue: float
+    people: int | None = None
+
+    __test__: ClassVar[bool] = False  # its name begins as pytest's own classes do
+
+
+def check_epsilon(public: Any, epsilon: Any) -> None:
+    require_rows(public)
+    _require.positive(epsilon=epsilon)
+
+
+def check_columns(**named: Any) -> None:
+    for name, column in named.items():
+        if not isinstance(column, str):
+            raise _require.fail(name, column, "the name of a column")
+    if len(set(named.values())) < len(named):
+        raise InvalidInput(f"{' and '.join(named)} are the same column. Nothing was read. Name two columns.")
+
+
+def check_runs(runs: Any) -> None:
+    _require.integer(runs=runs, at_least=99)
+    if runs > 1_000_000:
+        raise _require.fail("runs", runs, "at most 1000000")
+
+
+def at_most_one(pvalue: float, doubt: float = 0.0) -> float:
+    """A p-value that floating point and the doubt about nuisances only make larger."""
+    return min(1.0, pvalue * (1 + _FLOATS) + doubt + 1e-300)
+
+
+def survival(at: Any, scale: float) -> Floats:
+    """P(L >= m) for discrete Laplace noise L."""
+    m = np.asarray(at, dtype=np.float64)
+    upper = np.exp(-np.where(m >= 1, m, 1 - m) / scale) / (1 + math.exp(-1 / scale))
+    found: Floats = np.where(m >= 1, upper, 1 - upper)
+    return found
+
+
+def random_source(entropy: Entropy) -> np.random.Generator:
+    """For simulations under the null: they touch no data, so that fast pseudo-randomness will do."""
+    return np.random.default_rng(entropy.integer(128))
+
+
+def simulated(random: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
+    """Discrete Laplace noise for simulations: the difference of two geometric variables."""
+    loss = -math.expm1(-1 / scale)
+    found: Floats = (random.geometric(loss, shape) - random.geometric(loss, shape)).astype(np.float64)
+    return found
+
+
+def monte_carlo(observed: float, under_null: Floats) -> float:
+    """(1 + how many simulated ones are as large) / (1 + how many there are): valid for any number of simulations."""
+    return float((1 + np.count_nonzero(under_null >= observed)) / (1 + len(under_null)))
+
+
+def two_sided(greater: float, less: float, alternative: str) -> float:
+    """The p-value for an alternative, from both one-sided ones."""
+    if alternative == "two-sided":
+        return min(1.0, 2 * min(greater, less))
+    return greater if alternative == "greater" else less
+
+
+def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats, NDArray[np.bool_]]:
+    """The numbers of a column inside their bounds, and which rows have one."""
+    array = _columns.unpacked(batch.column(at))
+    bounds = public.bounds(column)
+    found = np.clip(_columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper))
+    return found, _columns.present(array)
+
+
+def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[Any, ...]) -> NDArray[np.int64]:
+    """For each row the place of its category among `groups`, or -1."""
+    values = public.categories(column).values
+    found = _columns.categories(_columns.unpacked(batch.column(at)), values, column)
+    place = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
+    named: NDArray[np.int64] = place[found]
+    return named
+
+
+def check_groups(public: Public, column: str, groups: Any, at_least: int = 2, at_most: int | None = None) -> Any:
+    """The categories to compare: all that are declared, or those that are named."""
+    declared = public.categories(column).values
+    chosen = declared if groups is None else _require.listed(groups=groups)
+    if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):
+        raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
+    if len(set(chosen)) < len(chosen) or len(chosen) < at_least or (at_most is not None and len(chosen) > at_most):
+        wanted = f"{at_least} different categories" if at_most == at_least else f"at least {at_least} different ones"
+        raise _require.fail("groups", chosen, wanted)
+    return chosen

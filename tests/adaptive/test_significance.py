@@ -1,0 +1,315 @@
+"""p-values of private tests: super-uniform where the null is true, small where it is clearly false, and they count their own noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet import REPLACE, ZERO_OUT, Boolean, Bounds, Categories, Public, Unit
+from discreet import accounting as acc
+from discreet._errors import DiscreetError, InvalidInput, PrivateFact, Unsupported
+from discreet._registry import from_json, to_json
+from discreet.adaptive.significance import (
+    CorrelationTest,
+    CrossCounts,
+    GoodnessOfFitTest,
+    GroupSums,
+    IndependenceTest,
+    KruskalWallisTest,
+    MannWhitneyTest,
+    ProportionTest,
+    TestResult,
+    TwoSampleMeanTest,
+    YesNo,
+    means,
+    proportion,
+    ranks,
+    result,
+)
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory
+
+FALSE_ALARM = 1e-9
+SCHEMA = {
+    "x": Bounds(0, 10),
+    "y": Bounds(0, 10),
+    "arm": Categories(["a", "b"]),
+    "site": Categories(["p", "q", "r"]),
+    "ill": Boolean(),
+}
+FREE = Public(schema=SCHEMA)
+N, RUNS = 200, 300
+
+
+def table(random: np.random.Generator, public: Public = FREE, effect: float = 0.0, n: int = N) -> Memory:
+    """All columns independent of each other; with an effect, everything depends on the arm."""
+    arm = random.integers(0, 2, n)
+    x = np.clip(random.normal(5 + effect * (arm - 0.5), 2, n), 0, 10)
+    return Memory(
+        {
+            "x": x,
+            "y": np.clip(random.normal(5, 2, n) + effect * (x - 5), 0, 10),
+            "arm": np.array(["a", "b"])[arm],
+            "site": np.array(["p", "q", "r"])[
+                np.where(random.random(n) < effect / 4, arm, random.choice(3, n, p=[0.5, 0.3, 0.2]))
+            ],
+            "ill": random.random(n) < 0.3 + 0.2 * min(effect, 1),
+        },
+        public,
+    )
+
+
+def kinds(public: Public, epsilon: float) -> dict[str, object]:
+    delta = {"delta": 1e-6} if public.neighbors == "add_remove" else {}
+    ours = {"public": public, "epsilon": epsilon}
+    return {
+        "proportion": ProportionTest(**ours, column="ill", chance=0.3),
+        "proportion, greater, trials known": ProportionTest(**ours, column="ill", chance=0.3, alternative="greater", trials=N),
+        "proportion, two-sided, trials known": ProportionTest(**ours, column="ill", chance=0.3, trials=N),
+        "goodness of fit": GoodnessOfFitTest(**ours, column="site", shares=(0.5, 0.3, 0.2), runs=199),
+        "independence": IndependenceTest(**ours, first="arm", second="site", runs=199),
+        "two-sample mean": TwoSampleMeanTest(**ours, column="x", group="arm", step=Fraction(1, 4), runs=199),
+        "Mann-Whitney": MannWhitneyTest(**ours, **delta, column="x", group="arm"),
+        "Kruskal-Wallis": KruskalWallisTest(**ours, **delta, column="x", group="site", runs=199),
+        "correlation": CorrelationTest(**ours, **delta, first="x", second="y"),
+    }  # fmt: skip
+
+
+def pvalues(test, seed: int, effect: float = 0.0, runs: int = RUNS, n: int = N) -> np.ndarray:
+    random, entropy = np.random.default_rng(seed), SeededEntropy(seed)
+    return np.array([test(table(random, test.public, effect, n), entropy=entropy).value.pvalue for _ in range(runs)])
+
+
+def assert_super_uniform(found: np.ndarray) -> None:
+    """No level is undercut more often than it says, beyond luck (one-sided Dvoretzky-Kiefer-Wolfowitz, Massart 1990)."""
+    slack = math.sqrt(math.log(1 / FALSE_ALARM) / (2 * len(found)))
+    ordered = np.sort(found)
+    assert float((np.arange(1, len(found) + 1) / len(found) - ordered).max()) <= slack
+
+
+NAMES = list(kinds(FREE, 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pvalues_of_true_nulls_are_super_uniform(name):
+    assert_super_uniform(pvalues(kinds(FREE, 0.5)[name], 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pvalues_of_true_nulls_are_super_uniform_where_the_size_is_public(name):
+    public = replace(FREE, neighbors=REPLACE, size=N)
+    assert_super_uniform(pvalues(kinds(public, 1)[name], 2, runs=250))
+
+
+def plain_binomial(count, n, chance, scale):
+    return float(stats.binom.sf(count, n, chance)), float(stats.binom.pmf(count, n, chance))
+
+
+def plain_tail(excess, low, high, chance, scale):
+    return float(stats.norm.sf(excess / math.sqrt(max(1, (low + high) / 2) * chance * (1 - chance))))
+
+
+def plain_normal(signs, deviation, scale):
+    return float(stats.norm.sf((signs - 1) / deviation))
+
+
+IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the number of rows
+    "proportion, greater, trials known": ([(proportion, "_binomial_tails", plain_binomial)], 0.05, N),
+    "proportion": ([(proportion, "_largest_tail", plain_tail)], 0.05, N),
+    "goodness of fit": ([], 0.1, N),
+    "independence": ([], 0.05, 1500),
+    "two-sample mean": ([(means, "DOUBT", 0.9), (result, "at_most_one", lambda p, doubt=0.0: p)], 0.05, 6000),
+    "Mann-Whitney": ([(ranks, "_normal_tail", plain_normal)], 0.05, N),
+    "Kruskal-Wallis": ([], 0.005, N),
+    "correlation": ([(ranks, "_normal_tail", plain_normal)], 0.05, N),
+}
+
+
+@pytest.mark.parametrize("name", IGNORANT)
+def test_the_check_has_teeth_pvalues_that_ignore_the_noise_fail_it(name, monkeypatch):
+    changes, epsilon, n = IGNORANT[name]
+    monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.zeros(shape))
+    for change in changes:
+        monkeypatch.setattr(*change)
+    ranked = name in ("Mann-Whitney", "Kruskal-Wallis", "correlation")
+    public = replace(FREE, neighbors=REPLACE, size=n) if ranked else FREE
+    with pytest.raises(AssertionError):
+        assert_super_uniform(pvalues(kinds(public, epsilon)[name], 3, n=n))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_clear_effect_is_found(name):
+    test = kinds(FREE, 3)[name]
+    if name.endswith("known"):
+        test = replace(test, trials=1500)
+    found = pvalues(test, 4, effect=2, runs=10, n=1500)
+    assert np.max(found) < 0.02
+
+
+def test_with_the_trials_known_the_pvalue_is_exactly_uniform_at_every_size():
+    """The law of the released pair, summed exactly: P(p <= a) = a up to the grid of the uniform part."""
+    n, chance, scale = 5, 0.3, 1.5
+    x, noise = np.arange(n + 1), np.arange(-60, 61)
+    noise_masses = np.tanh(1 / (2 * scale)) * np.exp(-np.abs(noise) / scale)
+    law = np.convolve(stats.binom.pmf(x, n, chance), noise_masses)
+    for at, mass in zip(range(-60, 60 + n + 1), law, strict=True):
+        above, here = proportion._binomial_tails(at, n, chance, scale)
+        assert here == pytest.approx(mass, rel=1e-9, abs=1e-15)
+        assert above == pytest.approx(float(law[at + 60 + 1 :].sum()), rel=1e-7, abs=1e-12)
+
+
+def test_the_tail_over_all_sizes_is_never_below_the_exact_one_and_not_far_above():
+    chance, scale, n = 0.3, 2.0, 40
+    noise = np.arange(-70, 71)
+    masses = np.tanh(1 / (2 * scale)) * np.exp(-np.abs(noise) / scale)
+    combined = (1 - chance) * noise[:, None] - chance * noise[None, :]
+    weights = masses[:, None] * masses[None, :]
+    for excess in (-3.0, 0.0, 2.5, 6.0, 12.0):
+        exact = sum(
+            float(stats.binom.pmf(x, n, chance)) * float(weights[combined >= excess - (x - chance * n) - 1e-9].sum())
+            for x in range(n + 1)
+        )
+        ours = proportion._largest_tail(excess, n, n, chance, scale)
+        assert exact <= ours * (1 + 1e-9)
+        assert ours <= exact * 1.1
+    wide = proportion._largest_tail(6.0, 100, 160, chance, 40.0)
+    fine = max(proportion._largest_tail(6.0, k, k, chance, 40.0) for k in range(100, 161, 7))
+    assert fine <= wide * 1.2
+
+
+def brute(values, groups, count):
+    return [
+        int(sum(np.sign(values[i] - values[j]) for i in np.flatnonzero(groups == g) for j in range(len(values))))
+        for g in range(count)
+    ]
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", REPLACE, ZERO_OUT])
+def test_one_row_moves_sums_of_signs_by_no_more_than_is_paid_for(neighbors):
+    """Random small tables, and all three statistics: the bound that the proof gives, with the true sizes."""
+    random = np.random.default_rng(5)
+    worst = {}
+    for _ in range(300):
+        n = int(random.integers(2, 8))
+        public = Public(schema=SCHEMA, neighbors=neighbors, size=n)
+        rows = {"x": random.integers(0, 4, n).tolist(), "y": random.integers(0, 4, n).tolist(),
+                "arm": random.choice(["a", "b"], n).tolist(), "site": random.choice(["p", "q", "r"], n).tolist(), "ill": [True] * n}  # fmt: skip
+        other = {"x": [int(random.integers(0, 4))], "y": [int(random.integers(0, 4))], "arm": [str(random.choice(["a", "b"]))],
+                 "site": [str(random.choice(["p", "q", "r"]))], "ill": [False]}  # fmt: skip
+        first = {"add_remove": lambda name: [], REPLACE: other.get, ZERO_OUT: lambda name: [None]}[neighbors]
+        source = Memory(rows, public)
+        neighbor = Memory({name: first(name) + values[1:] for name, values in rows.items()}, public)
+        for name in ("Mann-Whitney", "Kruskal-Wallis", "correlation"):
+            test = kinds(public, 1)[name]
+            (sizes, here), (_, there) = test.exact(source), test.exact(neighbor)
+            if name != "correlation":
+                column = "arm" if name == "Mann-Whitney" else "site"
+                labels = list(SCHEMA[column].values)
+                totals = brute(np.array(rows["x"]), np.array([labels.index(v) for v in rows[column]]), len(labels))
+                assert here == (totals[0] if name == "Mann-Whitney" else sum(map(abs, totals)))
+            bound = (
+                test.moved(n)
+                if neighbors != "add_remove"
+                else max(sizes)
+                if name == "Mann-Whitney"
+                else sum(sizes) * (2 if name == "Kruskal-Wallis" else 1)
+            )
+            assert abs(here - there) <= bound, (name, rows)
+            worst[name] = max(worst.get(name, 0), abs(here - there) / bound)
+    assert min(worst.values()) >= 0.5
+
+
+def test_published_constants_are_met_in_their_own_scale():
+    """Couch et al. 2019: their absolute-value Kruskal-Wallis statistic moves by at most 8 when a row is replaced."""
+    n = 1000
+    public = replace(FREE, neighbors=REPLACE, size=n)
+    test = kinds(public, 1)["Kruskal-Wallis"]
+    assert test.moved(n) * 2 * (n - 1) / n**2 <= 8
+    assert test.moved(n) * 2 * (n - 1) / n**2 > 7.9
+
+
+def test_the_bound_under_add_remove_is_too_small_with_at_most_delta():
+    """Exactly, from the noise's own law: the largest group's noise must be below minus the margin."""
+    for name in ("Mann-Whitney", "correlation"):
+        test = replace(kinds(FREE, 1)[name], delta=0.01)
+        scale, margin = test.sizes_noise.scale, test._tail(1)
+        assert result.survival(margin + 1, float(scale)) <= 0.01 < result.survival(margin, float(scale))
+    found = SeededEntropy(6)
+    test = replace(kinds(FREE, 1)["Kruskal-Wallis"], delta=0.01)
+    noise = test.sizes_noise(np.zeros((4000, 3), np.int64), entropy=found).sum(axis=1)
+    assert float((noise < -test._tail(3)).mean()) <= 0.01 + math.sqrt(math.log(1 / FALSE_ALARM) / 8000)
+
+
+def test_prices_are_what_was_asked_for():
+    for public in (FREE, replace(FREE, neighbors=REPLACE, size=N), replace(FREE, neighbors=ZERO_OUT, size=N)):
+        for name, test in kinds(public, 0.5).items():
+            spent = acc.basic(test.event)
+            assert float(spent.value if hasattr(spent, "value") else spent) <= 0.5 + 1e-12, name
+            assert from_json(to_json(test)) == test
+
+
+def test_statistics_are_exact_and_skip_what_is_missing():
+    public = Public(schema=SCHEMA)
+    source = Memory(
+        {"x": [1.0, None, 12.0, 4.0], "y": [1, 2, 3, 4], "arm": ["a", "a", "b", None], "site": ["p", "q", None, "r"], "ill": [True, None, False, True]},
+        public,
+    )  # fmt: skip
+    assert YesNo(column="ill")(source).tolist() == [2, 1]
+    assert YesNo(column="x", success=4)(source).tolist() == [2, 1]
+    assert YesNo(column="arm", success="b")(source).tolist() == [1, 2]
+    assert CrossCounts(first="arm", second="site")(source).tolist() == [1, 1, 0, 0, 0, 0]
+    assert GroupSums(column="x", group="arm", groups=("b", "a"), power=2, center=5, shift=1)(source).tolist() == [
+        24,
+        15,
+    ]
+    assert CrossCounts(first="arm", second="site").sensitivity(public).l1 == 1
+
+
+def test_a_result_has_a_description():
+    told = TestResult(statistic=1.5, pvalue=0.25, people=7)
+    assert from_json(to_json(told)) == told
+
+
+def test_what_cannot_be_told_is_one():
+    """Next to no rows: no p-value pretends to know."""
+    random = np.random.default_rng(7)
+    for name in ("independence", "two-sample mean"):
+        told = kinds(FREE, 0.5)[name](table(random, n=3), entropy=SeededEntropy(8)).value
+        assert told.pvalue == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ProportionTest(public=FREE, column="ill", chance=0, epsilon=1),
+        lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=0),
+        lambda: ProportionTest(public=FREE, column="ill", success="yes", chance=0.5, epsilon=1),
+        lambda: ProportionTest(public=FREE, column="arm", chance=0.5, epsilon=1),
+        lambda: ProportionTest(public=FREE, column="x", chance=0.5, epsilon=1),
+        lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1, alternative="both"),
+        lambda: ProportionTest(public=FREE, column="unknown", chance=0.5, epsilon=1),
+        lambda: ProportionTest(public=Public(schema=SCHEMA, unit=Unit("who")), column="ill", chance=0.5, epsilon=1),
+        lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5), epsilon=1),
+        lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0.5), epsilon=1),
+        lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0), epsilon=1),
+        lambda: IndependenceTest(public=FREE, first="arm", second="arm", epsilon=1),
+        lambda: IndependenceTest(public=FREE, first="arm", second="x", epsilon=1),
+        lambda: IndependenceTest(public=FREE, first="arm", second="site", epsilon=1, runs=5),
+        lambda: TwoSampleMeanTest(public=FREE, column="x", group="site", epsilon=1, step=1),
+        lambda: TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=100),
+        lambda: MannWhitneyTest(public=FREE, column="x", group="arm", epsilon=1),
+        lambda: MannWhitneyTest(public=replace(FREE, neighbors=REPLACE), column="x", group="arm", epsilon=1),
+        lambda: MannWhitneyTest(public=replace(FREE, neighbors=REPLACE, size=5), column="x", group="arm", epsilon=1, delta=0.1),
+        lambda: KruskalWallisTest(public=FREE, column="x", group="site", groups=("p", "z"), epsilon=1, delta=0.1),
+        lambda: CorrelationTest(public=FREE, first="x", second="x", epsilon=1, delta=0.1),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_named(make):
+    with pytest.raises((InvalidInput, PrivateFact, Unsupported)) as caught:
+        make()
+    assert isinstance(caught.value, DiscreetError)
