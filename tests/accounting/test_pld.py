@@ -304,9 +304,11 @@ def test_refusals_have_names():
         pld.epsilon(replace.sampled(0.1), 1e-6)
     assert "Poisson" in (pld.reason(replace.sampled(0.1)) or "")
     assert pld.supports(acc.Laplace(noise_multiplier=1.0))
-    mixed = acc.Composed(events=(acc.Laplace(noise_multiplier=1.0), acc.PureDP(epsilon=1)))
+    truncated = acc.TruncatedPoisson(
+        event=acc.Gaussian(noise_multiplier=2.0, neighbors="zero_out"), rate=0.05, size=1000, limit=120
+    )
     with pytest.raises(Unsupported, match="PoissonSampled"):
-        pld.epsilon(mixed.sampled(0.1), 1e-6)
+        pld.epsilon(truncated.sampled(0.1), 1e-6)
     with pytest.raises(InvalidInput, match="delta"):
         pld.epsilon(acc.PureDP(epsilon=1), 2.0)
 

@@ -98,7 +98,7 @@ def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name
     for epsilon in np.linspace(-3, 3, 61):
         above = curve(coarse, up_coarse.mass, up_coarse.infinite, epsilon)
         middle = curve(fine, up_fine.mass, up_fine.infinite, epsilon)
-        below = float(np.maximum(low.p - math.exp(epsilon) * low.q, 0.0).sum())
+        below = float(np.maximum(low.p - math.exp(epsilon) * np.exp(-fine) * (low.p - low.gain), 0.0).sum())
         assert above >= middle - 1e-9  # what was rounded outwards
         assert middle >= below
         assert middle - below <= 2e-3

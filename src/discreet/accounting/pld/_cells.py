@@ -55,10 +55,10 @@ class Upper(NamedTuple):
 
 
 class Lower(NamedTuple):
-    """P- and Q-masses of the same outcomes after merging: what post-processing leaves of the pair."""
+    """Merged outcomes at knots k: P-masses, and gain = P-mass - e^k Q-mass. What post-processing leaves of the pair."""
 
     p: Array
-    q: Array
+    gain: Array
 
 
 def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
@@ -99,5 +99,4 @@ def lower(pair: Pair, knots: Array, offset: float = 0.0) -> Lower:
     kept = np.maximum(cells.mass - cells.mass_error, 0.0)
     shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
     spare = cells.excess_error + np.abs(cells.excess) * (shrunk + 4 * U)
-    ratio = np.exp(-knots) * (1 + 4 * U)
-    return Lower(kept, np.where(kept > 0, np.maximum(kept - cells.excess + spare, 0.0) * ratio, 0.0))
+    return Lower(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))

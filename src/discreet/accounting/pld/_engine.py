@@ -15,7 +15,7 @@ from scipy import fft
 
 from . import _cells, _fourier, _plan
 from ._cells import Nodes, Pair
-from ._fourier import Part, Sum
+from ._fourier import Difference, Gaining, Part, Sum
 from ._normal import Array, Index, U
 from ._plan import Cumulants, Plan
 
@@ -40,12 +40,25 @@ class Curve(NamedTuple):
     log_scale: float
     infinite: float
 
+    def seen(self) -> tuple[Array, Array]:
+        """Losses and log delta, for planning."""
+        with np.errstate(divide="ignore"):
+            return self.mesh * np.arange(self.start, self.start + len(self.value), dtype=np.float64), np.log(
+                self.value
+            ) + self.log_scale
+
 
 class Tests(NamedTuple):
-    """For thresholds start + i of the merged loss index: log P from below and log Q from above."""
+    """For thresholds K = start + i of the merged loss index, in units of exp(log_scale): P - e^(mesh K) Q, and e^(mesh K) Q, of
+    {index >= K}; both from below, e^(mesh K) Q also from above.
+    """
 
-    log_p: Array
-    log_q: Array
+    start: int
+    mesh: float
+    log_scale: float
+    gain: Array
+    q_low: Array
+    q_high: Array
 
 
 def cumulants(parts: Sequence[Counted], tail: float) -> Cumulants:
@@ -55,7 +68,7 @@ def cumulants(parts: Sequence[Counted], tail: float) -> Cumulants:
 def _knots(part: Counted, plan: Plan, tail: float) -> Index:
     loss, weight = part.pair.nodes(tail / part.times)
     nodes = Nodes(loss - part.offset, weight)
-    return _plan.beside(nodes.loss, plan.mesh) if part.pair.discrete else _plan.graded(nodes, plan.mesh, plan.theta)
+    return _plan.beside(nodes.loss, plan.mesh) if part.pair.discrete else _plan.graded(nodes, plan)
 
 
 def _losses(place: Index, plan: Plan) -> Array:
@@ -144,17 +157,52 @@ def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: 
 
 
 def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
-    """P from below and Q from above of {sum of merged loss indices >= K}, for K from near the estimate on."""
-    ps, qs = [], []
+    """P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on."""
+    built = []
     for part in parts:
-        pair, n, offset = part
         knots = _knots(part, plan, tail)
-        merged = _cells.lower(pair, _losses(knots, plan), offset)
-        ps.append(Part(knots, merged.p, n))
-        qs.append(Part(knots, merged.q, n))
+        merged = _cells.lower(part.pair, _losses(knots, plan), part.offset)
+        built.append(Gaining(knots, merged.p, merged.gain, part.times))
+    ps = [Part(part.place, part.mass, part.times) for part in built]
     plan = _centered(ps, plan)
     window = _window(plan)
-    return Tests(_tails(ps, plan, plan.theta, window, -1), _tails(qs, plan, plan.theta + 1, window, +1))
+    total = _fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
+    return _read_lower(total, plan, window, _wrapped(ps, plan.theta, plan, window))
+
+
+def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped) -> Tests:
+    """With P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j) + e^(K-j) D(j), in mesh units.
+
+    What wraps around counts once against P where it helps; its D is at most as large, since Q is not negative, and where D is
+    negative it only hurts.
+    """
+    h, theta, first = plan.mesh, plan.theta, window.first
+    keep = slice(first - window.start, None)
+    length = min(window.size - keep.start, math.ceil(600 / h))
+    law, gain = total.p.law[keep][:length], total.gain[keep][:length]
+    offset = h * np.arange(length)
+    weight = np.exp(-theta * offset)
+    scale = total.p.log_scale - theta * h * first
+    slack = total.p.log_error + 8 * U * (
+        window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * offset[-1] + 8
+    )
+    beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(slack - scale, 700.0))
+    tail = np.cumsum((np.maximum(law - total.p.error, 0.0) * weight)[::-1])[::-1]
+    shifted = np.append(tail[1:], 0.0) * np.exp(-offset)
+    spread = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset)
+
+    def discounted(x: Array) -> Array:
+        return np.asarray(np.cumsum((x * np.exp(-offset))[::-1])[::-1] * np.exp(offset))
+
+    gained, size = (
+        discounted((gain - total.gain_error) * weight),
+        discounted((np.abs(gain) + total.gain_error) * weight),
+    )
+    better = spread * (1 - slack - 1e-11) + gained - (slack + 1e-11) * size - 2 * beyond
+    either = total.p.error + total.gain_error  # Q = P - D
+    wrong = 2 * beyond + (slack + 1e-11) * (size + discounted((np.maximum(law, 0.0) + total.p.error) * weight))
+    held, kept = (discounted((law - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
+    return Tests(first, h, scale, better, np.maximum(kept, 0.0), held)
 
 
 def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
@@ -163,29 +211,6 @@ def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
     moved = merged(plan.theta)[1] - plan.center
     down, up = min(moved, 0.0), max(moved, 0.0)
     return plan._replace(first=plan.first + down, low=plan.low + down, high=plan.high + up)
-
-
-def _tails(parts: Sequence[Part], plan: Plan, theta: float, window: Window, sign: int) -> Array:
-    """log of the probability of reaching each index, rounded down (sign -1) or up (+1)."""
-    h, first = plan.mesh, window.first
-    total = _fourier.compose(parts, theta, h, window.size, window.start, plan.precise)
-    wrapped = _wrapped(parts, theta, plan, window)
-    law = total.law[first - window.start :] + sign * total.error
-    offset = h * np.arange(len(law))
-    weight = np.exp(-theta * offset)
-    tail = np.cumsum((law * weight)[::-1])[::-1]
-    scale = total.log_scale - theta * h * first
-    slack = total.log_error + 8 * U * (
-        len(law) + abs(total.log_scale) + theta * h * abs(first) + theta * offset[-1] + 8
-    )
-    if sign > 0:
-        tail = tail + _TINY * len(law)
-    if sign < 0:
-        tail = tail - wrapped.tilted * weight - wrapped.absolute * math.exp(min(slack - scale, 700.0))
-    else:
-        tail = tail + wrapped.above * math.exp(-theta * (offset[-1] + h))
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.maximum(tail, 0.0)) + scale + sign * slack)
 
 
 class Found(NamedTuple):
@@ -227,18 +252,25 @@ def delta_above(c: Curve, epsilon: float) -> float:
 
 
 def epsilon_below(t: Tests, delta: float, offset: float) -> float:
-    """The largest epsilon that some threshold test refutes: P - e^epsilon Q >= delta."""
-    usable = t.log_p > math.log(delta) + 1e-12
+    """The largest epsilon that some threshold test refutes: P - e^epsilon Q >= delta.
+
+    At epsilon = mesh K + x the test K has gain - (e^x - 1) e^(mesh K) Q; solved for x.
+    """
+    goal = delta * math.exp(min(-t.log_scale, 700.0)) * (1 + 1e-12)
+    spare = t.gain - goal
+    held = np.where(spare >= 0, t.q_high, t.q_low)
+    usable = (held > 0) & (spare > -held)
     if not usable.any():
         return 0.0
-    log_p, log_q = t.log_p[usable], t.log_q[usable]
-    value = log_p + np.log1p(-np.exp(math.log(delta) - log_p)) - log_q
+    place = t.mesh * (t.start + np.flatnonzero(usable))
+    value = place + np.log1p(spare[usable] / held[usable])
     best = float(np.max(value))
-    return max(0.0, best + offset - 1e-13 * (abs(best) + abs(offset)) - 8 * U * float(np.max(np.abs(log_p))))
+    return max(0.0, best + offset - 1e-13 * (abs(best) + abs(offset)))
 
 
 def delta_below(t: Tests, epsilon: float) -> float:
-    usable = np.isfinite(t.log_p)
-    log_p, log_q = t.log_p[usable], t.log_q[usable]
-    value = np.exp(log_p) * -np.expm1(np.minimum(epsilon + log_q - log_p, 0.0))
-    return float(np.max(value, initial=0.0)) * (1 - 1e-10)
+    """The best test at this epsilon."""
+    ahead = np.expm1(np.minimum(epsilon + 1e-13 * abs(epsilon) - t.mesh * (t.start + np.arange(len(t.gain))), 700.0))
+    value = t.gain - ahead * np.where(ahead > 0, t.q_high, t.q_low)
+    best = float(np.max(value, initial=0.0))
+    return math.exp(min(t.log_scale + math.log(best), 0.0)) * (1 - 1e-10) if best > 0 else 0.0

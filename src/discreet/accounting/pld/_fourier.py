@@ -42,6 +42,23 @@ class Sum(NamedTuple):
     log_error: float
 
 
+class Gaining(NamedTuple):
+    """A part whose masses are known under both laws: Q-mass e^(mesh * place) is mass - gain."""
+
+    place: Index
+    mass: Array
+    gain: Array
+    times: int
+
+
+class Difference(NamedTuple):
+    """Of a sum: the tilted law under P, and P minus (re-weighted) Q, each entry within its error; see `Sum`."""
+
+    p: Sum
+    gain: Array
+    gain_error: float
+
+
 class Tilted(NamedTuple):
     place: Index
     mass: npt.NDArray[np.floating[Any]]
@@ -52,14 +69,14 @@ class Tilted(NamedTuple):
     input_error: float
 
 
-def _unit(precise: bool) -> float:
+def unit(precise: bool) -> float:
     """Half the distance from 1 to the next number: of doubles, or of the widest type that numpy has here."""
     return float(np.finfo(np.longdouble).eps) / 2 if precise else U
 
 
 def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
     """Re-weight by exp(rate * place), normalise, and bound what rounding did."""
-    unit = _unit(precise)
+    u = unit(precise)
     keep = part.mass > 0
     place, mass = part.place[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)
     exponent = rate * place.astype(mass.dtype)
@@ -71,9 +88,9 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
         weight = np.exp(np.log(mass) + exponent - shift)
     total = weight.sum()
     weight = weight / total
-    relative = unit * (16 + 4 * np.abs(exponent) + 2 * abs(shift) + (0 if shift == 0 else 800))
+    relative = u * (16 + 4 * np.abs(exponent) + 2 * abs(shift) + (0 if shift == 0 else 800))
     mode = int(np.argmax(weight))
-    spread = float(weight @ relative) + 2 * unit * math.log2(len(weight) + 1)
+    spread = float(weight @ relative) + 2 * u * math.log2(len(weight) + 1)
     rest = weight.copy()
     rest[mode] = 0.0
     residual = float(rest.sum())
@@ -101,13 +118,15 @@ def _symbol(t: Tilted, size: int, active: Index | None, unit: float) -> tuple[np
     return z, t.input_error + unit * (2 * len(mass) + 32) * one_norm
 
 
-def _log_symbol(z: npt.NDArray[Any], error: float, unit: float) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
+def log_symbol(
+    z: npt.NDArray[Any], error: float | Array, unit: float
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
     """log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|."""
     a, b = z.real, z.imag
+    size = np.maximum(np.hypot(1 + a, b), 1e-100)
     square = 2 * a + (a * a + b * b)
-    size = np.maximum(np.sqrt(np.maximum(1 + square, 0.0)), 1e-100)
     log = np.where(size > 0.5, 0.5 * np.log1p(np.maximum(square, -0.9)), np.log(size))
-    slack = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b)) + 4 * unit) / size)
+    slack = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b))) / size)
     return log, np.arctan2(b, 1 + a), slack.astype(np.float64)
 
 
@@ -115,7 +134,7 @@ class _Spectrum:
     """The transform of a product of laws, kept in logarithms and only where it is not negligible."""
 
     def __init__(self, size: int, precise: bool) -> None:
-        self.size, self.precise, self.unit = size, precise, _unit(precise)
+        self.size, self.precise, self.unit = size, precise, unit(precise)
         self.active: Index | None = None
         kind = np.longdouble if precise else np.float64
         half = size // 2 + 1
@@ -126,7 +145,7 @@ class _Spectrum:
 
     def multiply(self, t: Tilted, times: int) -> None:
         symbol, error = _symbol(t, self.size, self.active, self.unit)
-        log, angle, slack = _log_symbol(symbol, error, self.unit)
+        log, angle, slack = log_symbol(symbol, error, self.unit)
         self.log, self.angle = self.log + times * log, self.angle + times * angle
         rounding = (4 * self.unit * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
         self.slack = self.slack + times * slack + rounding
@@ -137,14 +156,104 @@ class _Spectrum:
 
     def invert(self) -> tuple[Array, float]:
         """The law, and a bound on the error of each entry."""
-        coefficient = np.exp(self.log) * np.exp(1j * self.angle)
-        absolute = np.abs(coefficient).astype(np.float64)
-        wrong = 2 * float(absolute @ (np.expm1(np.minimum(self.slack, 600.0)) + 8 * self.unit)) + self.dropped
+        coefficient, atom = _less_an_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
+        absolute, whole = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
+        slack = np.expm1(np.minimum(self.slack, 600.0))
+        wrong = 2 * float(whole @ slack + 8 * self.unit * absolute.sum()) + self.dropped
         spectrum = np.zeros(self.size // 2 + 1, dtype=coefficient.dtype)
         spectrum[self.active] = coefficient
         law = fft.irfft(spectrum, self.size).astype(np.float64)
+        law[0] += atom
         rounding = _PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(absolute.sum())
         return law, (wrong + rounding) / self.size * (1 + 1e-9) + 1e-300
+
+
+def _less_an_atom(log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool) -> tuple[npt.NDArray[Any], float]:
+    """exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after the transform, costs no digits."""
+    coefficient = np.exp(log) * np.exp(1j * angle)
+    if complete:
+        rest = np.expm1(log + 1j * angle)
+        if np.abs(rest).sum() < np.abs(coefficient).sum():
+            return rest, 1.0
+    return coefficient, 0.0
+
+
+class _Powers:
+    """phi^n of a product of laws under P, and the log of (phi - g)^n / phi^n, at every frequency, with bounds on their errors."""
+
+    def __init__(self, size: int, precise: bool) -> None:
+        self.size, self.unit = size, unit(precise)
+        half, real = size // 2 + 1, np.longdouble if precise else np.float64
+        self.log: npt.NDArray[Any] = np.zeros(half, real)
+        self.angle: npt.NDArray[Any] = np.zeros(half, real)
+        self.apart: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
+        self.slack, self.apart_error = np.zeros(half), np.zeros(half)
+        self.near = np.ones(half, bool)
+
+    def multiply(self, t: Tilted, gain: npt.NDArray[Any], worst: float, n: int) -> None:
+        """`gain` at the places of t, relative to the same total; `worst` bounds its relative error."""
+        u = self.unit
+        row = np.zeros(self.size, dtype=gain.dtype)
+        np.add.at(row, np.mod(t.place - t.place[t.mode], self.size), gain)
+        g, (z, error) = fft.rfft(row), _symbol(t, self.size, None, u)
+        wrong_g = (_PER_LEVEL * u * (math.log2(self.size) + 2) + worst) * float(np.abs(gain).sum()) + 1e-300
+        log, angle, slack = log_symbol(z, error, u)
+        phi = np.exp(log) * np.exp(1j * angle)
+        rest = phi - g
+        rest = np.where(np.abs(rest) > 1e-100, rest, 1e-100)
+        near = np.abs(g) < 0.5 * np.abs(phi)
+        ratio = np.divide(g, phi, out=np.zeros_like(phi), where=near)
+        self.apart = self.apart + n * np.where(near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle))
+        wrong = wrong_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
+        self.apart_error += (n * np.log1p(wrong / np.abs(rest))).astype(np.float64)
+        self.near &= near
+        self.log, self.angle = self.log + n * log, self.angle + n * angle
+        self.slack += n * slack + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
+
+    def invert(self) -> tuple[Array, float, Array, float]:
+        """The law under P and the difference, each with a bound on the error of its entries."""
+        u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
+        q = np.exp(self.log + self.apart.real) * np.exp(1j * (self.angle + self.apart.imag))
+        near = self.near & (np.abs(self.apart) < 50)
+        gain = np.where(near, -p * np.expm1(np.where(near, self.apart, 0)), p - q)
+        size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
+        slack = np.expm1(np.minimum(self.slack, 600.0))
+        moved = np.expm1(np.minimum(self.apart_error, 600.0)) + 16 * u * np.abs(self.apart).astype(np.float64)
+        wrong = size * (slack + 8 * u) + size_q * moved + np.where(near, 0.0, 16 * u * (size_p + size_q))
+        rest, atom = _less_an_atom(self.log, self.angle, True)
+        law, error = self._back(rest, size_p * slack + 8 * u * np.abs(rest).astype(np.float64))
+        law[0] += atom
+        return law, error, *self._back(gain, wrong)
+
+    def _back(self, spectrum: npt.NDArray[Any], wrong: Array) -> tuple[Array, float]:
+        law = fft.irfft(spectrum, self.size).astype(np.float64)
+        rounding = _PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(np.abs(spectrum).sum())
+        return law, (2 * float(wrong.sum()) + rounding) / self.size * (1 + 1e-9) + 1e-300
+
+
+def difference(
+    parts: Sequence[Gaining], theta: float, mesh: float, size: int, start: int, precise: bool = False
+) -> Difference:
+    """The law of the sum under P, and P - e^loss Q of it.
+
+    phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two laws, without cancellation.
+    """
+    powers = _Powers(size, precise)
+    log_scale: list[float] = []
+    log_error, origin = 0.0, 0
+    for part in parts:
+        t = tilt(Part(part.place, part.mass, part.times), theta * mesh, precise)
+        kept = part.mass > 0
+        steepest = theta * mesh * float(np.abs(t.place).max())
+        worst = unit(precise) * (2500 + 8 * steepest) + 2 * t.log_error
+        powers.multiply(t, t.mass * (part.gain[kept] / part.mass[kept]), worst, part.times)
+        origin += part.times * int(t.place[t.mode])
+        log_scale.append(part.times * t.log_total)
+        log_error += part.times * t.log_error + 2 * U * abs(part.times * t.log_total)
+    law, error, gain, gain_error = powers.invert()
+    turn = (origin - start) % size
+    total = Sum(start, np.roll(law, turn), error, math.fsum(log_scale), log_error)
+    return Difference(total, np.roll(gain, turn), gain_error)
 
 
 def compose(parts: Sequence[Part], theta: float, mesh: float, size: int, start: int, precise: bool = False) -> Sum:

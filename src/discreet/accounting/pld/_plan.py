@@ -19,7 +19,9 @@ from ._normal import Array, Index
 INFLATION = 6e-5  # relative error of epsilon that the mesh may cause
 _MOST = 2**22
 _COARSE = 0.01
+_ALL = 2**14  # lattice points that are all used as knots
 _STEEPEST = 40.0
+_RARE = 3.0
 _MOST_PRECISE = 2**21
 _PRECISE = math.log(3e-5)  # relative rounding error of delta above which the widest floating-point type is used
 
@@ -41,6 +43,14 @@ class Plan(NamedTuple):
     up: float
     down: float | None
     precise: bool
+    at: Array = np.zeros(
+        1
+    )  # a rough log delta of the whole at ascending losses: what the other steps make of one step's loss
+    log_delta: Array = np.zeros(1)
+
+    def others(self, loss: Array) -> Array:
+        """log of the delta that the other steps have left when one step has this loss."""
+        return np.asarray(np.interp(self.epsilon - loss, self.at, self.log_delta, left=0.0))
 
     @property
     def points(self) -> float:
@@ -63,8 +73,10 @@ class Cumulants:
         self.log_goal: float | None = None  # log of the delta that is looked for, if known
 
     def center(self, t: float) -> list[float]:
-        """A typical loss of each part under the tilt: the largest weight's."""
-        exponent = self._log + t * self._loss
+        """A typical loss of each part when the sum is near the mean of the law tilted by t: the one that contributes most."""
+        tilts = _around(t)
+        others = np.min((self.logs(tilts) - tilts * self(t)[1])[:, None] + np.multiply.outer(tilts, self._loss), axis=0)
+        exponent = self._log + np.minimum(others, 0.0)
         ends = [*self._starts[1:], len(exponent)]
         best = [int(a + np.argmax(exponent[a:b])) for a, b in zip(self._starts, ends, strict=True)]
         return [float(self._loss[i]) for i in best]
@@ -84,6 +96,14 @@ class Cumulants:
         total = np.add.reduceat(weight, self._starts)
         return float(self._times @ (np.add.reduceat(weight * inside * (mesh - inside), self._starts) / total))
 
+    def inflation(self, plan: Plan, slope: float) -> float:
+        """What the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)] over what one step is when the sum is near epsilon."""
+        exponent = self._log + plan.others(self._loss)
+        weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
+        inside = np.mod(self._loss, plan.mesh)
+        moved = np.add.reduceat(weight * inside * (plan.mesh - inside), self._starts)
+        return 0.5 * (slope + 1) * float(self._times @ (moved / np.add.reduceat(weight, self._starts)))
+
     def __call__(self, t: float) -> tuple[float, float, float]:
         exponent = self._log + t * self._loss
         peak = np.maximum.reduceat(exponent, self._starts)
@@ -93,6 +113,16 @@ class Cumulants:
         spread = np.add.reduceat(weight * (self._loss - mean[self._segment]) ** 2, self._starts) / total
         n = self._times
         return float(n @ (peak + np.log(total))), float(n @ mean), float(n @ spread)
+
+    def logs(self, t: Array) -> Array:
+        """log E exp(t L) for many t at once."""
+        total = np.zeros(len(t))
+        ends = [*self._starts[1:], len(self._loss)]
+        for a, b, n in zip(self._starts, ends, self._times, strict=True):
+            exponent = self._log[a:b] + np.multiply.outer(t, self._loss[a:b])
+            peak = exponent.max(axis=1)
+            total += n * (peak + np.log(np.exp(exponent - peak[:, None]).sum(axis=1)))
+        return total
 
     def log_delta(self, t: float) -> float:
         """log delta at the epsilon that is the mean of the law tilted by t: normal approximation under the tilt."""
@@ -195,16 +225,21 @@ def plan(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 1
 
 def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> Plan:
     """Where rare steps with huge loss would dominate the tilted law, a weaker tilt needs a much smaller window."""
-    best = plan(k, theta, mesh, alias)
-    if best.points < 2**15:
+    first = best = plan(k, theta, mesh, alias)
+    rare = k(theta)[2] > _RARE * k(0.7 * theta)[2]
+    if best.points < 2**15 and not rare:
         return best
+    bearable = max(1.0, math.log(2e9 / k.steps)) if best.points >= 2**15 else 1.0
     for factor in (0.85, 0.7, 0.55, 0.4):
-        other = plan(k, theta, best.mesh if mesh is None else mesh, alias, factor)
-        lost = k(other.theta)[0] - other.theta * best.epsilon - k(theta)[0] + theta * best.epsilon
-        slower = other.precise and not best.precise
-        if slower or lost > max(1.0, math.log(2e9 / k.steps)) or other.points > 0.8 * best.points:
+        other = plan(k, theta, first.mesh if mesh is None else mesh, alias, factor)
+        lost = k(other.theta)[0] - other.theta * first.epsilon - k(theta)[0] + theta * first.epsilon
+        slower = other.precise and not first.precise
+        if slower or lost > bearable:
             break
-        best = other
+        if other.points < 0.9 * best.points:
+            best = other
+        elif not rare:
+            break
     return best
 
 
@@ -240,13 +275,33 @@ def scaled(plan: Plan, factor: float) -> Plan:
     return plan._replace(mesh=short(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
 
 
-def graded(nodes: Nodes, mesh: float, theta: float) -> Index:
-    """Lattice indices dense where the tilted loss is likely, sparse in its tails: width ~ (tail mass)^(-1/3).
+def _around(theta: float) -> Array:
+    return np.asarray(max(theta, 1e-300) * np.geomspace(1 / 40, 40, 41))
 
-    With _COARSE the tail mass at which widening starts, that adds about 6 * _COARSE to the variance the mesh adds anyway.
+
+def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> Plan:
+    """With what tells how much each loss of one step contributes to delta: the curve seen before, or Chernoff's bound on it."""
+    if seen is not None:
+        return plan._replace(at=seen[0], log_delta=np.minimum(seen[1], 0.0))
+    tilts = _around(plan.theta)
+    at = np.linspace(plan.low, max(plan.epsilon, plan.low) + 1e-3 * (plan.high - plan.low), 200)
+    log = np.min(k.logs(tilts)[:, None] - np.multiply.outer(tilts, at), axis=0)
+    return plan._replace(at=at, log_delta=np.minimum(log, 0.0))
+
+
+def graded(nodes: Nodes, plan: Plan) -> Index:
+    """Lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~ (tail mass)^(-1/3).
+
+    A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small steps that is the tilted law;
+    for rare huge ones it keeps the crowd that a tilt forgets. With _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance
+    the mesh adds anyway.
     """
+    mesh, theta = plan.mesh, plan.theta
+    first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
+    if last - first < _ALL:
+        return np.arange(first - 1, last + 2, dtype=np.int64)
     with np.errstate(divide="ignore"):
-        log = np.log(nodes.weight) + theta * nodes.loss
+        log = np.log(nodes.weight) + plan.others(nodes.loss)
     weight = np.exp(log - log.max())
     left = np.cumsum(weight)
     tail = np.minimum(left, left[-1] - left + weight) / left[-1]
@@ -257,7 +312,6 @@ def graded(nodes: Nodes, mesh: float, theta: float) -> Index:
     place = np.concatenate(([0.0], np.cumsum(steps)))
     place *= min(1.0, _MOST / 2 / place[-1])
     loss = np.interp(np.arange(math.floor(place[-1]) + 1.0), place, nodes.loss)
-    first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
     index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(np.int64)
     return np.unique(np.clip(index, first - 1, last + 1))
 

@@ -75,8 +75,13 @@ def curve_atoms(delta_at: Callable[[float], float], largest: float, knots: int =
     return _mirrored(half, right)
 
 
-def renyi_atoms(moment: Callable[[float], float], tail: float) -> tuple[Atoms, float]:
-    """Atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in both directions."""
+def renyi_atoms(
+    moment: Callable[[float], float], tail: float, also: Callable[[float], float] | None = None
+) -> tuple[Atoms, float]:
+    """Atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in both directions.
+
+    `also` is another bound on delta(epsilon) for epsilon >= 0 that holds in both directions: the lower of the two counts.
+    """
     excess = np.unique(
         np.concatenate((np.geomspace(1e-3, 1.0, 13), np.arange(1.0, 33.0), np.rint(np.geomspace(33, 4096, 60))))
     )
@@ -87,7 +92,20 @@ def renyi_atoms(moment: Callable[[float], float], tail: float) -> tuple[Atoms, f
     far = float(np.min((constant - math.log(tail)) / excess))
     half = np.linspace(0.0, min(max(far, 1e-9), 600.0), _KNOTS)
     right = np.exp(np.minimum((constant[None, :] - np.multiply.outer(half, excess)).min(axis=1), 0.0)) * (1 + 1e-11)
+    if also is not None:
+        right = np.minimum(right, np.array([also(float(x)) for x in half]))
     return _mirrored(half, right)
+
+
+def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: float) -> tuple[Atoms, float]:
+    """Atoms that dominate, for replacing one unit, what has delta <= delta_at(epsilon) in both directions, seen through a sample of fixed size.
+
+    Proof: q delta(log(1 + (e^x - 1) / q)) for x >= 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9), mirrored below 0.
+    """
+    half = np.linspace(0.0, math.log1p(rate * math.expm1(min(largest, 600.0))), _KNOTS)
+    inner = np.log1p(np.expm1(half) / rate)
+    right = np.array([delta_at(float(x)) for x in inner * (1 - 1e-15)]) * (rate * (1 + 1e-12))
+    return _mirrored(half, np.minimum(right, 1.0))
 
 
 def _mirrored(half: Array, right: Array) -> tuple[Atoms, float]:

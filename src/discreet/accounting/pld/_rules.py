@@ -12,17 +12,20 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from ... import _require, _round
+from ..._errors import DiscreetError
+from .. import allocation, rdp_rules, shuffling
 from .. import choice_events as ce
 from .. import events as ev
-from .. import rdp_rules, shuffling
 from .. import sampled_events as se
 from ..events import Event
 from ..normal import Normal, normal
 from ..refusal import refuse
-from . import _profile
+from . import _profile, _single
 from ._cells import Pair
+from ._joint import joint
 from ._laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
 from ._normal import U
 from ._sampled import SampledGaussian
@@ -131,16 +134,62 @@ def _renyi(event: Event, tail: float) -> Law:
     return Law((atoms,), None, infinite)
 
 
+def _allocation(event: Event, tail: float) -> Law:
+    """The exact curve of a pass, where its grid is small enough, and the Rényi bound beside it; nothing is known from below."""
+    assert isinstance(event, se.RandomAllocation)
+    assert isinstance(event.event, ev.Gaussian)
+    moment = rdp_rules.of_parts({event: 1})
+    try:
+        exact = allocation.Curve(event.steps, float(event.event.noise_multiplier), min(max(tail, 1e-20), 1e-6))
+    except DiscreetError:
+        atoms, infinite = _profile.renyi_atoms(moment, tail)
+    else:
+        atoms, infinite = _profile.renyi_atoms(moment, tail, exact.delta)
+    return Law((atoms,), None, infinite)
+
+
 def _shuffled(event: Event, tail: float) -> Law:
     assert isinstance(event, se.Shuffled)
     local, reports = _round.up(event.epsilon), event.reports
     atoms, infinite = _profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
-    return Law((atoms,), None, infinite)
+    return Law((atoms,), (shuffled_response(_round.down(event.epsilon), reports),), infinite)
+
+
+def shuffled_response(epsilon: float, reports: int) -> Atoms:
+    """What binary randomized response makes of it, one allowed local randomizer: how many say yes, the others all meaning no.
+
+    With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen depends on k alone.
+    """
+    n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
+    yes = 1 - p if p < 1 else math.exp(-epsilon)
+    spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
+    k = np.arange(max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64)
+    before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)  # f(k-1) / f(k)
+    log = (
+        gammaln(n + 1) - gammaln(k + 1) - gammaln(np.maximum(n - k, 0) + 1) + k * math.log(yes) + (n - k) * math.log(p)
+    )
+    last = k > n  # nobody is left to say no: only the first term
+    f = np.exp(np.where(last, n * math.log(yes), log))
+    ratio = np.where(last, math.exp(epsilon), (p * before + yes) / (yes * before + p))
+    mass = np.where(last, p * f, f * (p * before + yes))
+    error = 64 * U * (100 + reports * math.log(reports + 1) + reports * (1 + epsilon))
+    order = np.argsort(ratio, kind="stable")
+    return Atoms(np.log(ratio)[order], mass[order], None, error, 64 * U * (1 + epsilon))
 
 
 def _exponential(event: Event, tail: float) -> Law:
+    """From below: choices between two candidates, at several odds."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
-    return _symmetric(bounded_range(epsilon), randomized_response(epsilon / 2))
+    two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
+    return Law((bounded_range(epsilon),), two)
+
+
+def two_candidates(epsilon: float, share: float) -> Atoms:
+    """The exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t - epsilon, t = share * epsilon."""
+    t = share * epsilon
+    high = math.expm1(t - epsilon) / math.expm1(-epsilon)
+    mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
+    return Atoms(np.array([t - epsilon, t]), mass, (epsilon, t - epsilon), 32 * U * (1 + epsilon), 8 * U * epsilon)
 
 
 def _response(event: Event, tail: float) -> Law:
@@ -159,14 +208,26 @@ def _gaussian(event: Event, tail: float) -> Law:
 
 
 def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
-    """The law of what is sampled: a single part, once."""
+    """The law of what is sampled: a single part, or a composition as one pair."""
     form = normal(event)
-    parts = list(_merged(form).items())
-    if len(parts) != 1 or parts[0][1] != 1 or form.delta or form.distance:
+    parts = _merged(form)
+    if form.delta or form.distance or not parts:
         raise refuse(
-            accountant_event, "pld", "sampling a composition needs the pair of the whole; sample each part instead"
+            accountant_event, "pld", "what can fail with a probability of its own has no pair that could be sampled"
         )
-    return law(parts[0][0], tail)
+    if sum(parts.values()) == 1:
+        return law(next(iter(parts)), tail)
+    laws = [(law(part, tail / n), n) for part, n in parts.items()]
+    infinite = math.fsum(n * found.infinite for found, n in laws)
+    upper, lower = [], []
+    for i in range(max(len(found.upper) for found, _ in laws)):
+        above = [(found.upper[min(i, len(found.upper) - 1)], n) for found, n in laws]
+        known = [(found.lower[min(i, len(found.lower) - 1)], n) for found, n in laws if found.lower is not None]
+        both = joint(above, known if len(known) == len(laws) else None, tail)
+        upper.append(both.upper)
+        infinite = max(infinite, math.fsum(n * found.infinite for found, n in laws) + both.infinite)
+        lower += [both.lower] if both.lower is not None else []
+    return Law(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
 
 
 def _poisson(event: Event, tail: float) -> Law:
@@ -175,7 +236,7 @@ def _poisson(event: Event, tail: float) -> Law:
     inner = _inner(event.event, event, tail / rate)
     upper = tuple(_mixed(inner.upper, rate, removing) for removing in (True, False))
     if inner.lower is None:
-        return Law(upper, None, inner.infinite)
+        return Law(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
     return Law(upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite)
 
@@ -188,13 +249,19 @@ def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
 
 
 def _fixed_size(event: Event, tail: float) -> Law:
+    """From below: the mechanism that shows whether the one unit in question was drawn with one of its two values, and else the other law."""
     assert isinstance(event, se.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
+    rate = _round.up(event.rate)
     if len(inner.upper) > 1:
         raise refuse(event, "pld", "its inner event has no symmetric pair")
-    upper = WithoutReplacement(inner.upper[0], _round.up(event.rate))
-    # Below: of two tables that differ in one unit, the sample either has it or not, and a fixed unit may be worth nothing in one.
-    return Law((upper,), None, inner.infinite)
+    lower = inner.lower and (Mixed(inner.lower[0], _round.down(event.rate), True),)
+    pair = inner.upper[0]
+    if sum(_merged(normal(event.event)).values()) == 1:
+        return Law((WithoutReplacement(pair, rate),), lower, inner.infinite)
+    largest = float(pair.nodes(tail).loss[-1])
+    atoms, infinite = _profile.fixed_size_atoms(lambda x: _single.delta(pair, x)[1] + inner.infinite, rate, largest)
+    return Law((atoms,), lower, infinite)
 
 
 class Rule(NamedTuple):
@@ -221,7 +288,9 @@ RULES: dict[type[Event], Rule] = {
         _fixed_size, "mixture above 0, mirrored below (Balle, Barthe & Gaboardi 2018, Theorem 9)"
     ),
     se.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021)"),
-    se.RandomAllocation: Rule(_renyi, _RENYI),
+    se.RandomAllocation: Rule(
+        _allocation, "exact curve of the pass in both directions (Feldman & Shenfeld 2025; Chua et al. 2024), as a pair"
+    ),
     ce.RDPPoint: Rule(_renyi, _RENYI),
     ce.RepeatAndSelect: Rule(_renyi, _RENYI),
     ev.Group: Rule(_renyi, _RENYI),
@@ -300,5 +369,6 @@ def compositions(parts: dict[Event, int], tail: float) -> tuple[list[Composition
         for i in range(ways)
     ]
     known = [(found.lower, n) for found, n in laws if found.lower is not None]
-    lower = [Composition(tuple((pairs[min(i, len(pairs) - 1)], n) for pairs, n in known)) for i in range(ways) if known]
+    ways = max((len(pairs) for pairs, _ in known), default=0)
+    lower = [Composition(tuple((pairs[min(i, len(pairs) - 1)], n) for pairs, n in known)) for i in range(ways)]
     return upper, lower

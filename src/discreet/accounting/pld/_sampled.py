@@ -62,7 +62,7 @@ class SampledGaussian:
     def discrete(self) -> bool:
         return False
 
-    def _range(self, tail: float) -> tuple[float, float]:
+    def span(self, tail: float) -> tuple[float, float]:
         """Where P has all but `tail` on either side."""
         z = -float(ndtri(max(tail / 2, 1e-300)))
         if not self.removing:
@@ -71,7 +71,7 @@ class SampledGaussian:
         return -z * self.sigma, max(z * self.sigma if self.rate < 1 else 0.0, 1 + shifted * self.sigma)
 
     def nodes(self, tail: float) -> Nodes:
-        low, high = self._range(tail)
+        low, high = self.span(tail)
         x = np.linspace(low, high, _NODES)
         loss = self._loss(x)
         weight = np.exp(-0.5 * (x / self.sigma) ** 2)

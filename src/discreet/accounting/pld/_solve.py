@@ -9,17 +9,22 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from . import _engine, _plan
+from . import _engine, _line, _plan, _single
 from ._cells import Pair
 from ._engine import Counted, Found
+from ._normal import Array
 from ._plan import Plan
+from ._sampled import SampledGaussian
 
-_TAIL = 1e-8  # share of delta that truncated tails may cost
+_TAIL = 2e-6  # share of delta that truncated tails may cost
 _COARSER = 8.0
 _PASSES = 7
 _FINER = 0.3  # mesh for delta, which is more sensitive than epsilon
-_ACCEPTED = 1e-4  # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
+_ACCEPTED = 6e-5  # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
 _LARGEST = 2**20
+_MANY = 8  # steps from which on the integral along a line is tried before the lattice
+_LOOSE = 5e-4
+_TIGHT = 8e-5  # relative width of its interval that makes the lattice superfluous
 
 
 class Composition(NamedTuple):
@@ -57,15 +62,40 @@ class Solver:
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
         self.finest = math.inf
         self.alias = 15.0
+        self.seen: tuple[Array, Array] | None = None
+        self.along: tuple[float, _line.Interval | None] | None = None
+
+    def _along(self, delta: float) -> _line.Interval | None:
+        """The interval by the integral along a line, where that is at hand."""
+        if self.along is None or self.along[0] != delta:
+            if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
+                near = max(self.k(self.theta)[1] + self.offset, 0.0)
+                alone = _single.interval(self.parts[0].pair, delta, near, self.theta)
+                self.along = delta, alone and _line.Interval(*alone, self.theta)
+                return self.along[1]
+            steps = [
+                (part.pair, part.times, part.offset) for part in self.parts if isinstance(part.pair, SampledGaussian)
+            ]
+            suits = len(steps) == len(self.parts) and self.k.steps >= _MANY and self.infinite_above == 0
+            self.along = delta, _line.solve(steps, self.k, self.theta, delta) if suits else None
+        return self.along[1]
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
         """Certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
         left = delta - self.infinite_above
         if left <= 0:
             return math.inf
+        known = self._along(delta)
+        if known is None:
+            return self._lattice_above(delta, left, enough)
+        if known.high <= enough or known.high - known.low <= _TIGHT * known.high:
+            return known.high
+        return min(known.high, self._lattice_above(delta, left, enough))
+
+    def _lattice_above(self, delta: float, left: float, enough: float) -> float:
         theta, shrink = self.theta, 1.0
         plan = _plan.wide(self.k, theta, _COARSER) if self.mesh is None else _plan.plan(self.k, theta, self.mesh)
-        before, width = self._look(plan, left), plan.mesh
+        before, width = self._look(_plan.aimed(plan, self.k), left), plan.mesh
         best = before.epsilon
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
@@ -74,13 +104,14 @@ class Solver:
             extra = self._sensitivity(before)
             self.alias, self.tail = 15.0 + extra, max(delta * _TAIL * math.exp(-extra), 1e-280)
             plan = _plan.narrowest(self.k, theta, self.mesh, self.alias)
-            plan = plan if self.mesh else _plan.scaled(plan, shrink)
+            plan = _plan.aimed(plan if self.mesh else _plan.scaled(plan, shrink), self.k, self.seen)
             found = self._look(plan, left)
             best = min(best, found.epsilon)
             if math.isfinite(found.epsilon) and abs(found.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2:
                 if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
                     break
                 wrong = (before.epsilon - found.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
+                wrong = max(wrong, self.k.inflation(plan, found.slope))
                 if width > plan.mesh and wrong <= _ACCEPTED * found.epsilon:
                     break
                 shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * found.epsilon / max(wrong, 1e-300))))
@@ -89,7 +120,10 @@ class Solver:
         return best
 
     def _look(self, plan: Plan, delta: float) -> Found:
-        return _engine.epsilon_above(_engine.curve(self.parts, plan, self.tail), delta, self.offset)
+        curve = _engine.curve(self.parts, plan, self.tail)
+        found = _engine.epsilon_above(curve, delta, self.offset)
+        self.seen = curve.seen() if math.isfinite(found.epsilon) else None
+        return found
 
     def _sensitivity(self, found: Found) -> float:
         """log of how much a relative error of delta is magnified in epsilon; what is misplaced must be that much less."""
@@ -106,19 +140,23 @@ class Solver:
         left = delta - self.infinite_below
         if left <= 0:
             return math.inf
-        tests = _engine.tests(self.parts, self._near(near, 1.0), self.tail)
-        return _engine.epsilon_below(tests, left, self.offset)
+        known = self._along(left)
+        if known is not None and near - known.low <= _LOOSE * near:
+            return known.low
+        tests = _engine.tests(self.parts, _plan.aimed(self._near(near, 1.0), self.k, self.seen), self.tail)
+        found = _engine.epsilon_below(tests, left, self.offset)
+        return found if known is None else max(found, known.low)
 
     def delta_above(self, epsilon: float) -> float:
         """Certified upper bound on delta."""
         plan = self._near(epsilon)
         plan = plan if self.mesh else _plan.scaled(plan, _FINER)
-        curve = _engine.curve(self.parts, plan, self.tail)
+        curve = _engine.curve(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail)
         return min(1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15))
 
     def delta_below(self, epsilon: float) -> float:
         """Certified lower bound on delta."""
-        tests = _engine.tests(self.parts, self._near(epsilon, 1.0), self.tail)
+        tests = _engine.tests(self.parts, _plan.aimed(self._near(epsilon, 1.0), self.k), self.tail)
         return min(1.0, (_engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15))
 
 

@@ -1,0 +1,127 @@
+"""A composition as one pair of point masses, so that it can be seen through a sample: `compose([...]).sampled(rate)`.
+
+One sample is drawn, and several mechanisms run on it. Together they are one mechanism; its dominating pair is the product of theirs
+(Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10), to which amplification applies as to any other. Laws are convolved directly, sums of
+positive terms only, so that every mass keeps its relative accuracy however small it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _cells, _plan
+from ._cells import Pair
+from ._laws import Atoms
+from ._normal import Array, U
+from ._plan import Cumulants
+
+_POINTS = 4096
+
+
+class _Law(NamedTuple):
+    """P-masses at start, start + 1, ... of the lattice, each with this relative error; Q-masses likewise, if they are needed."""
+
+    start: int
+    p: Array
+    q: Array | None
+    infinite: float
+    error: float
+
+
+class Joint(NamedTuple):
+    """Atoms that dominate the composition, the mass at infinite loss, and atoms that it dominates."""
+
+    upper: Atoms
+    infinite: float
+    lower: Atoms | None
+
+
+def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] | None, tail: float) -> Joint:
+    """The pair of a composition, from pairs that dominate its parts and pairs that they dominate.
+
+    Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by `above`; `lower` is
+               what post-processing leaves of the composition of `below`.
+    Proof:     docs/pld.md, "Two discretisations"; products of dominating pairs dominate.
+    """
+    mesh = _mesh(above, tail)
+    high = _composed([(_upper(pair, mesh, tail / n), n) for pair, n in above], tail)
+    upper = Atoms(
+        mesh * np.arange(high.start, high.start + len(high.p), dtype=np.float64), high.p, None, high.error + 8 * U
+    )
+    if below is None:
+        return Joint(upper, high.infinite, None)
+    low = _composed([(_lower(pair, mesh, tail / n), n) for pair, n in below], tail)
+    assert low.q is not None
+    kept = (low.p > 0) & (low.q > 0)
+    loss = np.log(low.p[kept]) - np.log(low.q[kept])
+    order = np.argsort(loss, kind="stable")
+    error = 2 * low.error + 8 * U * (1 + float(np.abs(loss).max(initial=0.0)))
+    return Joint(upper, high.infinite, Atoms(loss[order], low.p[kept][order], None, low.error + 8 * U, error))
+
+
+def _mesh(parts: Sequence[tuple[Pair, int]], tail: float) -> float:
+    """A mesh with which everything likely has a few thousand points."""
+    nodes = [(pair.nodes(tail / n), n) for pair, n in parts]
+    _, _, spread = Cumulants(nodes)(0.0)
+    all_ = math.fsum(n * float(one.loss[-1] - one.loss[0]) for one, n in nodes)
+    widest = max(float(one.loss[-1] - one.loss[0]) for one, _ in nodes)
+    return _plan.short(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
+
+
+def _knots(pair: Pair, mesh: float, tail: float) -> Array:
+    loss = pair.nodes(tail).loss
+    return np.arange(math.floor(loss[0] / mesh) - 1, math.ceil(loss[-1] / mesh) + 2, dtype=np.float64)
+
+
+def _upper(pair: Pair, mesh: float, tail: float) -> _Law:
+    place = _knots(pair, mesh, tail)
+    law = _cells.upper(pair, mesh * place)
+    return _Law(int(place[0]), law.mass, None, law.infinite, 0.0)
+
+
+def _lower(pair: Pair, mesh: float, tail: float) -> _Law:
+    place = _knots(pair, mesh, tail)
+    merged = _cells.lower(pair, mesh * place)
+    q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * place) * (1 + 8 * U)
+    return _Law(int(place[0]), merged.p, q, 0.0, 0.0)
+
+
+def _times(a: _Law, b: _Law, cut: float) -> _Law:
+    """The convolution, without tails of mass `cut`: above they count as infinite (or are left out), below they are raised (or left out)."""
+    p = np.convolve(a.p, b.p)
+    q = None if a.q is None or b.q is None else np.convolve(a.q, b.q)
+    error = a.error + b.error + 4 * U * (min(len(a.p), len(b.p)) + 8)
+    first = min(int(np.searchsorted(np.cumsum(p), cut)), len(p) - 1)
+    last = max(len(p) - int(np.searchsorted(np.cumsum(p[::-1]), cut)), first + 1)
+    infinite = a.infinite + b.infinite
+    kept = p[first:last].copy()
+    if q is None:
+        infinite += float(p[last:].sum()) * (1 + 1e-9)
+        kept[0] += p[:first].sum()
+    return _Law(a.start + b.start + first, kept, q if q is None else q[first:last], infinite, error)
+
+
+def _composed(laws: Sequence[tuple[_Law, int]], tail: float) -> _Law:
+    cut = tail / (4 * sum(n for _, n in laws))
+    powers = [_power(law, n, lambda a, b: _times(a, b, cut)) for law, n in laws]
+    total = powers[0]
+    for other in powers[1:]:
+        total = _times(total, other, cut)
+    return total
+
+
+def _power(law: _Law, n: int, times: Callable[[_Law, _Law], _Law]) -> _Law:
+    """By squaring."""
+    result: _Law | None = None
+    while True:
+        if n & 1:
+            result = law if result is None else times(result, law)
+        n >>= 1
+        if n == 0:
+            assert result is not None
+            return result
+        law = times(law, law)

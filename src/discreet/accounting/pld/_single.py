@@ -1,0 +1,33 @@
+"""One release of one mechanism: delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) needs no lattice, for any pair."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ._cells import Pair
+from ._crossing import crossing
+
+
+def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
+    """Lower and upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
+    cells = pair.measure(np.array([-np.inf, epsilon, np.inf]), np.array([epsilon, epsilon]))
+    value, error = float(cells.excess[1]), float(cells.excess_error[1])
+    return max(0.0, value - error), min(1.0, max(0.0, value) + error)
+
+
+def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float, float] | None:
+    """Lower and upper bound on epsilon at delta = goal; None if no crossing is found."""
+    found = []
+    for side in (0, 1):
+
+        def excess(x: float, side: int = side) -> float:
+            return math.log(max(delta(pair, x)[side], 1e-320)) - math.log(goal)
+
+        one = crossing(excess, near, slope, 0.0)
+        if one is None:
+            return None
+        found.append(one[1 - side])
+        near, slope = one[0], one[2]
+    return min(found), max(found)

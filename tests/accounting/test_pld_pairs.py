@@ -1,0 +1,118 @@
+"""Pairs of whole compositions, of passes, of shuffled reports and of fixed-size samples: above and below what is known exactly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from discreet import accounting as acc
+from discreet.accounting import allocation, pld, shuffling
+from discreet.accounting.pld import _closed, _rules, _single
+from discreet.accounting.pld._joint import joint
+from discreet.accounting.pld._laws import laplace
+from discreet.accounting.pld._sampled import SampledGaussian
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.0, 3.0])
+def test_the_joint_pair_of_gaussians_encloses_their_closed_form(epsilon):
+    part = SampledGaussian(3.0, 1.0)
+    both = joint([(part, 4)], [(part, 4)], 1e-14)
+    low, high = _closed.gaussian_delta(2 / 3, epsilon)
+    assert both.lower is not None
+    assert high <= _single.delta(both.upper, epsilon)[1] + both.infinite <= high * (1 + 2e-3)
+    assert low * (1 - 2e-3) <= _single.delta(both.lower, epsilon)[0] <= low
+
+
+def test_a_sampled_composition_lies_between_its_whole_and_what_pure_amplification_says():
+    mixed = acc.compose([acc.Laplace(noise_multiplier=1.0), acc.PureDP(epsilon=1)])
+    low, high = pld.bounds(mixed.sampled(0.1), 1e-9)
+    assert low <= high <= low * (1 + 1e-3)
+    assert high <= math.log1p(0.1 * math.expm1(2.0)) * (
+        1 + 1e-9
+    )  # tight for pure mechanisms of epsilon 2 (Balle et al. 2018)
+    assert high > pld.bounds(acc.PureDP(epsilon=1).sampled(0.1), 1e-9)[0]
+    assert pld.epsilon(mixed.sampled(0.999999), 1e-6) == pytest.approx(pld.epsilon(mixed, 1e-6), rel=1e-4)
+
+
+def test_sampling_once_costs_no_less_than_sampling_each_time_for_rare_samples():
+    """The same sample for all parts: losses come together, which is worse than one at a time."""
+    one = acc.Laplace(noise_multiplier=2.0)
+    together = pld.epsilon(one.repeated(10).sampled(0.01).repeated(100), 1e-6)
+    apart = pld.bounds(one.sampled(0.01).repeated(1000), 1e-6)[1]
+    assert together > apart
+
+
+def test_joint_of_repeated_laplace_agrees_with_the_lattice():
+    both = joint([(laplace(0.5), 7)], [(laplace(0.5), 7)], 1e-14)
+    event = acc.Laplace(noise_multiplier=2.0).repeated(7)
+    for epsilon in (0.3, 1.0, 2.0):
+        low, high = pld.delta_bounds(event, epsilon)
+        assert both.lower is not None
+        assert _single.delta(both.upper, epsilon)[1] + both.infinite >= low
+        assert _single.delta(both.lower, epsilon)[0] <= high
+        assert _single.delta(both.upper, epsilon)[1] <= high * (1 + 5e-3)
+
+
+@pytest.mark.parametrize(("steps", "noise"), [(20, 2.0), (100, 1.0)])
+def test_a_pass_costs_by_its_pair_what_its_curve_says(steps, noise):
+    event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps)
+    curve = allocation.Curve(steps, noise)
+    for delta in (1e-4, 1e-6):
+        high = pld.epsilon(event, delta)
+        assert curve.delta(high) <= delta * (1 + 1e-3)
+        assert curve.delta(high * (1 - 1e-3)) > delta * (1 - 1e-3)
+    many = pld.epsilon(event.repeated(5), 1e-6)
+    assert pld.epsilon(event, 1e-6) < many < acc.epsilon(event.repeated(5), delta=1e-6, accountant="rdp")
+
+
+def exact_shuffle(epsilon: float, reports: int) -> tuple[np.ndarray, np.ndarray]:
+    """By convolution: the others' yeses, and one more answer."""
+    yes = 1 / (1 + math.exp(epsilon))
+    others = np.array([1.0])
+    for _ in range(reports - 1):
+        others = np.convolve(others, [1 - yes, yes])
+    return np.convolve(others, [yes, 1 - yes]), np.convolve(others, [1 - yes, yes])
+
+
+@pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 2), (0.5, 50), (3.0, 200)])
+def test_shuffled_randomized_response_is_the_binomial_pair(epsilon, reports):
+    p, q = exact_shuffle(epsilon, reports)
+    pair = _rules.shuffled_response(epsilon, reports)
+    for x in np.linspace(0, epsilon, 7)[:-1]:
+        true = float(np.maximum(p - math.exp(x) * q, 0).sum())
+        low, high = _single.delta(pair, float(x))
+        assert low <= true * (1 + 1e-9) + 1e-15
+        assert high >= true * (1 - 1e-9) - 1e-15
+        assert true <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("times", [1, 20])
+def test_lower_bounds_of_events_that_had_none(times):
+    events = [
+        acc.Shuffled(epsilon=1.0, reports=2000),
+        acc.SampledWithoutReplacement(
+            event=acc.Gaussian(noise_multiplier=2.0, neighbors="replace"), size=1000, sample=50
+        ),
+        acc.ExponentialMechanism(epsilon=0.5),
+    ]
+    for event in events:
+        low, high = pld.bounds(event.repeated(times), 1e-6)
+        assert 0.5 * high < low <= high
+
+
+def test_one_exponential_mechanism_is_nearly_exact():
+    low, high = pld.bounds(acc.ExponentialMechanism(epsilon=0.5), 1e-6)
+    assert low > 0.94 * high
+
+
+def test_a_fixed_size_sample_of_a_composition():
+    parts = [
+        acc.Gaussian(noise_multiplier=2.0, neighbors="replace"),
+        acc.Laplace(noise_multiplier=3.0, neighbors="replace"),
+    ]
+    low, high = pld.bounds(acc.SampledWithoutReplacement(event=acc.compose(parts), size=1000, sample=50), 1e-6)
+    assert low <= high <= low * (1 + 1e-3)
+    each = [acc.SampledWithoutReplacement(event=part, size=1000, sample=50) for part in parts]
+    assert high > max(pld.bounds(one, 1e-6)[0] for one in each)
