@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Boolean, Bounds, Categories, Neighbors, Public
+from discreet.adaptive import Binomial, Hypothesis
+from discreet.adaptive.private_bh import PrivateBenjaminiHochberg
 from discreet.adaptive.significance import (
     CorrelationTest,
     GoodnessOfFitTest,
@@ -14,6 +16,7 @@ from discreet.adaptive.significance import (
     ProportionTest,
     TwoSampleMeanTest,
 )
+from discreet.mechanisms import CountsBelow
 from discreet.tables import Memory
 
 from .case import Case
@@ -67,6 +70,11 @@ def case(name: str, mechanism: Any, **more: Any) -> Case:
 
 FREE, SWAP, BLANK = facts(ADD_REMOVE), facts(REPLACE), facts(ZERO_OUT)
 
+ASKED = tuple(
+    Hypothesis(statistic=CountsBelow(column=name, thresholds=(4,)), null=Binomial(trials=6, chance=0.5))
+    for name in ("age", "pay")
+)
+
 CASES = [
     case(
         "proportion, trials known",
@@ -87,4 +95,9 @@ CASES = [
     case("Kruskal-Wallis, zero out", KruskalWallisTest(public=BLANK, column="age", group="city", epsilon=2, runs=99)),
     case("correlation", CorrelationTest(public=FREE, first="age", second="pay", epsilon=2, delta=0.01)),
     case("correlation, replace", CorrelationTest(public=SWAP, first="age", second="pay", epsilon=2)),
+    case("private Benjamini-Hochberg", PrivateBenjaminiHochberg(public=FREE, hypotheses=ASKED, alpha=0.5, epsilon=3, candidates=1),
+         outcome=lambda release: (release.value.peeled, release.value.rejected)),
+    case("private Benjamini-Hochberg, with a delta",
+         PrivateBenjaminiHochberg(public=SWAP, hypotheses=ASKED, alpha=0.5, epsilon=2, delta=1e-3, candidates=2, score="log p", strict=False),
+         outcome=lambda release: release.value.rejected, claim=(2.0, 1e-3)),
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from .ladder import Ladder, ParameterFreeLadder, PlainBoard
 from .leaderboard import ShakyLadder, SparseVectorBoard, Standing
 from .multiplicative_weights import Counted, MultiplicativeWeights, Where
 from .paprika import Decision, Paprika
+from .private_bh import Discoveries, PrivateBenjaminiHochberg
 from .significance import (
     CorrelationTest,
     GoodnessOfFitTest,
@@ -47,6 +48,7 @@ __all__ = [
     "Counted",
     "Decision",
     "Decisions",
+    "Discoveries",
     "Estimate",
     "GaussianChange",
     "GeneralizedAlphaInvesting",
@@ -67,6 +69,7 @@ __all__ = [
     "ParameterFreeLadder",
     "PlainBoard",
     "PowerLaw",
+    "PrivateBenjaminiHochberg",
     "ProportionTest",
     "RankScores",
     "Saffron",
