@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import discreet as dp
 from discreet import BudgetExceeded, InvalidInput, LedgerError, NotPrivate, Public, ReleaseFailed, Unsupported
-from discreet.curator import segments
-from discreet.learning import SGD, Adam, Examples, Trainer
+from discreet.curator import Period, segments
+from discreet.learning import SGD, Adam, Examples, Tabular, Trainer
 from discreet.learning.trainer import Progress, Run
 from discreet.sampling import SeededEntropy
 
@@ -456,3 +456,29 @@ def test_two_processes_race_and_one_of_them_trains(tmp_path: Path) -> None:
     numbers = [int(line.split()[0]) for line in (tmp_path / "steps").read_text().splitlines()]
     assert len(set(numbers)) == len(numbers), "a step was run by two"
     assert segments.problems(opened(tmp_path).ledger) == []
+
+
+def test_a_run_goes_on_for_whom_and_on_what_it_was_paid_for(tmp_path: Path) -> None:
+    """Paid for one period, or by one analyst: neither another period's rows nor another's budget."""
+    rows = {"term": ["a", "b"] * 30, "x": [0.0, 1.0, 0.5] * 20, "y": [True, False] * 30}
+    facts = {"term": dp.Categories(["a", "b"]), "x": dp.Bounds(0, 1), "y": dp.Boolean()}
+    budget = dp.Budget(epsilon=30, delta=1e-5, per=Period(column="term"))
+    people = dp.open(
+        rows, schema=facts, size=60, budget=budget, analysts={"ann": None, "bob": None}, ledger=tmp_path / "books"
+    )
+    settings = {
+        "noise_multiplier": 2.0,
+        "n": 30,
+        "batch": 10,
+        "steps": 8,
+        "columns": Tabular(features=("x",), target="y"),
+    }
+    first, second = people.during("a"), people.during("b")
+    made = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=first.public, **settings)
+    other = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=second.public, **settings)
+    with pytest.raises(Stop):
+        first.as_analyst("ann").train(made, checkpoint=tmp_path / "run", every=4, progress=stopping(5))
+    for session, trained in ((second.as_analyst("ann"), other), (first.as_analyst("bob"), made), (first, made)):
+        with pytest.raises(InvalidInput, match="another analyst, or for other periods"):
+            session.resume(trained, tmp_path / "run")
+    assert first.as_analyst("ann").resume(made, tmp_path / "run").private
