@@ -106,6 +106,40 @@ def test_intervals_cover_as_often_as_they_say(expression, column):
     assert hits <= stats.binom.isf(1e-9, runs, 0.96)
 
 
+@pytest.mark.parametrize("people", [1, 3, 40])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_intervals_of_averages_hold_at_every_size(people, noise):
+    """Also where the count is all noise, and a normal approximation means nothing. Binomial bound at 1e-9."""
+    public = Public(schema={"x": Bounds(-3, 7)}, table="t")
+    values = [7.0] * (people // 2) + [1.5] * (people - people // 2)
+    source = connect({"x": values}, public, threads=1)
+    query = Query(sql="SELECT AVG(x) AS a FROM t", public=public, epsilon=0.5, delta=1e-5, noise=noise)
+    truth, runs, misses, shown = sum(values) / people, 120, 0, 0
+    exact, entropy = query._measure(source, 1), SeededEntropy(5)
+    for _ in range(runs):
+        answer = query._noisy(exact, entropy)
+        (interval,) = answer.interval(0.8).get("a", (None,))
+        shown += interval is not None
+        misses += interval is not None and not interval[0] <= truth <= interval[1]
+        assert interval is None or -3 <= interval[0] <= answer["a"][0] <= interval[1] <= 7
+    assert misses <= stats.binom.isf(1e-9, runs, 0.2)
+    assert shown
+
+
+def test_the_interval_of_an_average_is_made_of_both_errors():
+    (mean,) = (m for m in ANSWER.means if m is not None)
+    low, high = mean.interval(0, 0.9)
+    count, total = mean.counts[0], mean.sums[0]
+    around, beside = mean.noise_of_count.error(0.95), mean.noise_of_sum.error(0.95)
+    corners = [
+        (t * mean.step / n + mean.shift)
+        for t in (total - beside, total + beside)
+        for n in (count - around, count + around)
+    ]
+    assert low == pytest.approx(max(mean.low, float(min(corners))))
+    assert high == pytest.approx(min(mean.high, float(max(corners))))
+
+
 def test_nothing_in_an_answer_depends_on_the_data_but_its_released_values():
     """The same draws on a table with other values: deviations of counts and the plan stay the same."""
     query = Query(sql="SELECT COUNT(*) AS n, SUM(visits) AS s FROM rand_hie", public=SOURCE.public, epsilon=1)

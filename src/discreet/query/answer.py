@@ -17,6 +17,7 @@ from .._errors import InvalidInput, MissingExtra
 from .._registry import described, from_json, to_json
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from .means import Mean
 
 Value = str | int | float | bool | None
 
@@ -27,7 +28,8 @@ class Answer:
     """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values (quantiles, modes).
 
     `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their intervals are exact.
-    Other columns' intervals are normal approximations from the deviation.
+    `means`: for columns of averages what their intervals, which hold at every size, are made of. Other columns' intervals are normal
+    approximations from the deviation.
     """
 
     columns: tuple[str, ...]
@@ -40,6 +42,7 @@ class Answer:
     rho: float | None = None
     sql: str = ""
     plan: tuple[str, ...] = ()
+    means: tuple[Mean | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,15 +74,32 @@ class Answer:
         """For every column that has one, the confidence interval of each value: from public parameters and released values only."""
         found: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
-            pairs = zip(self[name], widths, strict=True)
-            found[name] = [None if v is None or w is None else (float(v) - w, float(v) + w) for v, w in pairs]
+            mean = self._mean(self._at(name))
+            found[name] = [
+                None
+                if v is None or w is None
+                else (float(v) - w, float(v) + w)
+                if mean is None
+                else mean.interval(r, confidence)
+                for r, (v, w) in enumerate(zip(self[name], widths, strict=True))
+            ]
         return found
+
+    def _mean(self, i: int) -> Mean | None:
+        return self.means[i] if self.means else None
 
     def _widths(self, i: int, confidence: float) -> list[float | None]:
         noise = self.noises[i]
         if noise is not None:
             width = float(noise[0].error(confidence) * noise[1])
             return [width] * len(self.rows)
+        mean = self._mean(i)
+        if mean is not None:
+            ends = [mean.interval(r, confidence) for r in range(len(self.rows))]
+            return [
+                None if row[i] is None else max(b - row[i], row[i] - a)
+                for row, (a, b) in zip(self.rows, ends, strict=True)
+            ]
         z = _normal_quantile((1 + confidence) / 2)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
 

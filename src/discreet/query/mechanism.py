@@ -32,6 +32,7 @@ from . import partition
 from .answer import Answer
 from .errors import QueryError
 from .exact import Exact, measure, statements
+from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
@@ -238,7 +239,7 @@ class Query:
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
         noises = list(self._allocation.noises)
-        rows, deviations = table(self._plan, self._recipes, keys, measures, choices, noises)
+        rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
         at = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [None if m is None else (noises[m], self._recipes.measures[m].worth) for m in at]
         return Answer(
@@ -246,6 +247,7 @@ class Query:
             rows=tuple(rows),
             deviations=tuple(deviations),
             noises=tuple(exact_noise),
+            means=tuple(mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(at))),
             event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
             epsilon=None if self.epsilon is None else float(self.epsilon),
             delta=self._shown_delta,

@@ -60,13 +60,13 @@ def table(
     measures: list[Any],
     choices: list[Any],
     noises: list[Noise],
-) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]]]:
-    """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT."""
+) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]], list[int]]:
+    """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group each is."""
     columns = _key_columns(plan, keys)
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
     found = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
     none = [None] * len(kept)
-    return rows, list(zip(*(none if d is None else _listed(d[kept]) for d in found), strict=True))
+    return rows, list(zip(*(none if d is None else _listed(d[kept]) for d in found), strict=True)), kept
 
 
 def rows_of(

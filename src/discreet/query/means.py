@@ -1,0 +1,73 @@
+"""Intervals for averages that hold at every size: from the noise of the sum and the noise of the count, both known exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .._registry import described
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from .measures import Recipes
+from .nodes import Output
+from .plan import Plan
+
+Noise = IntegerLaplace | IntegerGaussian
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean:
+    """A column of averages: the released count and sum of each row (in steps of `step`, less `shift` a value) and their noises.
+
+    Guarantee: `interval` holds the average of the bounded data, where there is one, with probability `confidence` or more.
+    Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with `confidence` the true count
+               (at least 1, or there is no average) and the true sum lie in their ranges; the ratio of the two lies between the
+               ratios at the ranges' corners; an average of values in [low, high] lies there too.
+    """
+
+    counts: tuple[int, ...]
+    sums: tuple[int, ...]
+    noise_of_count: Noise
+    noise_of_sum: Noise
+    step: Fraction
+    shift: Fraction
+    low: float
+    high: float
+
+    def interval(self, row: int, confidence: float) -> tuple[float, float]:
+        each = (1 + confidence) / 2
+        around, beside = self.noise_of_count.error(each), self.noise_of_sum.error(each)
+        count, total = self.counts[row], self.sums[row]
+        most = count + around
+        if most < 1:
+            return self.low, self.high
+        least = max(1, count - around)
+        bottom, top = total - beside, total + beside
+        ends = Fraction(bottom, least if bottom < 0 else most), Fraction(top, least if top > 0 else most)
+        low, high = (float(end * self.step + self.shift) for end in ends)
+        return min(max(low, self.low), self.high), max(min(high, self.high), self.low)
+
+
+def mean_of(
+    plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Noise], kept: list[int]
+) -> Mean | None:
+    """What the interval of output `i` needs, if it is an average and nothing else."""
+    expression = plan.outputs[i][1]
+    if not (isinstance(expression, Output) and expression.kind == "aggregate"):
+        return None
+    recipe, argument = recipes.recipes[expression.index], plan.aggregates[expression.index].argument
+    if recipe.function != "avg" or argument is None:
+        return None
+    count, total = recipe.measures
+    measure = recipes.measures[total]
+    return Mean(
+        counts=tuple(int(measures[count][row]) for row in kept),
+        sums=tuple(int(measures[total][row]) for row in kept),
+        noise_of_count=noises[count],
+        noise_of_sum=noises[total],
+        step=measure.step,
+        shift=measure.center * measure.step,
+        low=argument.domain.low,
+        high=argument.domain.high,
+    )
