@@ -16,7 +16,7 @@ from discreet._public import Boolean, Dates, Text
 from discreet.mechanisms import noisy_histogram, noisy_sum
 from discreet.query import Query
 from discreet.sampling import SeededEntropy
-from discreet.tables import Database, EngineError, Memory, connect
+from discreet.tables import Database, EngineError, Memory, connect, draft
 from discreet.tables.columns import _FITS, KINDS, arrow_kind
 
 DAY = dt.datetime(2020, 1, 1, 23, 30, tzinfo=dt.UTC)
@@ -236,3 +236,13 @@ def test_a_file_that_is_something_else_is_refused_without_the_engines_words(tmp_
     with pytest.raises(InvalidInput, match="cannot be read") as refusal:
         connect(data, Public(schema={"age": Bounds(0, 9)}, table="t"))
     assert "secret" not in str(refusal.value)
+
+
+def test_a_draft_says_which_columns_cannot_be_declared(tmp_path):
+    table = pa.table({"l": [[1]], "t": [dt.time(1)], "x": [1.5]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    text = draft(tmp_path / "t.parquet")
+    assert '# "l" holds lists, structures or maps, which no query can use.' in text
+    assert '# "t" holds times of day' in text
+    assert "[columns.l]" not in text
+    assert "[columns.x]" in text

@@ -120,6 +120,11 @@ def _refused(table: str, name: str, kind: str, why: str) -> InvalidInput:
     )
 
 
+def unusable(kind: str) -> str | None:
+    """Why a column of this kind cannot be declared, and what to do; None if it can."""
+    return None if kind in KINDS else f"holds {_WORDS[kind]}, which no query can use. {_WAY_OUT[kind]}"
+
+
 def converted_to(fact: Fact, kind: str) -> str | None:
     """The type in the engine as which a column is handed on, where it is not of the declared kind itself; else None."""
     if isinstance(fact, Categories):

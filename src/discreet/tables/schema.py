@@ -29,6 +29,7 @@ from typing import Any
 
 from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
+from .columns import unusable
 
 _TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
@@ -224,6 +225,10 @@ def drafted(table: str, columns: dict[str, str]) -> str:
         "# groups =",
     ]
     for name, kind in columns.items():
+        why = None if kind == "any" else unusable(kind)
+        if why is not None:
+            lines += ["", f"# {_text(name)} {why}"]
+            continue
         kept = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
         question, body = _QUESTIONS[kept]
         kept = "text" if kept == "any" else kept
