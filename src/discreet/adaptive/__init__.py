@@ -1,6 +1,6 @@
 """Adaptive analysis: many looks at one dataset, each chosen after seeing the last, without being fooled by it."""
 
-from . import generalization
+from . import generalization, trials
 from .alarms import Alarm, ChangeWatch, alarm_threshold
 from .boosting import boost
 from .changepoints import BernoulliChange, GaussianChange, LikelihoodScores, RankScores
@@ -88,4 +88,5 @@ __all__ = [
     "changepoint",
     "generalization",
     "science",
+    "trials",
 ]

@@ -3,7 +3,17 @@
 from importlib import import_module
 from types import ModuleType
 
-CHAPTERS = ("one-budget", "first-answers", "consistency", "composition", "learning", "adaptive", "attacks", "models")
+CHAPTERS = (
+    "one-budget",
+    "first-answers",
+    "consistency",
+    "composition",
+    "learning",
+    "adaptive",
+    "discoveries",
+    "attacks",
+    "models",
+)
 
 
 def chapter(name: str) -> ModuleType:

@@ -1,0 +1,143 @@
+"""From one table to discoveries: private p-values, online tests that pay for rejections only, and an alarm when a series changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ... import session
+from ..._errors import MissingExtra
+from ..._public import Bounds, Categories, Public
+from ...adaptive import (
+    AlphaInvesting,
+    BernoulliChange,
+    Binomial,
+    ChangeWatch,
+    Listed,
+    MannWhitneyTest,
+    Paprika,
+    Saffron,
+    alarm_threshold,
+    benjamini_hochberg,
+    trials,
+)
+from ...curator import Budget
+from .stage import Stage
+
+TITLE = "Discoveries that are not luck, on one budget"
+
+COLUMNS, PEOPLE, REAL = 30, 10_000, (4, 13, 22)
+EPSILONS, RUNS = (0.5, 1.0, 3.0), 10
+COIN = Binomial(trials=1000, chance=0.5)
+
+
+def run(stage: Stage) -> None:
+    """Thirty columns tested, a stream of a hundred hypotheses, and a change."""
+    _columns(stage)
+    found = _stream(stage)
+    curves = _alarms(stage)
+    _pictures(stage, found, curves)
+
+
+def _columns(stage: Stage) -> None:
+    random = np.random.default_rng()
+    arm = random.integers(0, 2, PEOPLE)
+    data: dict[str, Any] = {
+        f"marker_{i}": random.normal(50 + 5 * arm * (i in REAL), 12, PEOPLE).clip(0, 100) for i in range(COLUMNS)
+    }
+    schema: dict[str, Any] = {name: Bounds(0, 100) for name in data}
+    data["arm"] = np.array(["control", "treated"])[arm]
+    schema["arm"] = Categories(["treated", "control"])
+    trial = session.open(data, schema=schema, budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:")
+    pvalues = [
+        trial.ask(
+            MannWhitneyTest(public=trial.public, column=f"marker_{i}", group="arm", epsilon=0.08, delta=1e-9)
+        ).value.pvalue
+        for i in range(COLUMNS)
+    ]
+    stage.say(
+        f"{PEOPLE:,} people in two arms of a trial, {COLUMNS} markers, of which the treatment moves {len(REAL)}: {list(REAL)}. Each is compared by a private "
+        f"Mann-Whitney test at epsilon 0.08, whose p-value counts its own noise. What is done with private p-values is free:\n"
+    )
+    stage.table(
+        ["procedure", "target", "found"],
+        [
+            ["p below 5%, each for itself", "none", f"{np.flatnonzero(np.array(pvalues) <= 0.05).tolist()}"],
+            ["Benjamini-Hochberg", "FDR 5%", f"{np.flatnonzero(benjamini_hochberg(pvalues, alpha=0.05)).tolist()}"],
+            ["SAFFRON, online", "FDR 5%", f"{Saffron(alpha=0.05).run(pvalues).discoveries.tolist()}"],
+        ],
+    )
+    stage.say(f"\nSpent: {trial.spent:.3g} of 3.\n")
+
+
+def _stream(stage: Stage) -> dict[float, trials.Trials]:
+    procedure = AlphaInvesting(alpha=0.05, wealth=0.05, spending=Listed(terms=(0.01,) * 100))
+    found = {
+        epsilon: trials.online(
+            Paprika(public=Public(), epsilon=epsilon, rejections=10, procedure=procedure, monotone=True),
+            null=COIN,
+            draw=lambda random, signal: random.binomial(1000, np.where(signal, 0.75, 0.5)),
+            runs=RUNS,
+            seed=1,
+        )
+        for epsilon in EPSILONS
+    }
+    stage.say(
+        f"A hundred hypotheses one after another about 1,000 people, eight of them worth finding; private online testing pays for rejections alone (PAPRIKA; {RUNS} runs):\n"
+    )
+    stage.table(
+        ["epsilon", "signals found", "false among findings"],
+        [
+            [f"{epsilon:g}", *(f"{mean:.1%} ± {off:.1%}" for mean, off in (one.power, one.rate))]
+            for epsilon, one in found.items()
+        ],
+    )
+    stage.say("")
+    return found
+
+
+def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
+    public = Public(schema={"x": Bounds(0, 1), "t": Bounds(1, 400)})
+    curves: dict[str, list[tuple[float, float]]] = {}
+    rows = []
+    for epsilon in (0.5, 1, 2):
+        watch = ChangeWatch(
+            public=public,
+            column="x",
+            time="t",
+            times=400,
+            window=100,
+            threshold=30,
+            epsilon=epsilon,
+            change=BernoulliChange(before=0.2, after=0.8),
+        )
+        for wanted in (0.02, 0.05, 0.1, 0.2):
+            tuned = replace(watch, threshold=alarm_threshold(watch, false_alarm=wanted, runs=400))
+            false = float(np.isfinite(trials.alarms(tuned, change_at=None, runs=200, seed=2)).mean())
+            seen = trials.alarms(tuned, change_at=201, runs=100, seed=3)
+            late = float(np.median(seen[seen >= 201])) - 201
+            curves.setdefault(f"epsilon {epsilon:g}", []).append((false, late))
+            if wanted == 0.05:
+                rows.append([f"{epsilon:g}", f"{false:.1%}", f"{late:.0f} days"])
+    stage.say(
+        "A rate that rises from 20% to 80% on day 201 of 400, one person a day; a private watch over the last 100 days, set to one false alarm in twenty:\n"
+    )
+    stage.table(["epsilon", "false alarms", "median delay"], rows)
+    stage.say("")
+    return curves
+
+
+def _pictures(stage: Stage, found: dict[float, trials.Trials], curves: dict[str, list[tuple[float, float]]]) -> None:
+    from .. import discovery_plots
+
+    try:
+        paths = [
+            discovery_plots.power(stage.out / "discoveries.png", found, target=0.05),
+            discovery_plots.alarms(stage.out / "alarms.png", curves),
+        ]
+    except MissingExtra as missing:
+        stage.aside(str(missing))
+        return
+    stage.say(f"[dim]pictures saved as[/] {' and '.join(str(path) for path in paths)}")

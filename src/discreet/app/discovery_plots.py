@@ -1,0 +1,50 @@
+"""Pictures of discovery: false findings and power against epsilon, and what an alarm costs in false alarms and in delay.
+
+Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..adaptive.trials import Trials
+from .demo.stage import ACCENT, INK
+from .plots import GRAY, _dress, _label_ends, _plain_ticks, _pyplot, _save
+
+ALARM, CALM = "#c0392b", "#3c8d53"
+Curve = Sequence[tuple[float, float]]  # false alarms, delay
+
+
+def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
+    """The share of false findings and the share of signals found, by epsilon, with 95% intervals; `target` is the promised rate."""
+    figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
+    _dress(axes, "What is found, and how much of it is false", "epsilon", "share")
+    at = sorted(trials)
+    lines = []
+    for label, color, pick in (("signals found", CALM, "power"), ("false among findings", ALARM, "rate")):
+        means, widths = zip(*(getattr(trials[epsilon], pick) for epsilon in at), strict=True)
+        axes.errorbar(at, means, yerr=widths, color=color, linewidth=2, capsize=3)
+        lines.append((label, color, at, list(means)))
+    axes.axhline(target, color=GRAY, linewidth=1, linestyle=":")
+    axes.annotate(f"promised: {target:.0%}", (at[0], target), xytext=(2, 4), textcoords="offset points", color=GRAY)
+    axes.set_xscale("log")
+    _plain_ticks(axes.xaxis, at[0], at[-1])
+    axes.set_ylim(-0.02, 1.04)
+    _label_ends(axes, lines)
+    return _save(figure, path)
+
+
+def alarms(path: Path, curves: Mapping[str, Curve]) -> Path:
+    """Median delay of the alarm against the chance of a false one, a curve for each label."""
+    figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
+    _dress(axes, "Alarms: early or sure", "chance of a false alarm", "median delay")
+    lines = []
+    for color, (label, curve) in zip((ACCENT, "#e29c27", CALM, ALARM, INK), curves.items(), strict=False):
+        x, y = zip(*sorted(curve), strict=True)
+        axes.plot(x, y, color=color, linewidth=2, marker="o", markersize=4)
+        lines.append((label, color, list(x), list(y)))
+    axes.set_xlim(0, max(x for curve in curves.values() for x, _ in curve))
+    axes.set_ylim(bottom=0)
+    _label_ends(axes, lines)
+    return _save(figure, path)
