@@ -145,6 +145,43 @@ def test_a_statistic_in_sql_is_described_and_refuses_everything_but_one_number()
         SqlStatistic(sql=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+def test_one_person_moves_a_number_in_sql_by_no_more_than_its_sensitivity(neighbors: str) -> None:
+    """Random tables of people with several rows; one person is removed, or replaced. Counts and sums, and which way they move."""
+    random = np.random.default_rng(5)
+    public = dp.Public(
+        schema={"age": dp.Bounds(-5, 100)}, unit=dp.Unit("who", rows=2), table="visits", neighbors=neighbors
+    )
+    texts = ("age > 30", "age IS NULL", "SELECT COUNT(*) FROM visits WHERE age < 50", "SELECT SUM(age) FROM visits")
+    asked = [where(text, public) for text in texts]
+    largest = [0] * len(texts)
+    for _ in range(15):
+        who, age = random.integers(0, 4, 9), random.integers(-20, 130, 9).astype(float)
+        age[random.random(9) < 0.2] = np.nan
+        other = np.where(who == 0, 99.0, age)
+        keep = who > 0
+        first = Memory({"who": who, "age": age}, public)
+        second = Memory(
+            {"who": who, "age": other} if neighbors == "replace" else {"who": who[keep], "age": age[keep]}, public
+        )
+        for i, one in enumerate(asked):
+            moved = int(one(first)) - int(one(second))
+            assert abs(moved) <= one.sensitivity(public).linf
+            assert moved >= 0 or not one.monotone(public)
+            largest[i] = max(largest[i], abs(moved))
+    assert [one.monotone(public) for one in asked] == [neighbors == "add_remove"] * 3 + [False]
+    assert all(largest)
+
+
+def test_a_holdout_takes_questions_in_sql(people: dp.Session) -> None:
+    live = people.start(Thresholdout.pure(PUBLIC, epsilon=2, budget=2, threshold=0.2))
+    told = live.answer(Check(statistic=where("ward = 'b'", PUBLIC), training=0.1)).value
+    assert told.overfit
+    assert abs(told.value - 0.75) < 0.2
+    with pytest.raises(dp.InvalidInput, match="no multiple"):
+        live.answer(Check(statistic=SqlStatistic(sql="SELECT SUM(age) FROM people WHERE age > 0"), training=0.1))
+
+
 def test_answerers_at_work_at_the_same_time_are_charged_one_by_one_and_share_the_budget(people: dp.Session) -> None:
     """Concurrent composition: their prices add up in the filter however the questions interleave."""
     first, second = people.watch(200, epsilon=1, positives=2), people.watch(50, epsilon=1.5, positives=2)
