@@ -2,7 +2,8 @@
 
 Every contender is a process of its own, with its own memory and threads; they take turns, a few steps each, and medians are compared. All of them copy
 the rows of a batch out of a data set and update the model. Ours is `Run.step`: it tosses a coin for every example of the set, and draws its noise from AES. The
-others are given the rows of a shuffled order, which costs them nothing. `DISCREET_BENCH=mlp,lstm` picks models, `DISCREET_BENCH=memory` peak memory.
+others are given the rows of a shuffled order, which costs them nothing. `DISCREET_BENCH=mlp,lstm` picks models, `DISCREET_BENCH=memory` peak memory,
+`DISCREET_RIVALS=ew,ghost` rivals, `DISCREET_THREADS=1` threads.
 """
 
 from __future__ import annotations
@@ -336,7 +337,8 @@ def main() -> int:
     wanted = [name for name in os.environ.get("DISCREET_BENCH", "").split(",") if name]
     chosen = {name: case for name, case in cases().items() if not wanted or name in wanted}
     threads = [int(n) for n in os.environ.get("DISCREET_THREADS", "1,2").split(",")]
-    contenders = [Contender(name) for name in ("plain", "ours", *MODES, "jax-privacy")] if chosen else []
+    rivals = os.environ.get("DISCREET_RIVALS", ",".join((*MODES, "jax-privacy"))).split(",")
+    contenders = [Contender(name) for name in ("plain", "ours", *rivals) if name] if chosen else []
     met = [compare(name, case, n, contenders) for n in threads for name, case in chosen.items()]
     for contender in contenders:
         contender.stop()

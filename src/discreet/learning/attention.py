@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,32 @@ from torch.nn import functional as F
 
 from .layers import NotBatchFirst, Recorder, affine, targets
 from .taps import Tap, Target
+
+SHORT = 128  # up to so many places the table of weights is smaller than what it is made of, and cheaper to keep than to compute again (measured)
+
+
+class _Short(torch.autograd.Function):
+    """softmax(q kᵀ / sqrt(d)) v over few places, [B, heads, T, d]; the weights are kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ctx.scale = 1 / math.sqrt(q.shape[-1])
+        flat = [t.reshape(-1, *t.shape[2:]) for t in (q, k, v)]
+        scores = flat[0].new_empty(len(flat[0]), q.shape[2], k.shape[2])
+        torch.baddbmm(scores, flat[0], flat[1].transpose(1, 2), beta=0, alpha=ctx.scale, out=scores)
+        shares = torch.softmax(scores, -1)
+        ctx.save_for_backward(*flat, shares)
+        return torch.bmm(shares, flat[2]).view(*q.shape[:3], -1)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
+        q, k, v, shares = ctx.saved_tensors
+        heads, g = g.shape[:2], g.reshape(-1, *g.shape[2:])
+        for_v = torch.bmm(shares.transpose(1, 2), g)
+        pulled = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), shares, -1, shares.dtype)
+        for_q = torch.baddbmm(q, pulled, k, beta=0, alpha=ctx.scale)
+        for_k = torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=ctx.scale)
+        return tuple(t.view(*heads, *t.shape[1:]) for t in (for_q, for_k, for_v))
 
 
 def attention(
@@ -41,7 +68,11 @@ def attention(
         shown = F.dropout(shown, drop) if drop else shown
         mixed = torch.matmul(shown, v)
     else:
-        mixed = F.scaled_dot_product_attention(q, k, v, mask, drop)
+        short = mask is None and not drop and k.shape[2] <= SHORT and q.dtype is torch.float32
+        if short and not torch.is_autocast_enabled("cpu"):
+            mixed = cast(Tensor, _Short.apply(q, k, v))  # type: ignore[no-untyped-call]
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, drop)
     mixed = mixed.transpose(1, 2).flatten(2)
     out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
     weight, bias = targets(layer.out_proj, "weight", "bias")

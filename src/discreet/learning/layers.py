@@ -111,8 +111,13 @@ def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
 
 
 def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor:
-    out = F.layer_norm(input, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
-    return _scaled_last(layer, recorder, input, out, lambda x: F.layer_norm(x, layer.normalized_shape, eps=layer.eps))
+    shape = list(layer.normalized_shape)
+    if input.dtype is not torch.float32 or torch.is_autocast_enabled("cpu"):
+        out = F.layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
+        return _scaled_last(layer, recorder, input, out, lambda x: F.layer_norm(x, shape, eps=layer.eps))
+    out, mean, scale = torch.native_layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
+    mean, scale = mean.detach(), scale.detach()  # computed already: to normalize again is two cheap passes
+    return _scaled_last(layer, recorder, input, out, lambda x: torch.sub(x, mean).mul_(scale))
 
 
 def rms_norm(layer: nn.RMSNorm, recorder: Recorder, input: Tensor) -> Tensor:
@@ -143,7 +148,8 @@ def _scaled_last(
 def _shifted(weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]) -> list[Tap]:
     found: list[Tap] = []
     if weight is not None:
-        found.append(Rows(weight, (g * x).sum(between) if between else g * x))
+        x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)  # made for this: it may be overwritten
+        found.append(Rows(weight, x.sum(between) if between else x))
     if bias is not None:
         found.append(Rows(bias, g.sum(between) if between else g))
     return found
