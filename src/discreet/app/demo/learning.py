@@ -88,13 +88,13 @@ def _crash(stage: Stage, data: Digits) -> None:
 
 def _told(entry: Entry) -> str:
     body = entry.body
-    words = {
-        "charge": lambda: "the whole run is charged, before any digit is read",
-        segments.SEGMENT: lambda: f"steps {body['from'] + 1} to {body['to']} begin",
-        segments.SAVED: lambda: f"checkpoint after step {body['step']}",
-        "release": lambda: "the model is released",
-    }
-    return words[entry.kind]() if entry.kind in words else entry.kind
+    if entry.kind == segments.SEGMENT:
+        return f"steps {body['from'] + 1} to {body['to']} begin"
+    if entry.kind == segments.SAVED:
+        return f"checkpoint after step {body['step']}"
+    return {"charge": "the whole run is charged, before any digit is read", "release": "the model is released"}.get(
+        entry.kind, entry.kind
+    )
 
 
 def _bar(share: float, width: int = 40) -> str:
