@@ -79,7 +79,7 @@ def _crash(stage: Stage, data: Digits) -> None:
         model = people.resume(trainer, file).value
         rows = [[str(entry.seq), _told(entry)] for entry in people.ledger.entries() if entry.kind != "open"]
         free = people.spent == spent
-    stage.table(["entry", "in the ledger "], rows)
+    stage.table(["entry", " "], rows)
     stage.say(
         f"\nNo step is run twice, no noise is ever stored, and going on costs {'nothing' if free else 'something'}: only the segment that was stopped is lost. "
         f"The network reads {data.accuracy(model):.1%} of the test digits.\n"
