@@ -31,7 +31,7 @@ _FIRST = 3e-3  # relative error of epsilon that the kernel may cause: on a first
 _SHARES = (2e-6, 2.5e-5)
 _PASSES = 4
 _ENOUGH = 6e-5  # relative width of the interval with which we are content
-_WORK, _WORK_PRECISE = 1e8, 2.5e7
+_WORK, _WORK_PRECISE = 3e8, 2.5e7
 _LOST = 25.0  # log of how much larger than delta the terms may be
 _QUADRATURE = -50.0  # log of the error of each panel, relative to the whole
 _TAIL = 2e-6
@@ -255,6 +255,8 @@ def solve(steps: Sequence[Step], k: Cumulants, theta: float, delta: float) -> In
     Looks with a wide kernel first, then with one as narrow as can be afforded around what was found; once more in the widest
     floating-point type if rounding is what limits the result.
     """
+    spread = math.sqrt(max(k(0.0)[2], 1e-300))
+    theta = theta if theta * spread > 1e-6 else 0.3 / spread  # near the mean hardly any tilt is left to start from
     found, precise = Interval(0.0, k(theta)[1] + k.offset, theta), False
     result: Interval | None = None
     for _ in range(_PASSES):
@@ -282,7 +284,7 @@ def _look(
     aim = Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra)
     for share in _SHARES if not first else (_SHARES[0], _FIRST):
         tau = min(0.5, math.sqrt(2 * share * max(near.high, 0.02 / near.slope) / (near.slope + 1)))
-        work = _WORK_PRECISE if precise else _WORK if share == _SHARES[-1] else _WORK / 16
+        work = _WORK_PRECISE if precise else _WORK if share == _SHARES[-1] else _WORK / 48
         line = Line(steps, k, aim, tau, delta * _TAIL * math.exp(-extra), work, precise)
         found = _invert(line, aim.epsilon, near.slope, delta, k.offset) if line.usable else None
         if found is not None:
@@ -297,12 +299,13 @@ def _limited_by_rounding(line: Line, found: Interval, delta: float, offset: floa
 
 def _invert(line: Line, epsilon: float, slope: float, delta: float, offset: float) -> Interval | None:
     """Where the upper bound on delta, and where the lower, cross delta."""
-    log_delta = math.log(delta)
-    high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, -offset)
+    log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
+    high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
     if high is None:
         return None
     good, _, fall = high
-    low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, good, fall, -offset)
+    if good <= least:
+        return Interval(0.0, 0.0, fall)
+    low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, good, fall, least)
     size = 4e-16 * (abs(offset) + abs(good))
-    least = low[1] if low else -offset
-    return Interval(max(0.0, least + offset - size), max(0.0, good + offset + size), fall)
+    return Interval(max(0.0, (low[1] if low else least) + offset - size), max(0.0, good + offset + size), fall)

@@ -22,6 +22,7 @@ _COARSE = 0.01
 _ALL = 2**14  # lattice points that are all used as knots
 _STEEPEST = 40.0
 _RARE = 3.0
+_BLURRED = math.log(3e-6)
 _MOST_PRECISE = 2**21
 _PRECISE = math.log(3e-5)  # relative rounding error of delta above which the widest floating-point type is used
 
@@ -234,13 +235,21 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
         other = plan(k, theta, first.mesh if mesh is None else mesh, alias, factor)
         lost = k(other.theta)[0] - other.theta * first.epsilon - k(theta)[0] + theta * first.epsilon
         slower = other.precise and not first.precise
-        if slower or lost > bearable:
+        if slower or lost > bearable or (lost > 1.0 and _blurred(k, other, first.epsilon)):
             break
         if other.points < 0.9 * best.points:
             best = other
         elif not rare:
             break
     return best
+
+
+def _blurred(k: Cumulants, plan: Plan, epsilon: float) -> bool:
+    """Whether rounding would show: its share of P(loss >= epsilon), in units of the tilted law."""
+    if k.log_goal is None:
+        return False
+    tail = k.log_goal - (k(plan.theta)[0] - plan.theta * epsilon) + math.log1p(plan.theta)
+    return math.log(k.steps * (2e-17 if plan.precise else 4e-14)) - tail > _BLURRED
 
 
 def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:

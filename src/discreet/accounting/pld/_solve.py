@@ -22,7 +22,7 @@ _PASSES = 7
 _FINER = 0.3  # mesh for delta, which is more sensitive than epsilon
 _ACCEPTED = 6e-5  # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
 _LARGEST = 2**20
-_MANY = 8  # steps from which on the integral along a line is tried before the lattice
+_MANY = 64  # steps from which on the integral along a line is tried before the lattice
 _LOOSE = 5e-4
 _TIGHT = 8e-5  # relative width of its interval that makes the lattice superfluous
 
