@@ -27,7 +27,9 @@ def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
         axes.errorbar(at, means, yerr=widths, color=color, linewidth=2, capsize=3)
         lines.append((label, color, at, list(means)))
     axes.axhline(target, color=GRAY, linewidth=1, linestyle=":")
-    axes.annotate(f"promised: {target:.0%}", (at[0], target), xytext=(2, 4), textcoords="offset points", color=GRAY)
+    axes.annotate(
+        f"promised: {target:.0%}", (at[-1], target), xytext=(-60, 6), textcoords="offset points", color=GRAY, ha="right"
+    )
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis, at[0], at[-1])
     axes.set_ylim(-0.02, 1.04)

@@ -25,13 +25,13 @@ from . import result as shared
 from .result import DOUBT, Floats, Real, TestResult
 
 _MOST_STEPS = 1 << 30  # squares stay below 2**60
-_SHARES = (1, 3, 2)  # of epsilon: counts, sums, squares
+_SHARES = (2, 3, 3)  # of epsilon: counts, sums, squares
 
 
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
-    """For each group the sum over its rows of (steps above `center`)**power - shift; power 0 counts them.
+    """For each group the sum over its rows of (steps above `center`)**power; power 0 counts them.
 
     Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace: also two, by that each.
     Proof:     terms are integers of a public range (`_columns.Grid`), and a row is in at most one group. Rows without a value or
@@ -44,14 +44,13 @@ class GroupSums:
     step: Fraction = Fraction(1)
     power: int = 1
     center: int = 0
-    shift: int = 0
 
     def __post_init__(self) -> None:
         shared.check_columns(column=self.column, group=self.group)
         object.__setattr__(self, "groups", _require.listed(groups=self.groups))
         object.__setattr__(self, "step", as_step(self.step))
         _require.integer(power=self.power, at_least=0)
-        _require.integer(center=self.center, shift=self.shift)
+        _require.integer(center=self.center)
         if self.power > 2:
             raise _require.fail("power", self.power, "0, 1 or 2")
 
@@ -61,9 +60,9 @@ class GroupSums:
     def range(self, public: Public) -> tuple[int, int]:
         """The smallest and the largest term."""
         grid = _columns.Grid(public.bounds(self.column), self.step, self.column)
-        ends = [(at - self.center) ** self.power - self.shift for at in (grid.low, grid.high)]
+        ends = [(at - self.center) ** self.power for at in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
-            ends.append(-self.shift)
+            ends.append(0)
         if max(abs(end) for end in ends) >= _columns.LIMIT:
             raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}. Nothing was read.")
         return min(ends), max(ends)
@@ -88,7 +87,7 @@ class GroupSums:
         for batch in source.batches([self.column, self.group]):
             array = _columns.unpacked(batch.column(0))
             here, values = _columns.present(array), _columns.numbers(array, self.column)
-            terms = (grid(values) - self.center) ** self.power - self.shift
+            terms = (grid(values) - self.center) ** self.power
             group = shared.groups_in(batch, 1, self.group, public, self.groups)
             for i in range(len(totals)):
                 totals[i] += _columns.exact_sum(terms[here & (group == i)])
@@ -112,7 +111,7 @@ class TwoSampleMeanTest:
 
     "greater": the first has the larger mean. Values are clipped to their bounds and rounded to `step`. The statistic is the difference of the noisy means.
 
-    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, each with noise for its share of 1 : 3 : 2.
+    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, each with noise for its share of 2 : 3 : 3.
     Proof:     `GroupSums`; all else is computed from noisy numbers.
 
     p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is simulated `runs` times with Student's
@@ -143,17 +142,16 @@ class TwoSampleMeanTest:
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
-        """Counts, sums, and squares, these about the middle of their range."""
+        """Counts, sums, and squares, the latter two about the middle of the range."""
         step = as_step(self.step)
         grid = _columns.Grid(self.public.bounds(self.column), step, self.column)
         groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))
         place: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
         center = (grid.low + grid.high) // 2
-        half = max(grid.high - center, center - grid.low)
         return (
             GroupSums(**place, power=0),
             GroupSums(**place, center=center),
-            GroupSums(**place, power=2, center=center, shift=half * half // 2),
+            GroupSums(**place, power=2, center=center),
         )
 
     @property
@@ -190,12 +188,11 @@ class TwoSampleMeanTest:
         ]
         slack = [noise.error(1 - DOUBT / 3, entries=2) for noise in noises]
         low, high = statistics[1].range(self.public)
-        shift = statistics[2].shift
         seen = _Measured(
             counts=noisy[0],
             sums=noisy[1],
-            squares=noisy[2] + shift * noisy[0],
-            slack=(slack[0], slack[1], slack[2] + shift * slack[0]),
+            squares=noisy[2],
+            slack=(slack[0], slack[1], slack[2]),
             half=max(high, -low),
         )
         statistic = float(_difference(seen.sums, seen.counts, seen.half))

@@ -214,9 +214,9 @@ class KruskalWallisTest(_Grouped):
     The statistic is the sum over groups of |sum of signs of differences to the rows of the others|: the absolute-value variant of Couch et
     al., times n² / (2 (n - 1)).
 
-    Guarantee: `_Signs`; one row moves the statistic by at most twice the number of others, or under replace by four times that.
-    Proof:     a row of group h meets each of the at most n others once; that moves the sum of h by at most n - n_h, and those of other
-               groups, together, by as much. Replacing removes and adds. In their scale 2 (n - 1) / n² that is 8, their Theorem.
+    Guarantee: `_Signs`; one row moves the statistic by at most twice the rows of other groups; under replace by four times the others.
+    Proof:     a row of group h meets each of the n - n_h rows of other groups once; that moves the sum of h by at most n - n_h, and those
+               of other groups, together, by as much. Replacing removes and adds. In their scale 2 (n - 1) / n² that is 8, their Theorem.
 
     p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums, plus the noise; sizes as large as
                their noise allows, no ties, which would only make it vary less.
@@ -232,7 +232,8 @@ class KruskalWallisTest(_Grouped):
         return max(1, (4 if self.public.neighbors is REPLACE else 2) * (size - 1))
 
     def _bound(self, sizes: list[int]) -> int:
-        return max(1, 2 * (sum(sizes) + self._tail(len(sizes))))
+        others = max(sum(sizes) - size for size in sizes)
+        return max(1, 2 * (others + self._tail(len(sizes) - 1)))
 
     def combined(self, totals: list[int]) -> int:
         return sum(abs(total) for total in totals)
