@@ -9,9 +9,13 @@ import numpy as np
 from ._cells import Pair
 from ._crossing import crossing
 
+_FAR = 600.0
+
 
 def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
     """Lower and upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
+    if epsilon > _FAR:  # delta falls with epsilon; e^epsilon must not overflow
+        return 0.0, delta(pair, _FAR)[1]
     cells = pair.measure(np.array([-np.inf, epsilon, np.inf]), np.array([epsilon, epsilon]))
     value, error = float(cells.excess[1]), float(cells.excess_error[1])
     return max(0.0, value - error), min(1.0, max(0.0, value) + error)
