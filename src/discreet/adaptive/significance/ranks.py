@@ -216,7 +216,7 @@ class KruskalWallisTest(_Grouped):
 
     Guarantee: `_Signs`; one row moves the statistic by at most twice the rows of other groups; under replace by four times the others.
     Proof:     a row of group h meets each of the n - n_h rows of other groups once; that moves the sum of h by at most n - n_h, and those
-               of other groups, together, by as much. Replacing removes and adds. In their scale 2 (n - 1) / n² that is 8, their Theorem.
+               of other groups, together, by as much. Replacing removes and adds. In the scale of the published statistic, 2 (n - 1) / n², that is 8.
 
     p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums, plus the noise; sizes as large as
                their noise allows, no ties, which would only make it vary less.
