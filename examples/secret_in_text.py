@@ -1,7 +1,7 @@
 """A secret planted in text: memorized without privacy, gone with it. Run: python examples/secret_in_text.py [picture.png]
 
-"the code of the safe is 4821" stands three times among 600 made-up sentences. A small language model learns them, letter by letter. Then all 10,000 codes
-are listed from the least to the most surprising: how early comes the true one? (Carlini et al. 2019, arXiv:1802.08232)
+A code stands three times among 600 made-up sentences. A small language model learns them, letter by letter. Then all 10,000 codes are
+listed from the least to the most surprising: how early comes the true one? (Carlini et al. 2019, arXiv:1802.08232)
 """
 
 import sys
@@ -63,20 +63,16 @@ for _ in range(30):
         optimizer.step()
 
 public = Public(size=len(text))
-trainer = learning.Trainer(
-    Writer(),
-    nn.CrossEntropyLoss(),
-    public=public,
-    epsilon=2,
-    delta=1e-5,
-    batch=128,
-    epochs=20,
-    optimizer=learning.Adam(lr=0.01),
-)
+settings = {"epsilon": 2, "delta": 1e-5, "batch": 128, "epochs": 10, "optimizer": learning.SGD(lr=1.0)}
+trainer = learning.Trainer(Writer(), nn.CrossEntropyLoss(), public=public, **settings)
 private = trainer(learning.Examples(text[:, :-1], text[:, 1:], public), entropy=Entropy()).value
 
 found = {name: exposure(model) for name, model in (("without privacy", plain), ("with epsilon 2", private))}
-print(f"{len(text)} sentences, the secret stands in {TIMES} of them")
+with torch.no_grad():
+    losses = [F.cross_entropy(model(text[:, :-1]), text[:, 1:]).item() for model in (plain, private)]
+print(
+    f"loss of a letter: {losses[0]:.2f} without privacy, {losses[1]:.2f} with it, {np.log(len(LETTERS)):.2f} for guessing"
+)
 for name, (bits, _) in found.items():
     said = "whoever lists the codes reads it off" if bits.extracted else f"rank {bits.rank:,} of 10,000"
     print(f"{name}: exposure {bits.bits:.1f} of {bits.most:.1f} bits; {said}")
@@ -93,6 +89,5 @@ if len(sys.argv) > 1:
             xlabel="surprise of a code",
             ylabel="codes" if axis is axes[0] else "",
         )
-        axis.spines[["top", "right"]].set_visible(False)
         axis.legend(frameon=False)
     figure.savefig(sys.argv[1], dpi=150)

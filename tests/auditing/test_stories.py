@@ -27,11 +27,12 @@ def told(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict:
 def test_a_planted_secret_is_memorized_without_privacy_and_gone_with_it(tmp_path, monkeypatch):
     """Bits of a code that was not learned: P[bits >= b] = 2^-b."""
     pytest.importorskip("matplotlib").use("Agg")
-    found = told("secret_in_text.py", monkeypatch, str(tmp_path / "secret.png"))["found"]
-    (plain, _), (private, _) = found.values()
+    story = told("secret_in_text.py", monkeypatch, str(tmp_path / "secret.png"))
+    (plain, _), (private, _) = story["found"].values()
     assert plain.extracted
     assert plain.bits == pytest.approx(plain.most)
     assert private.bits < 10
+    assert story["losses"][1] < 2  # and it has learned to write: 3.6 is guessing
     assert (tmp_path / "secret.png").stat().st_size > 10_000
 
 

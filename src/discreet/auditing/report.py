@@ -13,7 +13,7 @@ import numpy as np
 from .claims import Claim
 from .rates import Guesses
 
-INK, ACCENT, WARN, PALE = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb"
+INK, ACCENT, WARN, PALE, MILD = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb", "#7b8794"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,10 @@ def draw(report: Report, size: int) -> str:
     def at(x: float, y: float) -> str:
         return f"{pad + span * x:.1f},{size - pad - span * y:.1f}"
 
-    grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21)])).tolist()
+    corner = (1 - report.claim.delta) / (
+        1 + math.exp(min(report.claim.epsilon, 700.0))
+    )  # where a pair's two lines meet
+    grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
     claimed = [(x, report.claim.tradeoff(x)) for x in grid]
     floor = " ".join([at(0, 0), *(at(x, y) for x, y in claimed), at(1, 0)])
     seen = " ".join(at(x, y) for x, y in report.curve)
@@ -137,14 +140,15 @@ def draw(report: Report, size: int) -> str:
         f"<title>Trade-off claimed and observed</title>"
         f'<polygon points="{floor}" fill="{PALE}"/>'
         f'<polyline points="{" ".join(at(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" stroke-width="1.5"/>'
-        f'<polyline points="{at(0, 1)} {at(1, 0)}" fill="none" stroke="{PALE}" stroke-dasharray="4 4"/>'
+        f'<polyline points="{at(0, 1)} {at(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
         f'<polyline points="{seen}" fill="none" stroke="{color}" stroke-width="2"/>'
         f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, FNR at most {1 - low:.4g}</title></circle>'
         f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" stroke-width="0.6"/>'
+        f'<text x="{pad + span - 8}" y="{pad + 18}" text-anchor="end" fill="{MILD}">dashed: guessing</text>'
         f'{ticks}<text x="{size / 2}" y="{size - 8}" text-anchor="middle">false-positive rate</text>'
         f'<text transform="translate(13 {size / 2}) rotate(-90)" text-anchor="middle">false-negative rate</text>'
         f'<text x="{pad + 8}" y="{pad - 26}">claimed: no attack gets into the gray</text>'
-        f'<text x="{pad + 8}" y="{pad - 10}" fill="{color}">observed, and the point with its confidence limits</text></svg>'
+        f'<text x="{pad + 8}" y="{pad - 10}" fill="{color}">observed; the point has both rates at their limits</text></svg>'
     )
 
 
@@ -169,7 +173,8 @@ def page(report: Report) -> str:
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {html.escape(verdict)}</title>'
         f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem auto;padding:0 1rem}}"
-        f"h1{{color:{color}}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
+        f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
+        f"vertical-align:top}}svg{{max-width:100%;height:auto}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
         f"<h1>{html.escape(verdict)}</h1><p>{html.escape(words)} An audit can refute a claim, never prove it: these attacks, on these two "
         f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
     )
