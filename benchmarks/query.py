@@ -1,7 +1,7 @@
 """Private queries against the engine itself and against opendp's Polars, in CPU-seconds, in one run.
 
 10 million rows, 1 million users, 50 groups: COUNT and SUM with at most 4 groups a user; and the same for a unit of one row. Then the
-memory that 10 and 100 million rows take, and the semantics product on Adult where its file is at hand.
+memory that 10 and 100 million rows take. (The semantics product on Adult is a slow test, where its file is at hand.)
 """
 
 from __future__ import annotations

@@ -236,20 +236,21 @@ def open(
     version: str | None = None,
     related: Mapping[str, Any] | None = None,
     seconds: float | None = None,
+    memory: str | None = None,
 ) -> Session:
     """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or a mapping of columns.
 
     `schema`: public facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()`, or the column that tells people
     apart. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
     things out, and forgets. For a file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of
-    the engine's queries; one that takes longer is stopped, and stays charged.
+    the engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
             "analysts", analysts, "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}"
         )
     public = _public(data, schema, unit, neighbors, size, table, version)
-    limits = {} if seconds is None else {"seconds": seconds}
+    limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
     if limits and isinstance(data, Source) and not related:
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."

@@ -189,3 +189,12 @@ def test_a_time_limit_is_the_engines_and_a_late_answer_stays_charged(monkeypatch
             opened(seconds=bad)
     with pytest.raises(dp.InvalidInput, match="connected already"):
         opened(rand_hie(), schema=None, unit=None, seconds=5)
+
+
+def test_a_limit_on_memory_reaches_the_engine_and_nonsense_is_refused():
+    with opened(memory="300MB").curator.source._cursor() as cursor:
+        shown = cursor.execute("SELECT current_setting('memory_limit')").fetchone()[0]
+    assert shown.split()[0].startswith(("286", "300"))  # MiB, or MB
+    for bad in ("much", "-1GB", 3):
+        with pytest.raises(dp.InvalidInput, match="memory"):
+            opened(memory=bad)

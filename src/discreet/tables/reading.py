@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import shutil
 import tempfile
 import weakref
@@ -182,6 +183,14 @@ def _csv(path: str, table: str) -> str:
     )
 
 
+def _amount(memory: Any) -> str:
+    """An amount of memory that an engine can start with, as it writes it."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([MGT])i?B", memory) if isinstance(memory, str) else None
+    if found is None or float(found[1]) * {"M": 1, "G": 1000, "T": 10**6}[found[2]] < 50:
+        raise _require.fail("memory", memory, "an amount of at least 50MB, such as '4GB'")
+    return str(memory)
+
+
 def connection(threads: int | None, memory: str | None) -> Any:
     """An embedded DuckDB. `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk."""
     import ibis  # type: ignore[import-untyped]  # slow to load; nobody who does no queries should wait for it
@@ -196,10 +205,7 @@ def connection(threads: int | None, memory: str | None) -> Any:
         _require.integer(threads=threads, at_least=1)
         con.con.execute(f"SET threads={threads}")
     if memory is not None:
-        try:
-            con.con.execute(f"SET memory_limit={literal(str(memory))}")
-        except Exception:
-            raise _require.fail("memory", memory, "an amount such as '4GB'") from None
+        con.con.execute(f"SET memory_limit={literal(_amount(memory))}")
     return con
 
 
