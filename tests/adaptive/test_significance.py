@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet import REPLACE, ZERO_OUT, Boolean, Bounds, Categories, Public, Unit
+from discreet import REPLACE, ZERO_OUT, Boolean, Bounds, Budget, Categories, Public, Unit
 from discreet import accounting as acc
+from discreet import open as open_session
 from discreet._errors import DiscreetError, InvalidInput, PrivateFact, Unsupported
 from discreet._registry import from_json, to_json
 from discreet.adaptive.significance import (
@@ -312,3 +313,13 @@ def test_wrong_input_is_named(make):
     with pytest.raises((InvalidInput, PrivateFact, Unsupported)) as caught:
         make()
     assert isinstance(caught.value, DiscreetError)
+
+
+def test_a_test_asked_again_is_the_stored_release_and_free():
+    session = open_session(table(np.random.default_rng(9)), budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:")
+    test = MannWhitneyTest(public=session.public, column="x", group="arm", epsilon=1, delta=1e-7)
+    told = session.ask(test).value
+    spent = session.spent
+    assert session.ask(test).value == told
+    assert isinstance(told, TestResult)
+    assert session.spent == spent > 0
