@@ -297,7 +297,7 @@ def kendall(x: Floats, y: Floats) -> int:
     """The sum over pairs of rows of sign(x - x') sign(y - y'), exactly.
 
     >>> kendall(np.array([1, 2, 3, 3]), np.array([1, 3, 2, 2]))
-    3
+    1
     """
     order = np.lexsort((y, x))
     xs, ys = x[order], y[order]

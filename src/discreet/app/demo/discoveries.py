@@ -99,7 +99,7 @@ def _stream(stage: Stage) -> dict[float, trials.Trials]:
 
 
 def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
-    public = Public(schema={"x": Bounds(0, 1), "t": Bounds(1, 400)})
+    public = Public(schema=(("x", Bounds(0, 1)), ("t", Bounds(1, 400))))
     curves: dict[str, list[tuple[float, float]]] = {}
     rows = []
     for epsilon in (0.5, 1, 2):
