@@ -323,3 +323,12 @@ def test_a_test_asked_again_is_the_stored_release_and_free():
     assert session.ask(test).value == told
     assert isinstance(told, TestResult)
     assert session.spent == spent > 0
+
+
+def test_kendalls_sum_is_that_over_all_pairs():
+    random = np.random.default_rng(10)
+    for _ in range(100):
+        n = int(random.integers(0, 25))
+        x, y = random.integers(0, 7, (2, n)).astype(float)
+        pairs = sum(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i in range(n) for j in range(i))
+        assert ranks.kendall(x, y) == pairs
