@@ -95,7 +95,7 @@ class Grid:
 def _lengths(rows: Tensor) -> Tensor:
     """Upper bounds in float64: squares of whole numbers added up in float32 by 256, each block off by at most 264 roundings, then in float64."""
     whole = rows.shape[1] - rows.shape[1] % _BLOCK
-    blocks = torch.linalg.vector_norm(rows[:, :whole].unflatten(1, (-1, _BLOCK)), dim=2).double()
+    blocks = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), whole // _BLOCK, _BLOCK), dim=2).double()
     rest = torch.linalg.vector_norm(rows[:, whole:], dim=1).double()
     return torch.hypot(torch.linalg.vector_norm(blocks, dim=1), rest) * (1 + 2.0**-15)
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -118,9 +118,10 @@ class Engine:
         """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         batch = len(inputs[0])
-        found = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
-        taps, losses = found
-        squares = self._squares(taps, batch, lean) if by_layer or not taps else _total(taps, lean)
+        with full_precision():
+            found = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
+            taps, losses = found
+            squares = self._squares(taps, batch, lean) if by_layer or not taps else _total(taps, lean)
         return Gradients(taps, squares, losses)
 
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> tuple[list[Tap], Tensor]:
@@ -204,8 +205,13 @@ class Engine:
         weights, keep = factors(rule, found.squares)
         if keep is not None:
             found.silence(keep)
-        with torch.no_grad():
+        with torch.no_grad(), full_precision():
             found.add(weights.to(self.dtype), sums, self.layers)
+
+
+def full_precision() -> AbstractContextManager[Any]:
+    """Autocast that is on around the engine is off in it: norms in half precision would be too short. Inside the model it does what it says."""
+    return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 
 def _total(taps: list[Tap], lean: bool) -> Tensor:

@@ -183,6 +183,8 @@ def _note_copies(recorder: Recorder, own: dict[str, nn.Parameter], copies: dict[
 def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     """A copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as many as divide the channels.
 
+    Over vectors a group must have two channels at least: in place of a BatchNorm1d it has.
+
     >>> without_batch_norm(nn.Sequential(nn.Conv2d(3, 48, 3), nn.BatchNorm2d(48)))[1].num_groups
     24
     """
@@ -200,5 +202,6 @@ def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 
 def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
-    most = max(n for n in range(1, min(groups, channels) + 1) if channels % n == 0)
+    allowed = channels // 2 if isinstance(layer, nn.BatchNorm1d) else channels
+    most = max(n for n in range(1, max(1, min(groups, allowed)) + 1) if channels % n == 0)
     return nn.GroupNorm(most, channels, eps=layer.eps, affine=layer.affine)

@@ -177,11 +177,13 @@ def _parts(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]
 
 
 def _mean(parts: list[moments.Span], scale: moments.Scale) -> moments.Span:
-    return moments.mean_span(*parts, scale)
+    count, total, squares = parts
+    return moments.mean_span(count, total, squares, scale)
 
 
 def _deviations(parts: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
-    low, high = map(float, moments.variance_span(*parts, scale))
+    count, total, squares = parts
+    low, high = map(float, moments.variance_span(count, total, squares, scale))
     floor = float(FLOOR * (scale.upper - scale.lower))
     return max(floor, math.sqrt(low)), max(floor, math.sqrt(high))
 

@@ -18,7 +18,7 @@ from .clipping import Adaptive, Clipping, Flat, factors
 from .correlated import IDENTITY, Mixed
 from .data import Examples
 from .discrete import GridSum
-from .engine import Engine, Gradients
+from .engine import Engine, Gradients, full_precision
 from .noise import Reservoir, fill_gaussian
 from .pooling import Owners, built, owned, pooled
 from .schedules import Cyclic, Indices
@@ -66,11 +66,8 @@ class Terms:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """The clipped terms of these units, a microbatch at a time.
-
-        Autocast that is on around training is off in here: it would compute norms in half precision. Inside the model it does what it says.
-        """
-        with torch.autocast("cpu", enabled=False):
+        """The clipped terms of these units, a microbatch at a time, in full precision whatever autocast is on around training."""
+        with full_precision():
             self._add(members, sums)
 
     def _add(self, members: Indices, sums: dict[int, Tensor]) -> None:

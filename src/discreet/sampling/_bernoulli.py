@@ -133,11 +133,24 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     digits = _bounds.rational(_probability(rate, "rate"))
     _require.integer(size=size, at_least=0)
     size = draws(size, entropy)
-    parts = [np.empty(0, np.int64)]
-    for start in range(0, size, _CHUNK):
-        kept = np.flatnonzero(_coins(digits, min(_CHUNK, size - start), entropy))
-        parts.append(kept + start)
-    return np.concatenate(parts)
+    low, high = digits(16)
+    if low == 1 << 16 or high == 0:  # certain
+        return np.arange(size if high else 0, dtype=np.int64)
+    parts = [_kept(digits, low, high, min(_CHUNK, size - start), entropy) + start for start in range(0, size, _CHUNK)]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _kept(digits: _bounds.Digits, low: int, high: int, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+    """Which of n coins come up: those whose first 16 bits leave no other way, and those for which more bits say so."""
+    prefixes = entropy.shorts(n)
+    kept = np.flatnonzero(prefixes < high)
+    if low == high:
+        return kept
+    near = prefixes[kept]
+    sure: Bools = near < low
+    for i in np.flatnonzero(~sure).tolist():
+        sure[i] = _bounds.below(int(near[i]), 16, digits, entropy)
+    return kept[sure]
 
 
 def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:

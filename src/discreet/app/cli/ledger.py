@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +134,23 @@ def enter(
         )
 
 
+def _number(text: str | None, option: str) -> Fraction:
+    found = exact(text, option)
+    assert found is not None, "options that were not given are not asked for"
+    return found
+
+
 def _entered(epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any) -> events.Event:
     if sum(given is not None for given in (epsilon, rho, file)) != 1 or (delta is not None and epsilon is None):
         raise InvalidInput("give the price once: --epsilon (and --delta), or --rho, or --event. Nothing was entered.")
     if file is not None:
         return described(file)
     if rho is not None:
-        return acc.ZCDP(rho=exact(rho, "--rho"), neighbors=rule.neighbors)
+        return acc.ZCDP(rho=_number(rho, "--rho"), neighbors=rule.neighbors)
     if delta is None:
-        return acc.PureDP(epsilon=exact(epsilon, "--epsilon"), neighbors=rule.neighbors)
+        return acc.PureDP(epsilon=_number(epsilon, "--epsilon"), neighbors=rule.neighbors)
     return acc.ApproximateDP(
-        epsilon=exact(epsilon, "--epsilon"), delta=float(exact(delta, "--delta") or 0), neighbors=rule.neighbors
+        epsilon=_number(epsilon, "--epsilon"), delta=float(_number(delta, "--delta")), neighbors=rule.neighbors
     )
 
 
@@ -169,7 +176,7 @@ def budget(
         table.add_column(title, justify="left" if title in ("budget of", "", "delta") else "right")
     for row in found:
         bar = ProgressBar(total=row["limit"], completed=row["used"], width=24)
-        cells = [
+        cells: list[Any] = [
             _plainly(row["of"]),
             f"{row['used']:.4g}",
             f"{row['unit']} {row['limit']:.4g}",
