@@ -11,6 +11,7 @@ CHAPTERS = (
     "learning",
     "adaptive",
     "discoveries",
+    "anonymity",
     "attacks",
     "models",
 )
