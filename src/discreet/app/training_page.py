@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 Point = tuple[float, float]
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 64, 16, 16, 40
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 270, 64, 16, 26, 40
 
 _STYLE = """
 :root { --ink: #1f2933; --soft: #52606d; --line: #e4e7eb; --accent: #0b6e99; --page: #ffffff; }
@@ -21,6 +21,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.5rem; margin-bottom: .25rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 p { color: var(--soft); margin: .25rem 0 1rem; } table { border-collapse: collapse; width: 100%; }
 th { text-align: left; font-weight: 400; color: var(--soft); } th, td { padding: .3rem .5rem .3rem 0; border-bottom: 1px solid var(--line); }
+th { white-space: nowrap; padding-right: 1.5rem; }
 td { font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: var(--soft); }
 .grid { stroke: var(--line); } .curve { stroke: var(--accent); stroke-width: 2.2; fill: none; stroke-linejoin: round; }
 .end { fill: var(--accent); } svg text.value { fill: var(--ink); font-weight: 600; }

@@ -192,6 +192,11 @@ def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: 
     }
 
 
+_WHY = (
+    "all so far, priced for questions that may depend on earlier answers: that is more than the model costs by itself"
+)
+
+
 def _page(facts: dict[str, Any], watched: _Watched) -> Page:
     price = f"({facts['epsilon']:.4g}, {facts['delta']:g})"
     rows = [
@@ -200,7 +205,7 @@ def _page(facts: dict[str, Any], watched: _Watched) -> Page:
         ("parameters", f"{facts['parameters']:,}"),
         ("steps, expected batch", f"{facts['steps']:,}, {facts['batch']:g}"),
         ("noise over clip, clip", f"{facts['noise_multiplier']:.4g}, {facts['clip']:g}"),
-        ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g}"),
+        ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g} ({_WHY})"),
     ]
     rows += [(f"{name}, public set", f"{value:.4g}") for name, value in watched.scores.items()]
     spent = Curve(
@@ -231,6 +236,6 @@ def _tell(facts: dict[str, Any], page: Path | None) -> None:
     for name, value in (facts["public_set"] or {}).items():
         print(f"{name} on the public set: {value:.4g}")
     _say(
-        f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g}"
+        f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g} ({_WHY})"
         + ("" if page is None else f"; page saved as {page}")
     )
