@@ -45,12 +45,13 @@ from .reconstruction import Reconstruction, reconstruct
 from .report import Report
 from .roc import Operating, Roc
 from .summation import SumAttack, attempt, attempt_on_ours
-from .timing import Timing, timing
+from .timing import Clock, Timing, clock, timing
 
 __all__ = [
     "Attributes",
     "CanaryAudit",
     "Claim",
+    "Clock",
     "Disclosed",
     "Exposure",
     "Groups",
@@ -80,6 +81,7 @@ __all__ = [
     "by_loss",
     "by_quantile",
     "by_shadows",
+    "clock",
     "curve_refuted",
     "delta_presence",
     "differencing",
