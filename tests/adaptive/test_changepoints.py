@@ -147,6 +147,20 @@ def test_a_gaussian_change_is_found_with_ratios_cut_off():
     assert np.all(np.abs(on_grid(SHIFT, np.array([-1e9, 1e9, 0.5]))) <= 1.5 * GRID)
 
 
+def test_a_ratio_that_is_no_number_cannot_leave_the_range():
+    class Odd:
+        range = (-1.0, 1.0)
+
+        def ratios(self, values):
+            return np.array([np.nan, np.inf, -np.inf, 0.5])
+
+    assert on_grid(Odd(), np.zeros(4)).tolist() == [0, GRID, -GRID, GRID // 2]
+    with pytest.raises(InvalidInput, match="too small"):
+        GaussianChange(before=-1e300, after=1e300, deviation=1e-10)
+    with pytest.raises(InvalidInput, match="too small"):
+        GaussianChange(before=0, after=1, deviation=1e-200)
+
+
 def watch(**more):
     stated = {
         "public": PUBLIC,

@@ -97,6 +97,15 @@ class GaussianChange:
         _require.positive(deviation=self.deviation, most=self.most)
         if self.before == self.after:
             raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
+        if not 0 < abs(self._exact_slope) < 10**100:
+            raise InvalidInput(
+                f"deviation={self.deviation!r} is too small for a change from {self.before!r} to {self.after!r}."
+            )
+
+    @property
+    def _exact_slope(self) -> Fraction:
+        before, after, deviation = (_require.exact(x, "value") for x in (self.before, self.after, self.deviation))
+        return (after - before) / deviation**2
 
     @property
     def range(self) -> tuple[float, float]:
@@ -104,7 +113,7 @@ class GaussianChange:
         return -float(self.most), float(self.most)
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        slope = (self.after - self.before) / self.deviation**2
+        slope = float(self._exact_slope)
         found: NDArray[np.float64] = np.clip(slope * (values - (self.before + self.after) / 2), -self.most, self.most)
         return found
 
@@ -120,9 +129,11 @@ def grid_range(change: Change) -> tuple[int, int]:
 
 
 def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in the range."""
+    """Each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in the range. No number is zero."""
     low, high = grid_range(change)
-    return np.clip(np.rint(change.ratios(values) * GRID), low, high).astype(np.int64)
+    steps = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
+    found: NDArray[np.int64] = np.clip(steps, low, high).astype(np.int64)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,10 @@ from .curator import Curator, key_path
 from .keys import Key
 from .ledger import Ledger
 
+_NO_TABLE = (
+    "the ledger was opened without its table. Nothing was charged or read. Open the table with it: dp.open(...)."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _NoData:
@@ -22,10 +26,20 @@ class _NoData:
     public: Public
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        raise LedgerError("the ledger was opened without its table. Nothing was read.")
+        raise LedgerError(_NO_TABLE)
 
 
-def without_data(path: str | Path) -> Curator:
-    """The curator of a ledger, with its key beside it, for `enter` and `preview`; whatever would read the table is refused."""
+class Books(Curator):
+    """A curator that has no table: what would read it is refused before it is charged."""
+
+    def ask(self, mechanism: Any, **how: Any) -> Any:
+        raise LedgerError(_NO_TABLE)
+
+    def start(self, interactive: Any, **how: Any) -> Any:
+        raise LedgerError(_NO_TABLE)
+
+
+def without_data(path: str | Path) -> Books:
+    """The curator of a ledger, with its key beside it, for `enter` and `preview`."""
     ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
-    return Curator(_NoData(books.public_of(ledger)), ledger)
+    return Books(_NoData(books.public_of(ledger)), ledger)
