@@ -34,15 +34,44 @@ def test_tails_are_those_of_a_gaussian() -> None:
     assert abs(count - expected) <= 6.6 * math.sqrt(expected) + 15
 
 
-class Zeros(Entropy):
+class Same(Entropy):
+    """The same word over and over."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__()
+        self._word = word
+
     def words(self, n: int) -> np.ndarray:
-        return np.zeros(n, np.uint64)
+        return np.full(n, self._word, np.uint64)
 
 
 def test_the_rarest_words_get_more_bits_and_stay_finite() -> None:
-    draws = fill_gaussian(torch.empty(5), 1.0, Zeros())
+    draws = fill_gaussian(torch.empty(5), 1.0, Same(0))
     assert draws.isfinite().all()
     assert draws.abs().max() > 6.5, "beyond what 31 bits can give"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("word", [0, 2**64 - 1, 2**63 - 1, 2**31 - 1, 2**31, 0x7FFFFFC07FFFFFC0, 0x7FFFFFFF00000000])
+def test_no_word_gives_no_noise_at_all(dtype: torch.dtype, word: int) -> None:
+    """A radius of zero, or an angle at which a sine is: one person's gradient would be seen as it is, as often as the word comes up."""
+    for odd in (6, 7):
+        draws = fill_gaussian(torch.empty(odd, dtype=dtype), 1.0, Same(word))
+        assert draws.isfinite().all()
+        assert (draws != 0).all()
+
+
+@pytest.mark.parametrize("deviation", [1e-30, 1e-20, 1e-3, 1e20, 1e30])
+def test_deviations_whose_squares_leave_the_floats_are_what_they_are(deviation: float) -> None:
+    draws = fill_gaussian(torch.empty(20_000), deviation, SeededEntropy(3)).double().numpy() / deviation
+    assert_normal(draws)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 65_535, 65_537, 131_072, 300_001])
+def test_every_entry_is_drawn_whatever_the_length(size: int) -> None:
+    vector = fill_gaussian(torch.zeros(size), 1.0, SeededEntropy(4))
+    assert (vector != 0).all()
+    assert len(vector.unique()) > 0.99 * size
 
 
 def test_no_vector_is_handed_out_twice() -> None:

@@ -7,6 +7,7 @@ says what that leaves open). What can be had cheaply is had: cryptographic bits,
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,15 @@ from torch import Tensor
 from .. import _require
 from ..sampling import Entropy
 
-_PAIRS = 1 << 15  # worked on at a time: all of it stays in the second-level cache, and no pass is split among threads
+_PAIRS = (
+    1 << 15
+)  # worked on at a time: within the second-level cache, and no pass is split among threads (on one thread, twice as many)
 _RARE = 1 << 12  # below this many 2**-31, U gets more bits
 _POSITIVE = np.int32(2**31 - 1)
-
-Scratch = tuple[Tensor, Tensor]
+_UNIFORM = 2.0**-31 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
+_ANGLE = math.pi * 2.0**-31
+_HALF_ANGLE = torch.tensor(_ANGLE / 2)  # angles lie between the multiples: at zero, again, there would be no noise
+_SQUARABLE = (1e-15, 1e15)  # deviations whose square is an ordinary float
 
 
 def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
@@ -28,46 +33,66 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
 
     Guarantee: entries are the Box-Muller transform of fresh bits of `entropy`: r cos(a) and r sin(a), with r = sqrt(-2 ln U), rounded to the
                vector's type. U has 31 bits, and where the first 19 of them are zero another 53: the tail goes on to 10.8
-               deviations, where generators with 24 bits end at 5.8. Of angles there are 2**32.
+               deviations, where generators with 24 bits end at 5.8. Of angles there are 2**32. No entry is exactly zero.
     Proof:     Box & Muller 1958, for the transform; the bits are those of the stream.
     Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian up to this rounding.
     """
     _require.non_negative(deviation=deviation)
-    _fill_all(vector, deviation, entropy, _scratch(vector.numel(), vector.dtype))
+    _fill_all(vector, deviation, entropy)
     return vector
 
 
-def _scratch(size: int, dtype: torch.dtype) -> Scratch:
-    """Room for radii and angles: fresh memory for each would cost as much as a logarithm."""
-    pairs = min(_PAIRS, -(-size // 2))
-    return torch.empty(pairs, dtype=dtype), torch.empty(pairs, dtype=dtype)
+def _at_once() -> int:
+    """How many entries are worked on together."""
+    return 2 * _PAIRS if torch.get_num_threads() > 1 else 4 * _PAIRS
 
 
-def _fill_all(vector: Tensor, deviation: float, entropy: Entropy, scratch: Scratch) -> None:
-    for start in range(0, vector.numel(), 2 * _PAIRS):
-        _fill(vector[start : start + 2 * _PAIRS], deviation, entropy, scratch)
+def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
+    size = vector.numel()
+    each = -(-size // max(1, -(-size // _at_once())))  # equal parts: a short one at the end costs as many calls
+    scale = deviation if _SQUARABLE[0] <= deviation <= _SQUARABLE[1] else 1.0
+    for start in range(0, size, max(1, each)):
+        _fill(vector[start : start + each], scale, entropy)
+    if scale != deviation:
+        vector.mul_(deviation)
 
 
-def _fill(out: Tensor, deviation: float, entropy: Entropy, scratch: Scratch) -> None:
-    """31 bits of a 32-bit word are U, exact in a float where it is small; two words make two entries."""
-    pairs = -(-out.numel() // 2)
-    radius, angle = scratch[0][:pairs], scratch[1][:pairs]
+def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
+    """31 bits of a 32-bit word are U, exact in a float where it is small; two words make two entries.
+
+    Plain arithmetic is numpy's, whose calls cost a third of torch's; functions are torch's, which are faster.
+    """
+    pairs, target = -(-out.numel() // 2), out.numpy()
     bits = entropy.words(pairs).view(np.int32)
     uniform = np.bitwise_and(bits[:pairs], _POSITIVE, out=bits[:pairs])
-    radius.copy_(torch.from_numpy(uniform))
-    if uniform.min() < _RARE:
-        _extended(radius, uniform, entropy)
-    radius.mul_(2.0**-31).log_().mul_(-2.0 * deviation**2).sqrt_()
-    angle.copy_(torch.from_numpy(bits[pairs:])).mul_(math.pi * 2.0**-31)
-    torch.cos(angle, out=out[:pairs]).mul_(radius)
+    rare = _extended(uniform, entropy) if uniform.min() < _RARE else {}
+    floats = _converted(bits, target.dtype)
+    radius, angle = floats[:pairs], torch.from_numpy(floats[pairs:])
+    for place, value in rare.items():
+        radius[place] = value
+    np.multiply(radius, _UNIFORM, out=radius)
+    torch.from_numpy(radius).log_()
+    np.multiply(radius, -2.0 * deviation**2, out=radius)
+    torch.from_numpy(radius).sqrt_()
+    torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle)
+    torch.cos(angle, out=out[:pairs])
+    np.multiply(target[:pairs], radius, out=target[:pairs])
     rest = out.numel() - pairs
-    torch.mul(radius[:rest], angle[:rest].sin_(), out=out[pairs:])
+    np.multiply(radius[:rest], angle.sin_().numpy()[:rest], out=target[pairs:])
 
 
-def _extended(radius: Tensor, uniform: npt.NDArray[np.int32], entropy: Entropy) -> None:
-    """Where U is small, all that is known of it are its few leading bits: toss 53 more."""
-    for place in np.flatnonzero(uniform < _RARE).tolist():
-        radius[place] = int(uniform[place]) + (entropy.integer(53) + 0.5) * 2.0**-53
+def _converted(bits: npt.NDArray[np.int32], dtype: Any) -> Any:
+    """As floats; where these are as long as the words, in the same memory, which is in the cache."""
+    if dtype != np.float32:
+        return bits.astype(dtype)
+    words = torch.from_numpy(bits)
+    return words.view(torch.float32).copy_(words).numpy()
+
+
+def _extended(uniform: npt.NDArray[np.int32], entropy: Entropy) -> dict[int, float]:
+    """Where U is small, all that is known of it are its few leading bits: toss 53 more. By place."""
+    places = np.flatnonzero(uniform < _RARE).tolist()
+    return {place: int(uniform[place]) + (entropy.integer(53) + 0.5) * 2.0**-53 for place in places}
 
 
 class Reservoir:
@@ -78,17 +103,16 @@ class Reservoir:
 
     def __init__(self, size: int, dtype: torch.dtype, deviation: float, entropy: Entropy) -> None:
         _require.non_negative(deviation=deviation)
-        self._block = torch.empty(max(1, 2 * _PAIRS // max(1, size)), size, dtype=dtype)
-        self._scratch = _scratch(self._block.numel(), dtype)
+        self._block = torch.empty(max(1, _at_once() // max(1, size)), size, dtype=dtype)
         self._deviation, self._entropy, self._used = deviation, entropy, len(self._block)
 
     def into(self, vector: Tensor) -> None:
         """Overwrite the vector with the next noise."""
         if len(self._block) == 1:
-            _fill_all(vector, self._deviation, self._entropy, self._scratch)
+            _fill_all(vector, self._deviation, self._entropy)
             return
         if self._used == len(self._block):
-            _fill_all(self._block.view(-1), self._deviation, self._entropy, self._scratch)
+            _fill_all(self._block.view(-1), self._deviation, self._entropy)
             self._used = 0
         vector.copy_(self._block[self._used])
         self._used += 1

@@ -29,6 +29,7 @@ from .correlated import IDENTITY, Strategy, sensitivity, square_root
 from .discrete import Grid
 
 Indices = npt.NDArray[np.int64]
+_MEMBERS = 1 << 13  # of batches that are drawn together, about
 
 
 class Schedule:
@@ -71,7 +72,7 @@ class Poisson(Schedule):
     """Every example takes part in every step with probability `rate`, independently.
 
     Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier), rate), `steps` times.
-    Proof:     one coin of probability exactly `rate` for each example and step (`sampling.poisson_subset`); one example moves the clipped
+    Proof:     one coin of probability exactly `rate` for each example and step (`sampling.poisson_subsets`); one example moves the clipped
                sum by at most clip, under add_remove and zero_out; the noise is noise_multiplier * clip.
     """
 
@@ -90,8 +91,7 @@ class Poisson(Schedule):
         return _noise(noise_multiplier, neighbors, grid).sampled(self.rate).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        for _ in range(self.steps):
-            yield sampling.poisson_subset(size, self.rate, entropy)
+        return _tossed(size, self.rate, self.steps, entropy)
 
 
 @described
@@ -195,11 +195,11 @@ class TruncatedPoisson(Schedule):
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         _true_size(self.size, size)
-        for _ in range(self.steps):
-            found = sampling.poisson_subset(size, self.rate, entropy)
+        for found in _tossed(size, self.rate, self.steps, entropy):
             if len(found) > self.limit:
-                found = found[np.asarray(sampling.subset(len(found), self.limit, entropy), dtype=np.int64)]
-            yield found
+                yield found[np.asarray(sampling.subset(len(found), self.limit, entropy), dtype=np.int64)]
+            else:
+                yield found
 
 
 def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: float) -> int:
@@ -288,6 +288,13 @@ def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
     edges = np.searchsorted(found[order], np.arange(bins + 1))
     for start, end in itertools.pairwise(edges.tolist()):
         yield order[start:end]
+
+
+def _tossed(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator[Indices]:
+    """Coins for each step, those of several steps tossed together where few come up: what is not used is never kept or stored."""
+    together = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
+    for start in range(0, steps, together):
+        yield from sampling.poisson_subsets(size, rate, min(together, steps - start), entropy)
 
 
 def _true_size(declared: int, size: int) -> None:

@@ -10,6 +10,7 @@ from ._bounds import exp_neg
 from ._entropy import Entropy, SeededEntropy
 from ._noise import discrete_gaussian, discrete_laplace, geometric
 from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel
+from ._skips import poisson_subsets
 from ._softmax import decide, weighted_softmax
 from ._uniform import categorical, permutation, subset, uniform_below
 
@@ -32,6 +33,7 @@ __all__ = [
     "geometric",
     "permutation",
     "poisson_subset",
+    "poisson_subsets",
     "subset",
     "top_k_gumbel",
     "uniform_below",

@@ -1,0 +1,98 @@
+"""Many sparse subsets at once: the gaps between those who are kept are drawn, instead of a coin for everybody who is not."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _require
+from . import _bounds
+from ._bernoulli import _probability, poisson_subset
+from ._entropy import Entropy, draws
+
+Indices = npt.NDArray[np.int64]
+
+_SPARSE = (
+    Fraction(1, 1 << 40),
+    Fraction(1, 16),
+)  # above, a coin for each is as cheap; below, floats say little about a gap
+_GAPS = 1 << 14  # drawn at a time
+_FLOAT_ERROR = 2.0**-44  # relative, of numpy's log (2**-46, see docs/sampling.md) and of the few operations around it
+
+
+def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indices]:
+    """`n` independent subsets of the indices below `size`, each index kept by a coin of probability exactly `rate`; sorted.
+
+    Guarantee: n times `poisson_subset`: all size * n coins are independent, each True with probability exactly `rate`.
+    Proof:     the coins in one long line; between two that are kept the number of others is geometric, independently of all before.
+               It is floor(-ln U / -ln(1 - rate)), computed in floats where these leave one answer, and by certified digits of
+               both logarithms elsewhere (`_exact_gap`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+
+    >>> from discreet.sampling import SeededEntropy
+    >>> [len(kept) for kept in poisson_subsets(1000, 0.01, 3, SeededEntropy(0))]
+    [12, 4, 12]
+    """
+    exact = _probability(rate, "rate")
+    _require.integer(size=size, n=n, at_least=0)
+    line = draws(int(size) * int(n), entropy)
+    if not _SPARSE[0] <= exact <= _SPARSE[1]:
+        return [poisson_subset(size, exact, entropy) for _ in range(n)]
+    kept = _kept(line, exact, entropy)
+    edges = np.searchsorted(kept, np.arange(n + 1) * size).tolist()
+    return [kept[edges[i] : edges[i + 1]] - i * size for i in range(n)]
+
+
+def _kept(line: int, rate: Fraction, entropy: Entropy) -> Indices:
+    """Which coins of a line come up."""
+    parts, last, slope = [np.empty(0, np.int64)], -1, _slope(rate)
+    while last < line:
+        expected = (line - last) * float(rate)
+        wanted = min(_GAPS, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
+        places = np.cumsum(_gaps(wanted, line, rate, slope, entropy) + 1) + last
+        parts.append(places)
+        last = int(places[-1])
+    found = np.concatenate(parts)
+    return found[: np.searchsorted(found, line)]
+
+
+def _slope(rate: Fraction) -> float:
+    """-1 / ln(1 - rate), to 2**-51: digits beyond the leading one."""
+    bits = 64 + rate.denominator.bit_length()
+    return float(Fraction(1 << bits, -_bounds.log(1 - rate, bits)[0]))
+
+
+def _gaps(n: int, most: int, rate: Fraction, slope: float, entropy: Entropy) -> Indices:
+    """n geometric numbers, those above `most` as `most`. 53 bits of U are known at first: U lies in [known, known + 1) 2**-53.
+
+    Proof: -ln U is at most that of the lower end, and at least this less ln(1 + 1 / known) <= 1 / known.
+    """
+    known = entropy.words(n) >> np.uint64(11)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nothing is known of U: no floats agree then
+        real = known.astype(np.float64)
+        upper = np.log(real * 2.0**-53) * -slope
+        lower = upper * (1 - _FLOAT_ERROR)
+        lower -= (1.01 * slope) / real
+        upper *= 1 + _FLOAT_ERROR
+        np.minimum(np.floor(upper, out=upper), most, out=upper)
+        np.minimum(np.floor(lower, out=lower), most, out=lower)
+    result = upper.astype(np.int64)
+    for i in np.flatnonzero(upper != lower).tolist():
+        result[i] = min(most, _exact_gap(int(known[i]), rate, entropy))
+    return result
+
+
+def _exact_gap(prefix: int, rate: Fraction, entropy: Entropy) -> int:
+    """floor(-ln U / -ln(1 - rate)), for U uniform on [0, 1) whose first 53 bits are `prefix`: more are drawn until there is one answer."""
+    length = 53
+    while True:
+        bits = length + 64 + rate.denominator.bit_length()
+        ends, (low, high) = _bounds.minus_log(prefix, length, bits), _bounds.log(1 - rate, bits)
+        if ends is not None and ends[0] // -low == ends[1] // -high:
+            return ends[0] // -low
+        prefix = prefix << 64 | entropy.integer(64)
+        length += 64
