@@ -34,7 +34,7 @@ class Attack:
 def fit(first: Outputs, second: Outputs) -> list[Attack]:
     """Every kind of attack, fitted to these runs."""
     found = [by_label(first, second)]
-    if first.width == 0:
+    if first.width == 0 and len(np.unique(np.vstack([first.numbers, second.numbers]))) == 1:
         return found
     center, scale = _center(first, second)
     columns = _columns(first, second, center, scale)
@@ -86,14 +86,11 @@ def _columns(
     def difference(i: int, j: int) -> Callable[[Outputs], Floats]:
         return lambda x: x.numbers[:, i] - x.numbers[:, j]
 
-    found = [(f"output[{j - 1}]" if j else "number of answers", coordinate(j)) for j in tops]
+    names = ["number of answers", *(f"output{path}" for path in first.paths)]
+    found = [(names[j], coordinate(j)) for j in tops]
     if first.width > 1:
         found.append(("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap))
-        found += [
-            (f"difference of output[{i - 1}] and output[{j - 1}]", difference(i, j))
-            for i, j in combinations(tops, 2)
-            if i
-        ]
+        found += [(f"difference of {names[i]} and {names[j]}", difference(i, j)) for i, j in combinations(tops, 2) if i]
     return found
 
 

@@ -14,6 +14,7 @@ never prove one: a small number means that these attacks on these tables found n
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -22,17 +23,19 @@ import numpy as np
 from scipy import special
 
 from .. import _require
-from .._errors import Halted
+from .._errors import Halted, InvalidInput, PublicMismatch
 from ..mechanisms.protocols import Interactive, Mechanism
 from ..sampling import Entropy
 from .attacks import Attack, by_label, fit
 from .claims import Claim, as_claim
-from .outputs import Outputs
+from .outputs import Outputs, Raised, numeric_paths, taken_apart
 from .rates import Guesses, at_least, at_most, epsilon_of_limits
 from .report import Report
 
 Run = Callable[[Any], Any]
 THRESHOLDS = 64
+CAUTION = 0.03
+TRIES = 10  # so many runs that all fail, on both tables, are a mistake of the caller's
 
 
 def audit(
@@ -45,12 +48,14 @@ def audit(
     confidence: float = 0.95,
     runs: int = 10_000,
     entropy: Entropy | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Report:
     """A lower bound on the epsilon of `run`, from `runs` runs on each of two neighbors, against what is claimed.
 
     `run` is any function of the data with randomness of its own, or a Mechanism (then the claim is its event, unless one is given).
     `claim` is an epsilon, a pair (epsilon, delta), or an accounting event, whose whole trade-off curve is tested; `delta` is where an
-    event without a pair of its own states its epsilon.
+    event without a pair of its own states its epsilon. A run that raises is an output too: what is raised, and what it says. The two tables take
+    turns, so that what drifts drifts for both; `progress` is called after each turn with the number of turns.
 
     Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, the reported epsilon is above it, or a true claim refuted, with
                probability at most 1 - confidence.
@@ -63,7 +68,7 @@ def audit(
     wanted = as_claim(claim, run, delta)
     started = time.process_time()
     call = _callable(run, entropy)
-    here, there = [call(on) for _ in range(runs)], [call(neighbor) for _ in range(runs)]
+    here, there = in_turns(call, on, neighbor, runs, progress)
     return from_outputs(here, there, claim=wanted, confidence=confidence, seconds=time.process_time() - started)
 
 
@@ -74,10 +79,10 @@ def from_outputs(
     _require.open_probability(confidence=confidence)
     _require.integer(runs=min(len(first), len(second)), at_least=40)
     wanted = as_claim(claim, None, None)
-    here = Outputs.of(first)
-    there = Outputs.of(second)
-    width = max(here.width, there.width)
-    here, there = (x if x.width == width else Outputs.of(raw, width) for x, raw in ((here, first), (there, second)))
+    parts = taken_apart(first), taken_apart(second)
+    half = min(len(first), len(second)) // 2
+    paths = numeric_paths([*parts[0][:half], *parts[1][:half]])  # the other half, which measures, chooses nothing
+    here, there = (Outputs.of_leaves(runs, paths) for runs in parts)
     measured = [
         _one_direction(a, b, wanted, (1 - confidence) / 2, name)
         for a, b, name in ((here, there, "on"), (there, here, "neighbor"))
@@ -88,6 +93,46 @@ def from_outputs(
         for guesses, attack, name, curve in measured
     ]  # fmt: skip
     return max(reports, key=lambda report: (report.refuted, report.epsilon, report.mu))
+
+
+def in_turns(
+    call: Run, on: Any, neighbor: Any, runs: int, progress: Callable[[int], None] | None = None
+) -> tuple[list[Any], list[Any]]:
+    """`runs` outputs on each of two tables, an exception as `Raised`. What fails every time, on both, is refused."""
+    _takes_one(call, on)
+    here: list[Any] = []
+    there: list[Any] = []
+    for turn in range(1, runs + 1):
+        here.append(_outcome(call, on))
+        there.append(_outcome(call, neighbor))
+        if turn == TRIES and all(isinstance(output, Raised) for output in here + there):
+            raise InvalidInput(
+                f"the first {TRIES} runs failed on both tables, at last with {there[-1].kind}: {there[-1].message}. There is nothing to audit."
+            )
+        if progress is not None:
+            progress(turn)
+    return here, there
+
+
+def _outcome(call: Run, data: Any) -> Any:
+    try:
+        return call(data)
+    except PublicMismatch:  # a table that is no table of this mechanism's: the caller's mistake
+        raise
+    except Exception as problem:
+        return Raised(kind=type(problem).__name__, message=str(problem))
+
+
+def _takes_one(call: Run, data: Any) -> None:
+    try:
+        inspect.signature(call).bind(data)
+    except ValueError:  # written in C, without a signature
+        return
+    except TypeError as problem:
+        raise InvalidInput(
+            f"what is audited is called with the data alone, and this is not how it can be called: {problem}. "
+            "Give a function of one argument, such as lambda data: release(data, epsilon=1). Nothing was run."
+        ) from None
 
 
 def _callable(run: Any, entropy: Entropy | None) -> Run:
@@ -139,15 +184,19 @@ def _one_direction(
 def choose(
     attacks: Sequence[Attack], first: Outputs, second: Outputs, claim: Claim, level: float, later: int
 ) -> tuple[Attack, float]:
-    """The attack and the threshold with which these runs would show most, if `later` runs came out in the same proportions."""
+    """The attack and the threshold with which these runs promise most of `later` runs.
+
+    Of many attacks the best-looking one has been lucky, most of all if it looks at rare outputs. So each is credited with what its two rates
+    are at worst (`CAUTION`), as if later runs came out in these proportions.
+    """
     best: tuple[float, Attack, float] | None = None
     for attack in attacks:
         p, q = np.sort(attack.score(first)), np.sort(attack.score(second))
         pooled = np.unique(np.concatenate([p, q]))
         cuts = pooled if len(pooled) <= THRESHOLDS else np.unique(np.quantile(pooled, np.linspace(0, 1, THRESHOLDS)))
         hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
-        low = at_least(hits * (later / len(p)), later, level / 2)
-        high = at_most(wrong * (later / len(q)), later, level / 2)
+        low = at_least(at_least(hits, len(p), CAUTION) * later, later, level / 2)
+        high = at_most(np.minimum(at_most(wrong, len(q), CAUTION) * later, later), later, level / 2)
         shown = _strength(low, high, claim)
         place = int(np.argmax(shown))
         if best is None or shown[place] > best[0]:
@@ -183,7 +232,7 @@ def epsilon_of_labels(
     Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with probability at most `level`.
     Proof:     half of the runs chooses a set of labels, the other half measures it with Clopper-Pearson limits.
     """
-    here, there = Outputs.of(first, 0), Outputs.of(second, 0)
+    here, there = Outputs.of(first, ()), Outputs.of(second, ())
     half = min(len(here), len(there)) // 2
     attacks = [by_label(here.part(0, half), there.part(0, half))]
     claim = Claim(epsilon=0.0, delta=float(delta))

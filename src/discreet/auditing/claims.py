@@ -78,6 +78,10 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     epsilon, own = (claim[0], claim[1]) if isinstance(claim, tuple | list) and len(claim) == 2 else (claim, 0.0)
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=own)
+    if own == 1:
+        raise InvalidInput(
+            "a delta of 1 claims nothing: everything keeps it, and nothing can refute it. Nothing was run."
+        )
     return Claim(epsilon=float(epsilon), delta=float(own))
 
 

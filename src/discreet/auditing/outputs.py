@@ -1,80 +1,181 @@
 """Any output as numbers: what an attack can look at.
 
-A release, a number, an array, a dictionary, a tuple of answers until a halt: each becomes a row of atoms. Numbers go into columns;
-everything together is also a label, for outputs with few values.
+A release, a number, an array, a data frame, a dictionary, a model, a tuple of answers until a halt: each is taken apart into leaves, and
+every leaf has a path, as in `output['age'][3]`. Numbers go into columns, one a path; all paths and leaves together are also a label, for
+outputs with few values. Keys belong to the paths: which groups are there tells as much as what is in them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
-from numbers import Real
+from numbers import Complex, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
+from .._errors import InvalidInput
 from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
+Leaf = tuple[str, Any]
+DEPTH = 16  # objects that hold themselves end here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """A run that ended in an exception: whoever ran it sees that, and what it said. So it is an output like any other."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """Something that nobody can look into from here: an address in memory says nothing."""
+
+    kind: str
+
+
+def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
+    """The output taken apart, in a fixed order, each leaf with its path.
+
+    >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
+    [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
+    """
+    whole, inside = _open(output) if depth < DEPTH else (repr(output), None)
+    if inside is None:
+        yield path, whole
+        return
+    for name, item in inside:
+        yield from leaves(item, path + name, depth + 1)
+
+
+def _open(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
+    """A leaf and None, or what is inside, by name."""
+    if isinstance(output, np.generic):
+        return _open(output.item())
+    if output is None or isinstance(
+        output, Opaque | bool | int | float | str | bytes | Fraction | Decimal | date | timedelta
+    ):
+        return output, None
+    if isinstance(output, Release):
+        return None, iter((("", output.value),))
+    if isinstance(output, Complex) and not isinstance(output, Real):
+        return None, iter(((".real", output.real), (".imag", output.imag)))
+    if isinstance(output, Mapping):
+        return None, ((f"[{key!r}]", output[key]) for key in sorted(output, key=repr))
+    if isinstance(output, Set):
+        return tuple(sorted(map(repr, output))), None
+    if isinstance(output, np.ndarray):
+        return _open(output.tolist())
+    if isinstance(output, Sequence | Iterator):
+        return None, ((f"[{i}]", item) for i, item in enumerate(output))
+    return _object(output)
+
+
+def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
+    """Data frames and tensors by their own methods (no package is imported for it), others by their attributes."""
+    if is_dataclass(output) and not isinstance(output, type):
+        return None, ((f".{field.name}", getattr(output, field.name)) for field in fields(output))
+    for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):  # Arrow, pandas, torch, polars
+        if callable(getattr(output, method, None)):
+            return None, iter((("", getattr(output, method)()),))
+    known = getattr(output, "__dict__", None)
+    if known and not isinstance(output, type):
+        return None, ((f".{name}", known[name]) for name in sorted(known))
+    told = repr(output)
+    return (Opaque(kind=type(output).__qualname__) if " at 0x" in told else told), None
 
 
 def atoms(output: Any) -> list[Any]:
-    """The output taken apart, in a fixed order.
+    """The leaves alone.
 
     >>> atoms({"b": (1, None), "a": [2.5, "x"]})
     [2.5, 'x', 1, None]
     """
-    if isinstance(output, Release):
-        return atoms(output.value)
-    if isinstance(output, np.ndarray):
-        return [atom for item in output.ravel().tolist() for atom in atoms(item)]
-    if isinstance(output, Mapping):
-        return [atom for key in sorted(output, key=str) for atom in atoms(output[key])]
-    if isinstance(output, Sequence) and not isinstance(output, str | bytes):
-        return [atom for item in output for atom in atoms(item)]
-    if is_dataclass(output) and not isinstance(output, type):
-        return [atom for field in fields(output) for atom in atoms(getattr(output, field.name))]
-    if isinstance(output, np.generic):
-        return [output.item()]
-    return [output if isinstance(output, Hashable) else repr(output)]
+    return [leaf for _, leaf in leaves(output)]
+
+
+def taken_apart(outputs: Sequence[Any]) -> list[list[Leaf]]:
+    """Each output's leaves; refused where there is nothing to look at."""
+    runs = [list(leaves(output)) for output in outputs]
+    for run in runs:
+        if len(run) == 1 and run[0][0] == "" and isinstance(run[0][1], Opaque):
+            raise InvalidInput(
+                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, arrays, tables, dictionaries or lists of these, "
+                "or an object with attributes. Nothing was measured."
+            )
+    return runs
+
+
+def numeric_paths(runs: Sequence[Sequence[Leaf]]) -> list[str]:
+    """The paths at which some run has a number."""
+    return list(dict.fromkeys(path for run in runs for path, leaf in run if not math.isnan(number(leaf))))
+
+
+def _label(parts: Sequence[Leaf]) -> Hashable:
+    """Equal for equal outputs only: 0.0 is not -0.0, True is not 1, and one NaN is like another."""
+    return tuple((path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float) else leaf) for path, leaf in parts)
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Many runs: `numbers` has a row a run, NaN where there is no number; `labels` the whole output of each."""
+    """Many runs: `numbers` has a row a run, NaN where there is no number; `labels` the whole output of each.
+
+    The first column is how many leaves there were; the others are the `paths`.
+    """
 
     numbers: Floats
     labels: list[Hashable]
+    paths: tuple[str, ...]
 
     @classmethod
-    def of(cls, outputs: Sequence[Any], width: int | None = None) -> Outputs:
-        """`width` fixes the number of columns; the first column says how many atoms there were."""
-        rows = [atoms(output) for output in outputs]
-        width = max((len(row) for row in rows), default=0) if width is None else width
-        numbers = np.full((len(rows), width + 1), np.nan)
-        for i, row in enumerate(rows):
-            numbers[i, 0] = len(row)
-            for j, atom in enumerate(row[:width]):
-                numbers[i, j + 1] = number(atom)
-        return cls(numbers, [tuple(row) for row in rows])
+    def of(cls, outputs: Sequence[Any], paths: Sequence[str] | None = None) -> Outputs:
+        """`paths` fixes the columns; without it they are those of these outputs that hold a number somewhere."""
+        runs = taken_apart(outputs)
+        return cls.of_leaves(runs, numeric_paths(runs) if paths is None else paths)
+
+    @classmethod
+    def of_leaves(cls, runs: Sequence[Sequence[Leaf]], paths: Sequence[str]) -> Outputs:
+        """From outputs that are taken apart already."""
+        column = {path: j for j, path in enumerate(paths, start=1)}
+        numbers = np.full((len(runs), len(column) + 1), np.nan)
+        for i, run in enumerate(runs):
+            numbers[i, 0] = len(run)
+            for path, leaf in run:
+                if path in column:
+                    numbers[i, column[path]] = number(leaf)
+        return cls(numbers, [_label(run) for run in runs], tuple(paths))
 
     @property
     def width(self) -> int:
         return int(self.numbers.shape[1]) - 1
 
     def part(self, start: int, stop: int) -> Outputs:
-        return Outputs(self.numbers[start:stop], self.labels[start:stop])
+        return Outputs(self.numbers[start:stop], self.labels[start:stop], self.paths)
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def number(atom: Any) -> float:
-    """A float where there is a number (huge ones as infinite), NaN elsewhere."""
-    if isinstance(atom, Real | Fraction):
-        return _require.float_or_inf(atom)
-    return math.nan
+def number(leaf: Any) -> float:
+    """A float where there is a number (huge ones as infinite), also one that is written out, or a time; NaN elsewhere."""
+    if isinstance(leaf, Real | Fraction):
+        return _require.float_or_inf(leaf)
+    if isinstance(leaf, Decimal | str):
+        try:
+            return float(leaf)
+        except ValueError:
+            return math.nan
+    if isinstance(leaf, timedelta):
+        return leaf.total_seconds()
+    if isinstance(leaf, datetime):
+        return leaf.toordinal() + (leaf.hour * 3600 + leaf.minute * 60 + leaf.second + leaf.microsecond / 1e6) / 86_400
+    return float(leaf.toordinal()) if isinstance(leaf, date) else math.nan

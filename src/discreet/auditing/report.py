@@ -152,12 +152,20 @@ def draw(report: Report, size: int) -> str:
     )
 
 
+def _found(report: Report) -> str:
+    if report.epsilon > 0:
+        at = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
+        words = f"With confidence {report.confidence:g}, what was run is not differentially private with an epsilon below {report.epsilon:.4g}{at}."
+    else:
+        words = "The outputs on the two tables could not be told apart well enough to say anything about epsilon."
+    return words + (
+        " An attack gets below the claimed trade-off curve." if report.refuted and not report.claim.pair else ""
+    )
+
+
 def page(report: Report) -> str:
     verdict = "The claim is refuted." if report.refuted else "The claim is not refuted."
-    words = (
-        f"With confidence {report.confidence:g}, no (epsilon, delta) with epsilon below {report.epsilon:.4g} at delta {report.claim.delta:g} "
-        f"holds for what was run."
-    ) + (" An attack gets below the claimed trade-off curve." if report.refuted and not report.claim.pair else "")
+    words = _found(report)
     rows = {
         "claimed": str(report.claim),
         "epsilon, at least": f"{report.epsilon:.5g}",

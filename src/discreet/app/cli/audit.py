@@ -6,12 +6,14 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..._errors import InvalidInput
 
@@ -33,14 +35,13 @@ def audit(
     """
     from ... import auditing
 
-    report = auditing.audit(
-        _function(target),
-        _data(on, "--on"),
-        _data(neighbor, "--neighbor"),
-        claim=(epsilon, delta),
-        confidence=confidence,
-        runs=runs,
-    )
+    function, data, other = _function(target), _data(on, "--on"), _data(neighbor, "--neighbor")
+    if html is not None and not html.resolve().parent.is_dir():
+        raise InvalidInput(f"there is no folder {str(html.parent)!r} for the page. Nothing was run.")
+    with _bar(runs) as progress:
+        report = auditing.audit(
+            function, data, other, claim=(epsilon, delta), confidence=confidence, runs=runs, progress=progress
+        )
     if html is not None:
         report.save(html)
     if as_json:
@@ -55,6 +56,16 @@ def audit(
         raise typer.Exit(1)
 
 
+@contextmanager
+def _bar(runs: int) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal with the time that is left; it is gone when it is full, and never in a file or a pipe."""
+    shown = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=runs)
+        yield lambda turn: bar.update(task, completed=turn)
+
+
 def _function(target: str) -> Callable[[Any], Any]:
     module, _, name = target.partition(":")
     if not module or not name:
@@ -65,8 +76,10 @@ def _function(target: str) -> Callable[[Any], Any]:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as problem:
-        raise InvalidInput(f"{target!r} cannot be loaded: {problem}. Nothing was run.") from None
+    except Exception as problem:  # whatever somebody's module does while it is loaded
+        raise InvalidInput(
+            f"{target!r} cannot be loaded: {type(problem).__name__}: {problem}. Nothing was run."
+        ) from None
     if not callable(found):
         raise InvalidInput(f"{target!r} is not a function. Nothing was run.")
     return found  # type: ignore[no-any-return]
