@@ -52,16 +52,41 @@ def test_single_wide_gaussian_has_its_law():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 2**64 - 1), st.fractions(Fraction(1, 10**6), 50, max_denominator=10**6))
-def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x):
-    """The first bits are zero, so that the draw lies beyond them; the next 64 are given."""
-    length = 64 + int(1 / x).bit_length()
-    entropy = Scripted(bytes(-(-length // 8)) + words(more))
-    found = _single.geometric(x, entropy)
+@given(st.integers(1, 2**60 - 1), st.fractions(Fraction(1, 10**6), 50, max_denominator=10**6), st.integers(0, 2**70))
+def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x, lift):
+    """The first bits are zero, so that the draw lies beyond them; the next 60 are given."""
+    length = _single.working_bits(x) - 2
+    entropy = Scripted(bytes(-(-length // 8)) + words(more << 4))
+    found = _single.geometric(x, entropy, lift) - lift
     with mpmath.workprec(400):
         scale = mpmath.mpf(x.denominator) / x.numerator
-        ends = [-mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** (length + 64)) * scale for u in (more + 1, more)]
+        ends = [-mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** (length + 60)) * scale for u in (more + 1, more)]
         assert mpmath.floor(ends[0]) <= found <= mpmath.floor(ends[1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**60),
+    st.integers(1, 2**88 - 1),
+    st.fractions(Fraction(1, 100), 10**9, max_denominator=10**6).filter(bool),
+)
+def test_the_coin_of_a_gaussian_is_the_comparison_of_logarithms(place, prefix, variance):
+    scale = math.isqrt(int(variance)) + 1
+    size = place * 20 * scale >> 60
+    kept = _single._accepted(
+        size + _single.lift(scale), scale, variance, Scripted(prefix_bytes(prefix)), _single.lift(scale)
+    )
+    with mpmath.workprec(400):
+        cost = (size - variance / scale) ** 2 / (2 * variance)
+        bound = mpmath.mpf(cost.numerator) / cost.denominator
+        ends = [-mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** 88) for u in (prefix + 1, prefix)]
+        if not ends[0] <= bound <= ends[1]:
+            assert kept == (ends[0] > bound)
+
+
+def prefix_bytes(prefix: int) -> bytes:
+    """88 bits as a stream hands them out: the first of 11 bytes is the lowest."""
+    return prefix.to_bytes(11, "little")
 
 
 @pytest.mark.parametrize("scale", [0.5, 100, 1e9, 1e30])

@@ -3,6 +3,9 @@
 Narrow laws are inverted with a table of all their values. Wide laws are cut into cells of 2**shift integers: the cell
 comes from a table, the place in the cell is uniform, and a last coin, nearly always heads, makes up for the slope of
 the weights inside the cell. No logarithm is taken, and a float only settles coins that are far from the edge.
+
+Values in the tails are more often left open by the first look at the table. So that the time of a call does not tell how
+many there were, a fixed number of draws takes the second look, whether they need it or not (`_second_look`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import isqrt
+from math import ceil, isqrt, sqrt
 from typing import Any, overload
 
 import numpy as np
@@ -28,6 +31,7 @@ _CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level 
 _PLACE_BITS = 31  # bits of a word that tell the place in a cell
 _NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20  # beyond either, values are Python integers; within both, below 2**62
 _FEW = 4  # up to so many draws are made one by one
+_RARE = 28.0  # more draws stay open than there are second looks with probability below exp(-28) = 7e-13
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
 _OPEN = -(1 << 31)  # in place of a value that 16 bits do not decide
@@ -122,14 +126,16 @@ def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 
 
 def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
-    """Draws one by one: for so few, preparing a table would cost more."""
+    """Draws one by one: for so few, preparing a table would cost more. The lift is taken off in 64 bits where it can be."""
+    lift = _single.lift(shape.scale)
     if shape.square:
-        found = [_single.gaussian(1 / (2 * shape.square), entropy) for _ in range(n)]
+        lifted = [_single.gaussian(1 / (2 * shape.square), entropy, lift) for _ in range(n)]
     else:
         draw = _single.laplace if shape.signed else _single.geometric
-        found = [draw(shape.linear, entropy) for _ in range(n)]
-    fits = shape.shift <= _NATIVE_SHIFT and all(abs(value) < 1 << 62 for value in found)
-    return np.array(found, dtype=np.int64 if fits else object)
+        lifted = [draw(shape.linear, entropy, lift) for _ in range(n)]
+    if shape.shift <= _NATIVE_SHIFT and all(0 < value < 2 * lift for value in lifted):
+        return np.array(lifted, dtype=np.int64) - lift
+    return np.array([value - lift for value in lifted], dtype=object)
 
 
 def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
@@ -161,6 +167,22 @@ def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
     return law
 
 
+def _second_look(open_: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
+    """Where `open_` is true, and at so many other places that their number does not tell.
+
+    Proof: that number is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or all n. By Bernstein,
+           more than that are open with probability at most exp(-t² / (2 n chance + 2 t / 3)) = exp(-a). Of the first m
+           places at least m less the number of open ones are not open, so there are enough to fill up with.
+    """
+    n = len(open_)
+    looks = min(n, ceil(n * chance + _RARE / 3 + sqrt(_RARE * _RARE / 9 + 2 * _RARE * n * chance)))
+    if looks == n:
+        return np.arange(n)
+    needed = np.flatnonzero(open_)
+    others = np.flatnonzero(~open_[:looks])[: max(looks - len(needed), 0)]
+    return np.concatenate((needed, others))
+
+
 class _Narrow:
     """Every value from one table, in the order 0, 1, -1, 2, -2, ... (or 0, 1, 2, ...).
 
@@ -172,6 +194,7 @@ class _Narrow:
         self.table = Table(_ladder(shape, 1, mirrored=shape.signed))
         guide = self.table.guide()
         self.values = np.where(guide < 0, _OPEN, self._value(guide)).astype(np.int32)
+        self.chance = float((guide < 0).mean())
 
     def _value(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         if not self.signed:
@@ -189,10 +212,9 @@ class _Narrow:
         bins = entropy.shorts(len(out))
         found = self.values.take(bins)
         out[:] = found
-        open_ = np.flatnonzero(found == _OPEN)
-        if len(open_):
-            prefixes = bins[open_].astype(np.uint64) << np.uint64(48) | entropy.words(len(open_)) >> np.uint64(16)
-            out[open_] = self._value(self.table.resolve(prefixes, entropy))
+        looks = _second_look(found == _OPEN, self.chance)
+        prefixes = bins[looks].astype(np.uint64) << np.uint64(48) | entropy.words(len(looks)) >> np.uint64(16)
+        out[looks] = self._value(self.table.resolve(prefixes, entropy))
 
 
 class _Wide:
@@ -213,6 +235,7 @@ class _Wide:
         self.sure, easy_cells = self._squeeze()
         guide = self.table.guide()
         self.bases = np.where((guide >= 0) & (guide < easy_cells), guide << self.place_bits, -1)
+        self.chance = 1 - float((self.bases >= 0).mean()) * self.sure / (1 << 16)
         self.slopes = float(shape.square), float(shape.linear)
 
     def _squeeze(self) -> tuple[int, int]:
@@ -244,9 +267,10 @@ class _Wide:
         return out
 
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-        """Proposals for all of `out`; returns which of them are not settled, and their words.
+        """Proposals for all of `out`; returns which of them are looked at again, and their words.
 
-        One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place.
+        One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place. Those that these
+        settle are settled the same way when looked at again: more bits of cell and coin change neither.
         """
         indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for start in range(0, len(out), _CHUNK):
@@ -256,13 +280,13 @@ class _Wide:
             hard |= bases < 0
             bases |= (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
             out[start : start + _CHUNK] = self._signed(self._lengthen(bases, entropy), words)
-            unsettled = np.flatnonzero(hard)
-            kept.append(words[unsettled])
-            indices.append(unsettled + start)
+            looks = _second_look(hard, self.chance)
+            kept.append(words[looks])
+            indices.append(looks + start)
         return np.concatenate(indices), np.concatenate(kept)
 
     def _settle(self, words: npt.NDArray[np.uint64], entropy: Entropy) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Values for words that 16 bits of cell or of coin did not settle, and whether their coins fell heads."""
+        """Values for words by 64 bits of cell and 53 of coin, and whether their coins fell heads."""
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)

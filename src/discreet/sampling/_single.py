@@ -1,56 +1,159 @@
-"""A few draws at once, without the tables that many draws share: slower a draw, nothing to prepare."""
+"""A few draws at once, without the tables that many draws share: slower a draw, nothing to prepare.
+
+The time of a draw does not go with its size. Each attempt takes the same steps on integers of the same lengths (see
+`_exponential`), and the draw leaves as `LIFT` plus its value, so that small values are not small integers. How often a
+proposal is refused tells nothing: attempts are independent, so the number of those refused is independent of the one
+that is kept. What remains: an attempt that its first bits leave open (once in about 2**55) takes longer, and so do
+draws beyond some 60 scales, whose probability is e**-60.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 
-from . import _bounds
 from ._entropy import Entropy
+from ._exponential import DIGIT, MARGIN, Logarithm, logarithm, round_up
 
 
-def geometric(x: Fraction, entropy: Entropy) -> int:
-    """One draw with P(G >= k) = exp(-k x).
+def lift(scale: int) -> int:
+    """What is added to values of about this scale: more than they reach, and the same length of integer before and after."""
+    return 1 << max(2 * DIGIT, round_up(scale.bit_length() + 9)) + 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    """floor(-ln(U) / x) from the first bits of U, lifted: (q + lift) from low * slope + offset, shifted down."""
+
+    log: Logarithm
+    slope: int  # slope <= 2**(shift - bits) / x <= slope + 1
+    shift: int
+    low_offset: int
+    high_offset: int
+
+    def __call__(self, prefix: int) -> tuple[int, int]:
+        """Both ends of what G + lift may be, for U in [prefix, prefix + 1) / 2**(bits - 2).
+
+        Proof: -ln(U) > 0 lies between the ends of `enclose`, less their lift; 1/x lies between slope and slope + 1; so the
+               product lies between the products.
+        """
+        low, high = self.log.enclose(prefix)
+        return (
+            (low * self.slope + self.low_offset) >> self.shift,
+            (high * (self.slope + 1) + self.high_offset) >> self.shift,
+        )
+
+
+@lru_cache(maxsize=64)
+def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
+    """For x = numerator / denominator."""
+    log = logarithm(bits)
+    spare = bits + 2 * DIGIT
+    spare += _to_middle(log.lift * ((denominator << spare) // numerator))
+    slope, shift = (denominator << spare) // numerator, bits + spare
+    return _Floor(log, slope, shift, (lifted << shift) - log.lift * slope, (lifted << shift) - log.lift * (slope + 1))
+
+
+def _to_middle(number: int) -> int:
+    """By how many bits to lengthen a number so that twice and half of it have as many digits."""
+    return (DIGIT // 3 - number.bit_length()) % DIGIT
+
+
+def geometric(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
+    """One draw with P(G >= k) = exp(-k x), plus `lifted`.
 
     Proof: G = floor(-ln(U) / x) >= k exactly when U <= exp(-k x). U is drawn bit by bit until its enclosure decides the
            floor; -ln(U) / x is whole with probability zero.
     """
-    length = 64 + int(1 / x).bit_length()
-    prefix = entropy.integer(length)
+    bits = working_bits(x)
+    prefix = entropy.integer(bits - MARGIN)
     while True:
-        bits = length + 8
-        found = _bounds.minus_log(prefix, length, bits)
-        if found is not None:
-            low, high = (Fraction(end, 1 << bits) // x for end in found)
+        if prefix:
+            low, high = _floor(x.numerator, x.denominator, bits, lifted)(prefix)
             if low == high:
                 return low
-        prefix = prefix << 64 | entropy.integer(64)
-        length += 64
+        prefix = prefix << 2 * DIGIT | entropy.integer(2 * DIGIT)
+        bits += 2 * DIGIT
 
 
-def laplace(rate: Fraction, entropy: Entropy) -> int:
-    """One draw with weights exp(-rate |k|).
+def working_bits(x: Fraction) -> int:
+    """With how many bits -ln(U) is computed at first: they nearly always decide."""
+    return round_up(66 + (x.denominator // x.numerator).bit_length())
+
+
+def _sized(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
+    """(size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus) refused."""
+    while True:
+        size, minus = geometric(rate, entropy, lifted), entropy.integer(1)
+        if not (size == lifted) & minus:
+            return size, minus
+
+
+def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
+    """One draw with weights exp(-rate |k|), plus `lifted`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign, with
            (0, minus) refused so that 0 is not counted twice.
     """
-    while True:
-        size = geometric(rate, entropy)
-        if not entropy.integer(1):
-            return size
-        if size:
-            return -size
+    size, minus = _sized(rate, entropy, lifted)
+    return (size, 2 * lifted - size)[minus]
 
 
-def gaussian(variance: Fraction, entropy: Entropy) -> int:
-    """One draw with weights exp(-k² / (2 variance)).
+def gaussian(variance: Fraction, entropy: Entropy, lifted: int = 0) -> int:
+    """One draw with weights exp(-k² / (2 variance)), plus `lifted`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 3: a discrete Laplace Y of scale t =
            floor(sigma) + 1, accepted with probability exp(-(|Y| - variance / t)² / (2 variance)).
     """
     scale = isqrt(int(variance)) + 1
+    rate = Fraction(1, scale)
     while True:
-        proposal = laplace(Fraction(1, scale), entropy)
-        cost = (abs(proposal) - variance / scale) ** 2 / (2 * variance)
-        if _bounds.below(entropy.integer(64), 64, _bounds.exponential(cost), entropy):
-            return proposal
+        size, minus = _sized(rate, entropy, lifted)
+        if _accepted(size, scale, variance, entropy, lifted):
+            return (size, 2 * lifted - size)[minus]
+
+
+@dataclass(frozen=True, slots=True)
+class _Coin:
+    """Whether -ln(U) exceeds (|Y| - variance / scale)² / (2 variance), by integers of fixed lengths."""
+
+    log: Logarithm
+    factor: int
+    linear: int
+    square: int
+    constant: int
+
+    def __call__(self, prefix: int, size: int) -> tuple[bool, bool]:
+        """Whether it is certain, and whether it is possible, for U in [prefix, prefix + 1) / 2**(bits - 2).
+
+        Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is (a size - b)² /
+               (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
+        """
+        low, high = self.log.enclose(prefix)
+        right = self.square * (size * size) + self.constant
+        left = self.linear * size
+        return low * self.factor + left >= right, high * self.factor + left >= right
+
+
+@lru_cache(maxsize=64)
+def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
+    log, a = logarithm(bits), w * scale
+    b, factor = lifted * a + v, 2 * v * w * scale * scale
+    more = _to_middle(log.lift * factor)
+    factor, bits = factor << more, bits + more
+    return _Coin(log, factor, 2 * a * b << bits, a * a << bits, (b * b << bits) + log.lift * factor)
+
+
+def _accepted(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
+    """A coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when -ln(U) >= c."""
+    bits = round_up(66)
+    prefix = entropy.integer(bits - MARGIN)
+    while True:
+        if prefix:
+            certain, possible = _coin(variance.numerator, variance.denominator, scale, bits, lifted)(prefix, size)
+            if certain == possible:
+                return certain
+        prefix = prefix << 2 * DIGIT | entropy.integer(2 * DIGIT)
+        bits += 2 * DIGIT

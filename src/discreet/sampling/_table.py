@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from ._entropy import Entropy
 
+_LAST = (1 << 64) - 1
+
 
 class Weights(NamedTuple):
     """Unnormalised weights in units of 2**-bits, as intervals, and a bound of all that is not listed."""
@@ -44,6 +46,10 @@ class Table:
         self._law = law
         lows, highs = _thresholds(law, 64)
         self.lows, self.highs = np.array(lows, dtype=np.uint64), np.array(highs, dtype=np.uint64)
+        steps = [1 << k for k in reversed(range(len(lows).bit_length()))]
+        filled = np.array(lows + [_LAST] * (sum(steps) - len(lows)), dtype=np.uint64)
+        self._steps = [(np.int64(step), filled[step - 1 :]) for step in steps]
+        self._last = np.array([0, *highs], dtype=np.uint64)  # the high of the last low that is counted
 
     def guide(self) -> npt.NDArray[np.int64]:
         """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold may lie inside."""
@@ -52,10 +58,16 @@ class Table:
         return np.where(low_bins + high_bins == 0, np.cumsum(low_bins), -1).astype(np.int64)
 
     def resolve(self, prefixes: npt.NDArray[np.uint64], entropy: Entropy) -> npt.NDArray[np.int64]:
-        """Outcome numbers for uniforms whose first 64 bits are given. An undecided one may exceed the table."""
-        most = np.searchsorted(self.lows, prefixes, side="right").astype(np.int64, copy=False)
-        least = np.searchsorted(self.highs, prefixes, side="left")
-        for i in np.flatnonzero(most != least).tolist():
+        """Outcome numbers for uniforms whose first 64 bits are given. An undecided one may exceed the table.
+
+        Bisection by as many steps for each, so that the time does not tell which were found.
+        Proof: the number is how many lows are at most p, if all their highs are below p; highs ascend, so the last tells.
+        """
+        most = np.zeros(len(prefixes), np.int64)
+        for step, thresholds in self._steps:
+            most += (thresholds.take(most, mode="clip") <= prefixes) * step
+        np.minimum(most, len(self.lows), out=most)
+        for i in np.flatnonzero((self._last.take(most) >= prefixes) & (most > 0)).tolist():
             most[i] = self._refine(int(prefixes[i]), 64, entropy)
         return most
 
