@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from discreet import ADD_REMOVE, REPLACE, InvalidInput, Unsupported
+from discreet import ADD_REMOVE, REPLACE, InvalidInput
 from discreet import accounting as acc
 from discreet.adaptive import generalization as gen
 from discreet.sampling import SeededEntropy, discrete_laplace
@@ -74,20 +75,71 @@ def test_mutual_information_solves_its_inequality() -> None:
     assert divergence >= n * rho * (1 - 1e-9)
 
 
-def test_the_conditions_of_the_first_transfer_theorem_are_enforced() -> None:
-    named: dict[str, Any] = {"sample_error": exact, "failure": 0.1}
-    assert gen.stability(epsilon=0.02, delta=1e-4, n=20_000, **named) == pytest.approx(0.36)
-    for bad in ({"epsilon": 0.4}, {"delta": 0.01}, {"n": 100}):
-        with pytest.raises(Unsupported, match="needs epsilon"):
-            gen.stability(**{"epsilon": 0.02, "delta": 1e-4, "n": 20_000, **named, **bad})
-    with pytest.raises(InvalidInput, match="delta / epsilon"):
-        gen.stability(epsilon=0.02, delta=1e-3, n=20_000, sample_error=exact, failure=0.01)
+def test_the_monitors_bound_is_below_eight_epsilon_where_the_first_transfer_theorem_says_eighteen() -> None:
+    """Bassily et al. 2016, known with 18 epsilon: epsilon < 1/3, delta < epsilon / 4, n >= ln(4 epsilon / delta) / epsilon², chance delta / epsilon."""
+    worst = 0.0
+    for epsilon in (0.3333, *(10 ** (-k / 3) for k in range(2, 15))):
+        for delta in (epsilon * 0.2499 * 10 ** (-j / 2) for j in range(16)):
+            n = math.ceil(math.log(4 * epsilon / delta) / epsilon**2)
+            worst = max(worst, gen._monitor(epsilon, delta, n, delta / epsilon) / epsilon)
+    assert 1 < worst < 8
 
 
-def test_the_ladders_theorem() -> None:
-    got = gen.ladder_error(n=100_000, submissions=1000, step=0.05, failure=0.05)
-    e = got - 0.05
-    assert math.exp(-2 * e * e * 100_000 + 22 * math.log(80_000) + 1) == pytest.approx(0.05, rel=1e-6)
+@pytest.mark.parametrize("failure", [0.3, 0.05, 1e-4])
+def test_the_monitors_bound_follows_from_its_inequality_for_every_choice(failure: float) -> None:
+    """Written out again: the least of the right-hand sides on a fine grid is no larger than what is claimed, and not much smaller."""
+    epsilon, delta, n = 0.05, 1e-7, 30_000
+    grid = [
+        (math.exp(epsilon + e) - 1 + times * delta + 2 * math.log(2 * times) / (e * n)) / (1 - (1 - failure) ** times)
+        for e in np.geomspace(1e-4, 1, 200).tolist()
+        for times in np.unique(np.geomspace(1, 100 / failure, 200).astype(int)).tolist()
+    ]
+    assert min(grid) <= gen._monitor(epsilon, delta, n, failure) * (1 + 1e-3) <= min(1.0, 1.05 * min(grid))
+
+
+def gain_of_the_monitor(keep: float, extra: float, n: int = 3, times: int = 2) -> float:
+    """How much more the query that the monitor points to has in its sample than in the population, on average, exactly.
+
+    A person is a fair bit. Each sample of n is told with every bit kept with chance `keep`; the query is to equal the majority of what was
+    told. The monitor sees `times` samples and points to one and its query at the price `extra`.
+    """
+    outcomes: dict[float, float] = {}  # chance of each deviation of one sample
+    for bits in itertools.product((0, 1), repeat=n):
+        for told in itertools.product((0, 1), repeat=n):
+            chance = math.prod(keep if b == t else 1 - keep for b, t in zip(bits, told, strict=True)) / 2**n
+            off = sum(b == (2 * sum(told) > n) for b in bits) / n - 0.5
+            outcomes[off] = outcomes.get(off, 0.0) + chance
+    gain = 0.0
+    for found in itertools.product(outcomes.items(), repeat=times):
+        scores = [off for off, _ in found]
+        weights = [math.exp(extra * n * score / 2) for score in scores]
+        mean = sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights)
+        gain += math.prod(chance for _, chance in found) * mean
+    return gain
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.1])
+def test_a_monitor_cannot_point_far_from_the_population_unless_answers_are_exact(epsilon: float) -> None:
+    """The step that carries the proof: at most e^(epsilon + extra) - 1 times the population mean, which is one half here."""
+    keep = 1 / (1 + math.exp(-epsilon))  # randomized response, epsilon-DP when a person is replaced
+    bound = math.expm1(2 * epsilon) / 2
+    assert 0 < gain_of_the_monitor(keep, epsilon) <= bound
+    assert gain_of_the_monitor(1.0, epsilon) > bound
+
+
+def test_the_ladders_theorem_counts_histories() -> None:
+    """As many functions as participants can choose, counted one by one; and no looser than the published exponent."""
+    for levels, submissions in ((1, 1), (2, 3), (3, 4)):
+        nodes = 0
+        for t in range(submissions):
+            nodes += sum(math.comb(levels, j) * math.comb(t, j) for j in range(levels + 1))
+        assert nodes == math.comb(levels + submissions, levels + 1)
+    for n, k, step in ((100_000, 1000, 0.05), (10**6, 10**4, 0.01), (5000, 10, 0.3)):
+        got = gen.ladder_error(n=n, submissions=k, step=step, failure=0.05)
+        m = math.floor(1 / step + 0.5) + 1
+        assert 2 * math.comb(m + k, m + 1) * math.exp(-2 * n * (got - step) ** 2) == pytest.approx(0.05, rel=1e-4)
+        published = math.sqrt(((1 / step + 2) * math.log(4 * k / step) + 1 + math.log(20)) / (2 * n)) + step
+        assert got <= published
 
 
 def test_best_is_the_least_of_all_and_never_above_one() -> None:

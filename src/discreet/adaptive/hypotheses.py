@@ -153,6 +153,26 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
     return found
 
 
+class Noise(Protocol):
+    """The law of what is added before a comparison."""
+
+    def survival(self, at: NDArray[Any]) -> Masses: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneLaplace:
+    """A discrete Laplace variable: P(W >= m) = q^m / (1 + q) for m >= 1, q = exp(-1/scale)."""
+
+    scale: float
+
+    def survival(self, at: NDArray[Any]) -> Masses:
+        """P(W >= m)."""
+        m = np.asarray(at, dtype=np.float64)
+        upper = np.exp(-np.where(m >= 1, m, 1 - m) / self.scale) / (1 + math.exp(-1 / self.scale))
+        found: Masses = np.where(m >= 1, upper, 1 - upper)
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLaplaces:
     """The difference of two independent discrete Laplace variables with different scales.
@@ -180,7 +200,7 @@ class TwoLaplaces:
         return found
 
 
-def critical(values: NDArray[np.int64], masses: Masses, noise: TwoLaplaces, level: float) -> int:
+def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: float) -> int:
     """The smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered) values, W is the noise.
 
     Masses were computed in floating point: 1e-12 of the level is kept back for that.

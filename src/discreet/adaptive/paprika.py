@@ -1,17 +1,21 @@
 """Private online false discovery rate: hypotheses about one table, one after another, of which at most `rejections` are rejected.
 
 After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control sets the level of each test, and a sparse
-vector, drawn anew after each rejection, decides whether the evidence passes. Only rejections cost; the rest is free.
+vector decides whether the evidence passes. Only rejections cost; the rest is free.
 
-Where we differ from the paper, and why:
+Where we differ from the paper, and why (its constants are those of the authors' own code, github.com/wanrongz/PAPRIKA):
 
-* Levels follow from released decisions alone. SAFFRON's levels count candidates, exact p-values below a bound; one person can move all of
-  them, and with them the levels, without limit: `tests/adaptive/test_paprika.py` has the table on which that breaks any epsilon. So SAFFRON
-  and ADDIS are refused here, and `AlphaInvesting`, the member of that family whose candidates are the rejected, is the default.
+* Levels follow from released decisions alone. The paper's levels count candidates, exact p-values below twice the level (or a constant); one
+  person can move all of them, and with them the levels, without limit: `tests/adaptive/test_paprika.py` has the table on which that
+  breaks any epsilon. So SAFFRON and ADDIS are refused here, and `AlphaInvesting`, whose candidates are the rejected, is the default.
 * The threshold is the value that a true null passes with probability at most the level, *noise included*, computed from the law of the
-  statistic and of the noise. The paper lowers the level by a fixed amount instead.
+  statistic and of the noise. The paper lowers the level by a fixed amount instead, A = s eta c ln(2 / 3m) / epsilon with
+  m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k)) for k tests, and a factor s from 0.5 to 2.
+* The noisy threshold is drawn once for all tests, which leaves more of epsilon to each (`redraw`); the paper draws it anew.
 * The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount everywhere; the paper's
-  logarithm of the p-value (`score="log p"`) needs its p-values bounded below by `floor`, and more noise.
+  logarithm of the p-value (`score="log p"`) needs its p-values bounded below by `floor`, and more noise. The authors take eta =
+  sqrt(ln n / n) for n people; how far a p-value really moves is checked here.
+* It halts after exactly `rejections`; the authors' simulation goes on to one more.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import _columns
+from ..mechanisms import SparseVector, _certified, _columns
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.sparse_vector import round_epsilon
 from ..mechanisms.stability import check_budget
@@ -40,7 +44,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from ._rounds import Rounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
-from .hypotheses import Hypothesis, Law, TwoLaplaces, critical, log_pvalues, under_null
+from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
 Real = int | float | Fraction
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
@@ -64,24 +68,27 @@ class Decision:
 class Paprika:
     """Tests hypotheses as they come; halts for good after `rejections` of them were rejected.
 
-    `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a p-value, where that is the score. With `delta` the rounds are priced by concentrated privacy,
-    which takes noise in proportion to the square root of `rejections`; without, by plain addition. `monotone` halves the noise on each
-    test where all statistics are counts, or sums of values that are never negative, and all alternatives are "greater". `paper` takes
-    the paper's scales, 2 eta c / epsilon for the threshold and 4 eta c / epsilon for each test; the default splits a round better.
+    `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a p-value, where that is the
+    score. With `delta` there is a round for each rejection, with a noisy threshold of its own, and rounds are priced by concentrated
+    privacy: noise in proportion to the square root of `rejections`. Without, one noisy threshold serves throughout; `redraw` draws it anew
+    after each rejection also then. `monotone` halves the noise on each test where all statistics are counts, or sums of values that are
+    never negative, and all alternatives are "greater". `paper` takes the paper's scales, 2 eta c / epsilon for the threshold and
+    4 eta c / epsilon for each test, and draws anew.
 
-    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. The event says more: so many rounds, each e0-DP.
-    Proof:     a round is a sparse vector with one positive (`_rounds.Rounds`), whose thresholds are functions of the level and of the
+    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event says more: so many rounds, each e0-DP.
+    Proof:     a sparse vector (`_rounds.Rounds`), of one positive for a round, whose thresholds are functions of the level and of the
                null law, both public once earlier decisions are. One person moves the evidence by at most `moved`: the sensitivity
                itself, or, for log p on a grid, `eta` (checked for each question over the law's whole range). Rounds are in
-               sequence: PureDP adds up, or `round_epsilon`.
+               sequence: PureDP adds up, or `round_epsilon`. Nothing here rests on the paper's own theorem.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
 
     False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law independently of the tests before.
-    Proof:     within a round all tests share the noise Z on the threshold. Given Z, a true null is rejected with a probability that falls
-               in Z; that earlier tests of the round were not rejected makes large Z likelier (their likelihood grows in Z), so the
-               conditional probability of rejection is at most that for fresh Z, which is at most the level by `critical`. So
-               P(rejected | past) <= level, which is all that mFDR control needs (Ramdas et al. 2017, arXiv:1710.00499, Theorem 2;
-               2018, arXiv:1802.09098, Theorem 1; Aharoni & Rosset 2014, Theorem 2).
+    Proof:     docs/adaptive.md ("False discoveries") in full. With `redraw`: within a round all tests share the noise Z on the threshold.
+               Given Z, a true null is rejected with a probability that falls in Z; that earlier tests of the round were not rejected
+               makes large Z likelier (their likelihood grows in Z), so the conditional probability of rejection is at most that for
+               fresh Z, which is at most the level by `critical`. That is all that mFDR control needs. Without: a rejection makes small Z likelier, so
+               thresholds are set for the smallest Z outside a chance of s alpha (1 - alpha) / c, and for (1 - s) of the level. Where Z is
+               no smaller, false discoveries are at most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
     """
 
     public: Public
@@ -95,6 +102,7 @@ class Paprika:
     floor: float = 1e-6
     monotone: bool = False
     paper: bool = False
+    redraw: bool | None = None
     questions: int | None = None
 
     def __post_init__(self) -> None:
@@ -110,6 +118,12 @@ class Paprika:
             )
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         _require.flag(monotone=self.monotone, paper=self.paper)
+        if self.redraw is not None:
+            _require.flag(redraw=self.redraw)
+            if not self.redraw and (self.paper or self.delta is not None):
+                raise InvalidInput(
+                    "a threshold is drawn anew with `delta` and with `paper`. Nothing was drawn. Leave redraw out."
+                )
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
         self._check_score()
@@ -131,15 +145,21 @@ class Paprika:
             _require.positive(eta=self.eta)
 
     @property
+    def redraws(self) -> bool:
+        """Whether each rejection is followed by a new noisy threshold."""
+        return self.paper or self.delta is not None if self.redraw is None else self.redraw
+
+    @property
     def round_epsilon(self) -> Fraction:
-        """The price of one round."""
+        """The price of one round; of all, where the threshold is not drawn anew."""
         if self.delta is None:
-            return _require.exact(self.epsilon, "epsilon") / self.rejections
+            return _require.exact(self.epsilon, "epsilon") / (self.rejections if self.redraws else 1)
         return round_epsilon(self.epsilon, self.delta, self.rejections)
 
     @property
     def event(self) -> Event:
-        return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.rejections)
+        each = PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors)
+        return each.repeated(self.rejections) if self.redraws else each
 
     @property
     def moved(self) -> int:
@@ -148,11 +168,19 @@ class Paprika:
 
     @property
     def rounds(self) -> Rounds:
-        """Shares of a round for the threshold and the tests: 1 : 2^(2/3); 1 : 1 in the paper; nearly that if monotone."""
-        share = Fraction(1, 2) if self.paper else Fraction(499, 1000) if self.monotone else Fraction(1000, 2587)
-        e0 = self.round_epsilon
-        query = (1 if self.monotone else 2) * self.moved / (e0 * (1 - share))
-        return Rounds(threshold=self.moved / (e0 * share), query=query, value=None, most=self.rejections, redraws=True)
+        """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else the sparse vector's own."""
+        nearly = (499, 501) if self.monotone and self.redraws else None  # equal scales would need a law of their own
+        vector = SparseVector(
+            public=self.public,
+            threshold=0,
+            epsilon=self.round_epsilon,
+            positives=1 if self.redraws else self.rejections,
+            sensitivity=self.moved,
+            monotone=self.monotone,
+            split=(1, 1) if self.paper else nearly,
+        )
+        threshold, query, _ = vector.scales
+        return Rounds(threshold=threshold, query=query, value=None, most=self.rejections, redraws=self.redraws)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the first noisy threshold. No data is read."""
@@ -197,9 +225,9 @@ class Paprika:
             return int(scores[min(max(sign * statistic - low, 0), last)])
 
         floor = None if self.eta is None else self.floor
-        rounds, tested = self.rounds, max(level, _LEAST)
-        scales = float(rounds.threshold), float(rounds.query)
-        return evidence, _threshold(question.null, sign, floor, scales, tested)
+        scales = self.rounds.threshold, self.rounds.query
+        alpha = None if self.redraws else float(self.procedure.alpha)
+        return evidence, _threshold(question.null, sign, floor, scales, max(level, _LEAST), (alpha, self.rejections))
 
     def _check_steepness(self, scores: NDArray[np.int64]) -> None:
         reach = min(self.sensitivity, len(scores) - 1)
@@ -228,6 +256,20 @@ def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64
 
 
 @lru_cache(maxsize=4096)
-def _threshold(null: Law, sign: int, floor: float | None, scales: tuple[float, float], level: float) -> int:
-    noise = TwoLaplaces(first=scales[0], second=scales[1])
-    return critical(_scores(null, sign, floor)[0], under_null(null, sign)[1], noise, level)
+def _threshold(
+    null: Law,
+    sign: int,
+    floor: float | None,
+    scales: tuple[Fraction, Fraction],
+    level: float,
+    kept: tuple[float | None, int],
+) -> int:
+    """What a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise on the threshold serves all."""
+    values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
+    first, second = (float(scale) for scale in scales)
+    alpha, rejections = kept
+    if alpha is None:
+        return critical(values, masses, TwoLaplaces(first=first, second=second), level)
+    share = first / (first + second)  # about where what is lost to both is least
+    lowest = _certified.quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
+    return critical(values, masses, OneLaplace(scale=second), level * (1 - share)) + lowest
