@@ -154,6 +154,11 @@ def release(
 
 def check_source(public: Public, source: Source) -> None:
     """Refuse a source with other public facts than those the price was computed for."""
+    if not isinstance(getattr(source, "public", None), Public):
+        raise InvalidInput(
+            f"a mechanism runs on a source, which says what is public about it, and not on a {type(source).__name__}. Nothing was read or released. "
+            f"Wrap the data: tables.Memory(data, public), learning.Examples.of(dataset, public), or open them with dp.open(data, ...) and ask there."
+        )
     if source.public != public:
         differing = [
             name

@@ -87,7 +87,7 @@ class StableMode:
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
-    """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps.
+    """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps, what is released is in the column's unit.
 
     Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more than `bound`, and moves
                by at most 1 between neighbors, under every relation.
@@ -198,7 +198,7 @@ class DistanceToInstability:
         value, distance = self.function.value(source), self.function.distance(source, 0)
         passed = distance + draw(self._scale, entropy) >= self.reach
         return release(
-            value if passed else None,
+            stated(self.function, value) if passed else None,
             event=self.event,
             entropy=entropy,
             error=(lambda confidence: 0) if passed else None,  # what is released is exact
@@ -248,13 +248,9 @@ class ProposeTestRelease:
     def event(self) -> Event:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
-    @property
-    def _step(self) -> Fraction:
-        return Fraction(getattr(self.function, "step", 1))
-
     def error(self, confidence: float = 0.95) -> int | float:
         """How far off a released value may be."""
-        return in_unit(_slack(self.scales[1], confidence, sides=2), self._step)
+        return in_unit(_slack(self.scales[1], confidence, sides=2), _step(self.function))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -263,7 +259,19 @@ class ProposeTestRelease:
         noise = draw(self.scales[1], entropy)
         if not passed or isinstance(value, bool) or not isinstance(value, Integral):
             return release(None, event=self.event, entropy=entropy)
-        return release(in_unit(int(value) + noise, self._step), event=self.event, entropy=entropy, error=self.error)
+        return release(
+            in_unit(int(value) + noise, _step(self.function)), event=self.event, entropy=entropy, error=self.error
+        )
+
+
+def stated(function: Stable, value: Any) -> Any:
+    """The value in the function's own unit: steps of a grid as the number they stand for."""
+    counted = hasattr(function, "step") and isinstance(value, Integral) and not isinstance(value, bool)
+    return in_unit(int(value), _step(function)) if counted else value
+
+
+def _step(function: Stable) -> Fraction:
+    return Fraction(getattr(function, "step", 1))
 
 
 def check_stable(function: Any, public: Public, bound: int) -> None:

@@ -23,7 +23,7 @@ from ._columns import require_public
 from .noise import draw
 from .protocols import Release, check_source, release
 from .sparse_vector import RedrawnSparseVector, check_constants
-from .stability import Real, check_budget, check_stable
+from .stability import Real, check_budget, check_stable, stated
 from .threshold import SparseVector, State
 
 
@@ -118,7 +118,7 @@ class StableSparseVector:
         if failed and self.constants is not None:
             after["threshold"] = self.threshold + draw(self.scales[0], entropy)
         told = release(
-            None if failed else value,
+            None if failed else stated(question, value),
             event=NoOp(neighbors=self.public.neighbors),
             entropy=entropy,
             error=None if failed else lambda confidence: 0,

@@ -226,6 +226,10 @@ class Histogram(_OneRow):
             object.__setattr__(self, "edges", check_edges(self.edges, at_least=2))
 
     def length(self, public: Public) -> int:
+        if self.edges is None and isinstance(public.fact(self.column), Bounds):
+            raise InvalidInput(
+                f"column {self.column!r} is a number: say where its bins begin and end, such as edges=(0, 18, 65, 100)."
+            )
         return len(public.categories(self.column).values) if self.edges is None else len(self.edges) - 1
 
     def sensitivity(self, public: Public) -> Sensitivity:
