@@ -45,6 +45,7 @@ class Risk:
 
 def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
     """An engine with these columns, and the quoted name of the table in it."""
+    columns = _require.listed(columns=columns)
     _require.non_empty(columns=columns)
     if isinstance(data, Engine):
         made, name = data, data.public.table
@@ -65,7 +66,7 @@ def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
 
 def names(columns: Sequence[str]) -> str:
     """The columns as SQL names them."""
-    return ", ".join(quoted(c) for c in columns)
+    return ", ".join(quoted(c) for c in _require.listed(columns=columns))
 
 
 def risk(data: Any, identifiers: Sequence[str]) -> Risk:

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput
+from .outputs import floats
 from .rates import Guesses, at_least, at_most
 from .roc import Floats
 
@@ -56,7 +57,7 @@ def guess_attributes(losses: Any, prior: Any = None) -> Any:
     `losses` is [examples, values]: the model's loss on the example with each value filled in. `prior` is how common the values are (public
     statistics; all alike by default). A loss counts as minus a log-likelihood: the guess is the value with the largest prior * e^-loss.
     """
-    table = np.asarray(losses, dtype=float)
+    table = floats(losses=losses)
     if table.ndim != 2 or table.shape[1] < 2 or np.isnan(table).any():
         raise InvalidInput("losses must be [examples, values], with two values at least and no NaN.")
     weights = np.ones(table.shape[1]) if prior is None else np.asarray(prior, dtype=float)
@@ -68,7 +69,12 @@ def guess_attributes(losses: Any, prior: Any = None) -> Any:
 
 def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = None) -> Attributes:
     """Guess the hidden column of everybody, and count right guesses among members and others. `truth` are the values' numbers."""
-    right = guess_attributes(losses, prior) == np.asarray(truth)
+    guessed, known = guess_attributes(losses, prior), floats(truth=truth)
+    if known.shape != guessed.shape or not np.isin(known, np.arange(np.shape(losses)[1])).all():
+        raise InvalidInput(
+            "truth must have the number of the right value, 0 for the first column of losses and so on, for each example."
+        )
+    right = guessed == known
     inside = np.asarray(included, dtype=bool)
     if inside.shape != right.shape or inside.all() or not inside.any():
         raise InvalidInput("say of each example whether it was in the training data; some must be in and some out.")

@@ -232,6 +232,9 @@ def epsilon_of_labels(
     Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with probability at most `level`.
     Proof:     half of the runs chooses a set of labels, the other half measures it with Clopper-Pearson limits.
     """
+    _require.open_probability(level=level)
+    _require.probability(delta=delta)
+    _require.integer(runs=min(len(first), len(second)), at_least=4)
     here, there = Outputs.of(first, ()), Outputs.of(second, ())
     half = min(len(here), len(there)) // 2
     attacks = [by_label(here.part(0, half), there.part(0, half))]

@@ -46,7 +46,7 @@ def background_knowledge(
     data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
 ) -> Disclosed:
     """People whose value follows for an attacker who knows that it is none of `ruled_out` (who have one of these are not attacked)."""
-    made, table = engine(data, [*identifiers, sensitive])
+    made, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
     value = names([sensitive])
     excluded = ", ".join(literal(str(v)) for v in ruled_out)
     where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""

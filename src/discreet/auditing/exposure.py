@@ -19,6 +19,7 @@ from scipy import stats
 
 from .. import _require
 from .._errors import InvalidInput
+from .outputs import floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,10 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     """
     rest = _checked(surprise, sample)
     _require.integer(candidates=candidates, at_least=len(rest))
+    if len(rest) < 20 or not np.isfinite(rest).all() or np.ptp(rest) == 0:
+        raise InvalidInput(
+            "to fit a law, twenty finite surprises at least are needed, and not all of them alike. With few candidates use `exposure`."
+        )
     shape, place, scale = stats.skewnorm.fit(rest)
     most = math.log2(candidates)
     bits = min(most, -float(stats.skewnorm.logcdf(surprise, shape, place, scale)) / math.log(2))
@@ -61,7 +66,7 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
 
 def _checked(surprise: float, others: Any) -> Any:
     _require.number(surprise=surprise)
-    rest = np.asarray(others, dtype=float).ravel()
+    rest = floats(others=others).ravel()
     if not len(rest) or np.isnan(rest).any():
         raise InvalidInput("exposure needs the surprises of other candidates, and none may be NaN.")
     return rest

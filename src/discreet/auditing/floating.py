@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
+from .._errors import InvalidInput
 from .audit import from_outputs
 from .claims import as_claim
 from .outputs import atoms, number
@@ -60,7 +61,10 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
 
 
 def _values(outputs: Sequence[Any]) -> list[float]:
-    return [number(atoms(output)[0]) for output in outputs]
+    found = [number(next(iter(atoms(output)), None)) for output in outputs]
+    if all(math.isnan(value) for value in found):
+        raise InvalidInput("these attacks look at numbers, and the outputs begin with none. Nothing was measured.")
+    return found
 
 
 def _both(run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int) -> tuple[list[float], list[float]]:

@@ -69,6 +69,10 @@ def made_up_ratings(users: int = 2000, items: int = 1000, *, seed: int = 0, popu
 def side_knowledge(ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0) -> Known:
     """What a friend of `user` may know: `items` of their ratings, off by up to one star, dated to within `day_error` days."""
     _require.integer(user=user, at_least=0)
+    if user >= ratings.stars.shape[0]:
+        raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
+    _require.integer(items=items, at_least=1)
+    _require.integer(day_error=day_error, at_least=0)
     rng = np.random.default_rng((seed, user))
     row = ratings.stars[user]
     if row.nnz == 0:

@@ -20,9 +20,10 @@ from scipy import optimize, special
 
 from .. import _require
 from .._errors import InvalidInput
+from .outputs import floats
 from .roc import Floats, Roc
 
-Train = Callable[[NDArray[np.int64]], Callable[[], Any]]
+Train = Callable[[NDArray[np.int64]], Any]
 _TINY = 1e-12
 
 
@@ -31,7 +32,10 @@ def logit_scaled(confidences: Any) -> Floats:
 
     Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins` is exact where this saturates.
     """
-    p = np.clip(np.asarray(confidences, dtype=float), _TINY, 1 - _TINY)
+    known = floats(confidences=confidences)
+    if not ((known >= 0) & (known <= 1)).all():
+        raise InvalidInput("confidences must be between 0 and 1. For scores before the soft-max use `margins`.")
+    p = np.clip(known, _TINY, 1 - _TINY)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=float)
 
 
@@ -52,7 +56,7 @@ def margins(logits: Any, labels: Any) -> Floats:
 
 def by_loss(members: Any, others: Any) -> Roc:
     """The loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2). Arguments are losses."""
-    return Roc.of(-np.asarray(members, dtype=float), -np.asarray(others, dtype=float))
+    return Roc.of(-floats(members=members), -floats(others=others))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +97,21 @@ def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
 def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 0) -> Shadows:
     """Train models on random halves of the examples and ask each about all of them.
 
-    `train(indices)` trains on these examples and returns a function without arguments: the logit-scaled confidence in the true label for
-    *all* examples, [examples] or [examples, queries].
+    `train(indices)` trains on these examples and returns the logit-scaled confidence in the true label for *all* examples, [examples] or
+    [examples, queries], or a function without arguments that does.
     """
     included = halves(models, examples, seed=seed)
-    return Shadows(np.stack([np.asarray(train(np.flatnonzero(row))(), dtype=float) for row in included]), included)
+    said = []
+    for row in included:
+        answer = train(np.flatnonzero(row))
+        scores = floats(scores=answer() if callable(answer) else answer)
+        if scores.shape[:1] != (examples,) or scores.ndim > 2:
+            raise InvalidInput(
+                f"each model must be asked about all {examples} examples, those it was trained on and the others: scores of shape "
+                f"({examples},) or ({examples}, queries) are needed, got {scores.shape}."
+            )
+        said.append(scores)
+    return Shadows(np.stack(said), included)
 
 
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:

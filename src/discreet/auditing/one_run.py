@@ -16,6 +16,7 @@ from scipy import special, stats
 from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
+from .outputs import floats
 
 _ENOUGH = 60  # halvings of [0, 64]: far below any error that matters
 
@@ -126,9 +127,11 @@ def curve_refuted(
 
 def guess_by_score(scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int) -> tuple[int, int]:
     """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each: (guesses, right)."""
-    values, truth = np.asarray(scores, dtype=float), np.asarray(included, dtype=bool)
+    values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape:
         raise InvalidInput("scores and included must be two lists of one length: one score and one coin a canary.")
+    if np.isnan(values).any():
+        raise InvalidInput("a canary's score must be a number, and some are NaN. Nothing was guessed.")
     _require.integer(guesses=guesses, at_least=1)
     if guesses > len(values):
         raise InvalidInput(f"{guesses} guesses for {len(values)} canaries. Nothing was computed.")

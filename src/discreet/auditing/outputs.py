@@ -165,6 +165,15 @@ class Outputs:
         return len(self.labels)
 
 
+def floats(**named: Any) -> Floats:
+    """The argument as an array of floats; what is not made of numbers is refused by its name."""
+    ((name, values),) = named.items()
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be numbers, all rows of one length. Nothing was computed.") from None
+
+
 def number(leaf: Any) -> float:
     """A float where there is a number (huge ones as infinite), also one that is written out, or a time; NaN elsewhere."""
     if isinstance(leaf, Real | Fraction):

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from .. import _require
+from .._errors import InvalidInput
+from .outputs import floats
 
 Bits = NDArray[np.bool_]
 
@@ -56,7 +58,11 @@ def reconstruct(
     if method not in _METHODS:
         raise _require.fail("method", method, " or ".join(repr(name) for name in _METHODS))
     groups = np.random.default_rng(seed).random((asked, people)) < 0.5
-    answers = np.array([float(ask(group)) for group in groups])
+    answers = floats(answers=[ask(group) for group in groups])
+    if answers.shape != (asked,) or not np.isfinite(answers).all():
+        raise InvalidInput(
+            "each answer must be one finite number: how many of the group have the bit. Nothing was solved."
+        )
     solution = _METHODS[method](groups.astype(float), answers)
     return Reconstruction(bits=solution > 0.5, solution=solution, questions=asked)
 

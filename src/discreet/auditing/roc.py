@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
+from .outputs import floats
 from .rates import Guesses, at_least, at_most
 
 Floats = NDArray[np.float64]
@@ -64,7 +65,7 @@ class Roc:
     @classmethod
     def from_labels(cls, scores: Any, included: Any) -> Roc:
         """From one list of scores and who was in."""
-        values, truth = np.asarray(scores, dtype=float).ravel(), np.asarray(included, dtype=bool).ravel()
+        values, truth = floats(scores=scores).ravel(), np.asarray(included, dtype=bool).ravel()
         if len(values) != len(truth):
             raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
         return cls.of(values[truth], values[~truth])
