@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 
 import mpmath as mp
 import numpy as np
@@ -13,6 +14,7 @@ from discreet import accounting as acc
 from discreet.accounting import pld
 from discreet.accounting.pld import _engine, _fading, _line, _plan, _single, _transform
 from discreet.accounting.pld._sampled import SampledGaussian
+from discreet.accounting.pld._steps import Aim, Cut
 
 STEPS = [
     (0.5, 2.0, True, 3.0, 10.0),
@@ -40,8 +42,8 @@ def exact_moment(rate: float, sigma: float, removing: bool, z: complex, reach: t
 @pytest.mark.parametrize("precise", [False, True])
 def test_the_transform_is_within_its_error_of_mpmath(rate, sigma, removing, theta, u, precise):
     pair = SampledGaussian(sigma, rate, removing)
-    step = _line._Step((pair, 100, 0.0), 1e-10)
-    law = step.weights(theta, u, precise)
+    step = Cut((pair, 100, 0.0), 1e-10)
+    law = step.core(theta, u, precise)
     assert law is not None
     value, error = _transform.symbol(law, u / 7, 8)
     reach = float(step.edges[0]), float(step.edges[-1])
@@ -57,8 +59,8 @@ def test_the_transform_is_within_its_error_of_mpmath(rate, sigma, removing, thet
 @pytest.mark.parametrize(("rate", "sigma", "removing", "theta", "u"), STEPS)
 def test_the_characteristic_function_fades_at_least_as_fast_as_claimed(rate, sigma, removing, theta, u):
     pair = SampledGaussian(sigma, rate, removing)
-    step = _line._Step((pair, 1, 0.0), 1e-10)
-    law = step.weights(theta, 3 * u)
+    step = Cut((pair, 1, 0.0), 1e-10)
+    law = step.core(theta, 3 * u)
     assert law is not None
     at = np.geomspace(u / 300, u, 40)
     claimed = _fading.fading(pair, step.edges, theta, law.log_total, at)
@@ -72,7 +74,8 @@ def test_the_characteristic_function_fades_at_least_as_fast_as_claimed(rate, sig
 def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau: float) -> _line.Line:
     k = _engine.cumulants([_engine.Counted(pair, times)], 1e-6 * delta)
     theta = _plan.tilt_for_epsilon(k, epsilon)
-    return _line.Line([(pair, times, 0.0)], k, _line.Aim(epsilon, math.log(delta), theta, 14.0), tau, delta * 1e-6, 1e8)
+    aim = Aim(epsilon, math.log(delta), theta, 14.0)
+    return _line.Line([(pair, times, 0.0)], k.logs, aim, _line.Shape(tau, delta * 1e-6, 1e8))
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.03])
@@ -127,6 +130,11 @@ HARD = [  # rate, noise, steps, delta: rare huge losses, few steps, tiny epsilon
     (1.6490489001722718e-06, 0.4588001595224933, 369, 1.858061573034e-08),
     (1.1030641048772952e-06, 0.5872821000567389, 313684, 1.2026617065909e-10),
     (1.5198832041596497e-06, 0.6252635146649885, 15, 2.991423734958e-15),
+    (4.028783008998087e-06, 0.6495660882179711, 308864, 0.0022978466621653617),
+    (1.0411287502138756e-06, 0.6347162627308834, 98274, 5.177924796795355e-14),
+    (1.9322711361004645e-06, 0.6039320351460694, 3, 1.1279093618312331e-10),
+    (6.3282865587385236e-06, 0.34831306795750705, 8238, 0.004090842027273649),
+    (3.1274030241383187e-06, 0.8318525098916316, 4537581, 1.0174089265509941e-15),
 ]
 
 
@@ -136,9 +144,9 @@ def interval(rate: float, noise: float, steps: int, delta: float) -> tuple[float
 
 @pytest.mark.parametrize("case", HARD)
 def test_rare_huge_losses_are_tight(case):
-    """Both bars at once: an interval this narrow is within 1e-3 below the truth, and within 3e-4 above it at most."""
+    """Both bars at once: both ends of an interval this narrow are within 1e-4 of the truth."""
     low, high = interval(*case)
-    assert 0 < low <= high <= low * (1 + 3e-4)
+    assert 0 < low <= high <= low * (1 + 1e-4)
 
 
 def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
@@ -151,14 +159,17 @@ def grid(count: int, seed: int) -> list[tuple[float, float, int, float]]:
 
 
 def check_grid(count: int, seed: int) -> None:
+    """An interval narrower than 1e-4 has both ends within that of the truth: both bars at once."""
     wide = []
     for case in grid(count, seed):
+        start = time.process_time()
         low, high = interval(*case)
+        assert time.process_time() - start < 2, case
         if 1e-3 <= high <= 500:
-            assert low <= high <= low * (1 + 1e-3), case
+            assert low <= high <= low * (1 + 1e-4), case
             wide.append(high / low - 1)
     assert len(wide) > count // 3
-    assert sorted(wide)[int(0.9 * len(wide))] <= 1e-4
+    assert sorted(wide)[len(wide) // 2] <= 1e-5
 
 
 def test_the_whole_range_is_tight():
@@ -166,8 +177,17 @@ def test_the_whole_range_is_tight():
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="two of 1,189 intervals are wider than 1e-3 (9e-3 and 2e-2): docs/pld.md, known limits"
-)
-def test_the_whole_range_is_tight_on_many():
-    check_grid(2000, 7)
+@pytest.mark.parametrize("seed", [7, 101, 102])
+def test_the_whole_range_is_tight_on_many(seed):
+    check_grid(2000, seed)
+
+
+@pytest.mark.slow
+def test_the_corner_of_rare_huge_losses_is_tight_on_many():
+    """Where most of the effort goes: low rates and little noise."""
+    draw = random.Random(11)
+    for _ in range(500):
+        rate, noise = 10 ** draw.uniform(-6, -2), math.exp(draw.uniform(math.log(0.3), math.log(2)))
+        case = rate, noise, int(10 ** draw.uniform(0, 7)), 10 ** draw.uniform(-15, -2)
+        low, high = interval(*case)
+        assert not 1e-3 <= high <= 500 or low <= high <= low * (1 + 1.1e-4), case

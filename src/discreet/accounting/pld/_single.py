@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ._cells import Pair
-from ._crossing import crossing
+from ._crossing import ROUNDED, crossing
 
 _FAR = 600.0
 
@@ -22,12 +22,12 @@ def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
 
 
 def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float, float] | None:
-    """Lower and upper bound on epsilon at delta = goal; None if no crossing is found."""
+    """Lower and upper bound on epsilon at delta = goal, the lower also at deltas larger by rounding; None if no crossing is found."""
     found = []
-    for side in (0, 1):
+    for side, level in ((0, math.log(goal) + ROUNDED), (1, math.log(goal))):
 
-        def excess(x: float, side: int = side) -> float:
-            return math.log(max(delta(pair, x)[side], 1e-320)) - math.log(goal)
+        def excess(x: float, side: int = side, level: float = level) -> float:
+            return math.log(max(delta(pair, x)[side], 1e-320)) - level
 
         one = crossing(excess, near, slope, 0.0)
         if one is None:

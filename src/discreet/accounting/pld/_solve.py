@@ -9,9 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from . import _engine, _line, _plan, _single
+from . import _engine, _ladder, _plan, _single, _steps
 from ._cells import Pair
+from ._crossing import ROUNDED
 from ._engine import Counted, Found
+from ._ladder import Interval
 from ._normal import Array
 from ._plan import Plan
 from ._sampled import SampledGaussian
@@ -24,6 +26,7 @@ _ACCEPTED = 6e-5  # relative error of epsilon, estimated from two meshes, above 
 _LARGEST = 2**20
 _MANY = 64  # steps from which on the integral along a line is tried before the lattice
 _LOOSE = 5e-4
+_LONG = 2**17  # lattice points from which on a line is tried first
 _TIGHT = 8e-5  # relative width of its interval that makes the lattice superfluous
 
 
@@ -63,22 +66,25 @@ class Solver:
         self.finest = math.inf
         self.alias = 15.0
         self.seen: tuple[Array, Array] | None = None
-        self.along: tuple[float, _line.Interval | None] | None = None
+        self.along: tuple[float, Interval | None] | None = None
 
-    def _along(self, delta: float) -> _line.Interval | None:
-        """The interval by the integral along a line, where that is at hand."""
-        if self.along is None or self.along[0] != delta:
+    def _along(self, delta: float) -> Interval | None:
+        """The interval without a lattice, where that is at hand; the last one if delta differs from its own by rounding only."""
+        if self.along is None or not self.along[0] <= delta <= self.along[0] * (1 + 0.5 * ROUNDED):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 near = max(self.k(self.theta)[1] + self.offset, 0.0)
                 alone = _single.interval(self.parts[0].pair, delta, near, self.theta)
-                self.along = delta, alone and _line.Interval(*alone, self.theta)
-                return self.along[1]
-            steps = [
-                (part.pair, part.times, part.offset) for part in self.parts if isinstance(part.pair, SampledGaussian)
-            ]
-            suits = len(steps) == len(self.parts) and self.k.steps >= _MANY and self.infinite_above == 0
-            self.along = delta, _line.solve(steps, self.k, self.theta, delta) if suits else None
+                self.along = delta, alone and Interval(*alone, self.theta)
+            else:
+                self.along = delta, self._line(delta) if self.k.steps >= _MANY else None
         return self.along[1]
+
+    def _line(self, delta: float, near: Interval | None = None) -> Interval | None:
+        """By the integral along a line, if all there is are sampled Gaussians."""
+        steps = [(part.pair, part.times, part.offset) for part in self.parts if isinstance(part.pair, SampledGaussian)]
+        if len(steps) < len(self.parts) or self.infinite_above > 0:
+            return None
+        return _ladder.solve(steps, self.k, self.theta, delta, near)
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
         """Certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
@@ -86,11 +92,17 @@ class Solver:
         if left <= 0:
             return math.inf
         known = self._along(delta)
-        if known is None:
-            return self._lattice_above(delta, left, enough)
-        if known.high <= enough or known.high - known.low <= _TIGHT * known.high:
+        if known is not None and (known.high <= enough or known.high - known.low <= _TIGHT * known.high):
             return known.high
-        return min(known.high, self._lattice_above(delta, left, enough))
+        found = self._lattice_above(delta, left, enough)
+        if known is None and max(enough, 0.0) < found < math.inf and self._by_jumps(found, delta):
+            known = self._line(delta, Interval(0.0, found, self.theta))
+            self.along = delta, known
+        return found if known is None else min(known.high, found)
+
+    def _by_jumps(self, epsilon: float, delta: float) -> bool:
+        """Whether delta is made of rare huge losses, for which a lattice is a poor place."""
+        return _steps.rare(self.k.logs, _steps.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0))
 
     def _lattice_above(self, delta: float, left: float, enough: float) -> float:
         theta, shrink = self.theta, 1.0
@@ -143,8 +155,16 @@ class Solver:
         known = self._along(left)
         if known is not None and near - known.low <= _LOOSE * near:
             return known.low
-        tests = _engine.tests(self.parts, _plan.aimed(self._near(near, 1.0), self.k, self.seen), self.tail)
-        found = _engine.epsilon_below(tests, left, self.offset)
+        plan = self._near(near, 1.0)
+        if known is None and plan.points > _LONG:
+            known = self._line(left, Interval(0.0, near, self.theta))
+            if known is not None and near - known.low <= _LOOSE * near:
+                return known.low
+        found = _engine.epsilon_below(
+            _engine.tests(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail), left, self.offset
+        )
+        if known is None and near - found > _TIGHT * near:
+            known = self._line(left, Interval(found, near, self.theta))
         return found if known is None else max(found, known.low)
 
     def delta_above(self, epsilon: float) -> float:

@@ -1,0 +1,149 @@
+"""From lines to an interval of epsilon: one line for all runs, or one for each level of a ladder where rare huge losses make that one too long.
+
+Nothing here needs proof beyond that levels are disjoint and together all runs, so that their deltas add up: plans decide how tight the interval
+is, never whether it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from . import _steps
+from ._crossing import ROUNDED, crossing
+from ._line import Line, Reading, Shape
+from ._normal import U
+from ._plan import Cumulants
+from ._steps import ALL, Aim, Cut, Moments, Step
+
+_PASSES = 4
+_ENOUGH = 8e-5  # relative width of the interval with which we are content
+_TAIL = 2e-6
+_WORK_PRECISE = 2.5e7
+_FIRST = 3e-3
+# what to try in turn: the share of epsilon that the kernel may cost, whether by levels, and the work allowed
+_CHEAP, _LEVELS = (2e-6, False, 6e6), [(2e-6, True, 2.5e7), (8e-6, True, 1e8), (2.5e-5, True, 3e8)]
+_FIRST_WAYS = [_CHEAP, (_FIRST, False, 6e6)]
+_RARE_WAYS = [*_LEVELS, _CHEAP, (2.5e-5, False, 3e8)]
+_WAYS = [_CHEAP, *_LEVELS, (2.5e-5, False, 3e8)]
+
+
+class Interval(NamedTuple):
+    """A proved interval of epsilon, and how fast log delta falls there (not proved)."""
+
+    low: float
+    high: float
+    slope: float
+
+
+def solve(
+    steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: Interval | None = None
+) -> Interval | None:
+    """The interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the line would be too long.
+
+    Looks with a wide kernel first, unless it is known to be `near`, then with one as narrow as can be afforded around what was found;
+    once more in the widest floating-point type if rounding is what limits the result.
+    """
+    spread = math.sqrt(max(k(0.0)[2], 1e-300))
+    theta = theta if theta * spread > 1e-6 else 0.3 / spread  # near the mean hardly any tilt is left to start from
+    found, precise = near or Interval(0.0, k(theta)[1] + k.offset, theta), False
+    result: Interval | None = None
+    for _ in range(_PASSES):
+        seen = _look(steps, k, theta, delta, found, precise, result is None and near is None)
+        if seen is None:
+            return result
+        found, lines, share = seen
+        better = result is None or found.high - found.low < result.high - result.low
+        settled = result is not None and found.high - found.low > 0.8 * (result.high - result.low)
+        result = found if better else result
+        if found.high - found.low <= _ENOUGH * found.high:
+            return result
+        more = not precise and share != _FIRST and _limited_by_rounding(lines, found, delta, k.offset)
+        if settled and not more:
+            return result
+        precise = precise or more
+    return result
+
+
+class Ladder(NamedTuple):
+    """Lines of the levels that together are all runs."""
+
+    lines: list[Line]
+
+    def read(self, epsilon: float) -> Reading:
+        """Bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
+        found = [line.read(epsilon) for line in self.lines]
+        return Reading(
+            math.fsum(one.low for one in found) * (1 - 4 * U), math.fsum(one.high for one in found) * (1 + 4 * U)
+        )
+
+
+_Seen = tuple[Interval, Ladder, float]
+
+
+def _look(
+    steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: Interval, precise: bool, first: bool
+) -> _Seen | None:
+    """With the narrowest kernel that is affordable."""
+    product = near.slope * near.high
+    extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
+    aim, tail = Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra), delta * _TAIL * math.exp(-extra)
+    few = not first and _steps.rare(k.logs, aim)
+    if few and near.high > (1 + 1e-2) * near.low:
+        epsilon, slope = Moments([Cut(step, tail) for step in steps]).alone(delta, near.high)
+        near, aim = Interval(near.low, epsilon, slope), aim._replace(epsilon=epsilon - k.offset)
+    for share, climb, work in _FIRST_WAYS if first else _RARE_WAYS if few else _WAYS:
+        tau = min(0.5, math.sqrt(2 * share * max(near.high, 0.02 / near.slope) / (near.slope + 1)))
+        shape = Shape(tau, tail, min(work, _WORK_PRECISE) if precise else work, precise)
+        made = _climbing(steps, k, aim, shape, few) if climb else _straight(steps, k, aim, shape)
+        found = _invert(made, aim.epsilon, near.slope, delta, k.offset) if made else None
+        if made is not None and found is not None:
+            return found, made, share
+    return None
+
+
+def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape) -> Ladder | None:
+    """One line for all runs."""
+    line = Line(steps, k.logs, aim, shape)
+    if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
+        line = Line(steps, Moments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)  # `k` has shorter tails
+    return Ladder([line]) if line.usable else None
+
+
+def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: bool) -> Ladder | None:
+    """A line for each level; a kernel may be wide where no sum is near epsilon."""
+    moments, size = Moments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
+    mean, deviation = moments.spread(size)
+    levels = _steps.ladder(moments, aim, k.offset, few)
+    made: list[Line] = []
+    for level in levels if levels != [ALL] else []:
+        wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
+        near = aim._replace(theta=10 / min(level.high, moments.most()))
+        line = Line(steps, partial(moments.logs, level=level), near, shape._replace(tau=wide), level)
+        if not line.usable:
+            return None
+        made.append(line)
+    return Ladder(made) if made else None
+
+
+def _limited_by_rounding(lines: Ladder, found: Interval, delta: float, offset: float) -> bool:
+    epsilon = found.high - offset
+    error = math.fsum(x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines)
+    return error > 1e-5 * delta * found.slope * found.high
+
+
+def _invert(line: Ladder, epsilon: float, slope: float, delta: float, offset: float) -> Interval | None:
+    """Where the upper bound on delta, and where the lower, cross delta."""
+    log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
+    high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
+    if high is None:
+        return None
+    good, _, fall = high
+    if good <= least:
+        return Interval(0.0, 0.0, fall)
+    log_delta += ROUNDED
+    low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, good, fall, least)
+    size = 4e-16 * (abs(offset) + abs(good))
+    return Interval(max(0.0, (low[1] if low else least) + offset - size), max(0.0, good + offset + size), fall)
