@@ -14,7 +14,8 @@ from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInp
 from discreet import accounting as acc
 from discreet.adaptive._rounds import Rounds
 from discreet.adaptive.experiment import _Run, science
-from discreet.adaptive.holdout import Check, HoldoutScorer, Thresholdout
+from discreet.adaptive.holdout import Check, Thresholdout
+from discreet.adaptive.scorer import HoldoutScorer, _Form
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import CountsBelow, Sensitivity, Sum, Trusted
 from discreet.sampling import Entropy, SeededEntropy
@@ -250,6 +251,39 @@ def test_scikit_learn_can_choose_with_it(live: Any) -> None:
     X, y = random.random((900, 1)), random.integers(0, 2, 900)
     scores = cross_val_score(LogisticRegression(), X, y, scoring=scorer, cv=3, error_score="raise")
     assert (abs(scores - 0.5) < 0.12).all()
+
+
+def test_an_estimator_fitted_to_a_data_frame_gets_one_with_text_as_text_and_nothing_missing_that_was_not_missing_before(
+    tmp_path: Any,
+) -> None:
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    random, n = np.random.default_rng(5), 600
+    city = random.choice(["a", "b", "c"], 2 * n).astype(object)
+    x, y = random.random(2 * n), (city == "a").astype(int)
+    held = {"x": [None, *x[n + 1 :]], "city": [*city[n:-1], None], "y": y[n:]}
+    facts: Any = {"x": Bounds(0, 1), "city": Categories(["a", "b", "c"]), "y": Categories([0, 1])}
+    public = Public(schema=facts, neighbors=REPLACE, size=n)
+    curator = Curator.create(tmp_path / "held.ledger", Memory(held, public), Policy(budget=Budget(epsilon=10)))
+    live = curator.start(Thresholdout.pure(public, epsilon=5, budget=3, threshold=0.1))
+    scorer = HoldoutScorer(live, features=["x", "city"], target="y", training="public")
+    frame = pd.DataFrame({"x": x[:n], "town": city[:n]})
+    encode = ColumnTransformer([("town", OneHotEncoder(), ["town"])], remainder="passthrough")
+    choice = GridSearchCV(make_pipeline(encode, LogisticRegression()), {"logisticregression__C": [1e-9, 1]}, scoring=scorer, cv=3, error_score="raise")  # fmt: skip
+    choice.fit(frame, y[:n])
+    assert choice.best_params_ == {"logisticregression__C": 1}
+    assert choice.best_score_ > 0.97
+
+    gap = frame.assign(x=np.where(np.arange(n) == 3, np.nan, frame["x"]))
+    assert _Form(frame, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum() == 0
+    assert _Form(gap, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum() == 1
+    with pytest.raises(InvalidInput, match="X has 1 columns"):
+        scorer(Stump(), frame[["x"]], y[:n])
 
 
 def test_a_predictor_that_fails_says_nothing_about_the_rows_it_failed_on(live: Any) -> None:

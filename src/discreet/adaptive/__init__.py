@@ -16,13 +16,14 @@ from .discovery import (
     benjamini_hochberg,
 )
 from .experiment import science
-from .holdout import Check, Estimate, HoldoutScorer, Thresholdout
+from .holdout import Check, Estimate, Thresholdout
 from .hypotheses import Binomial, Hypothesis, TruncatedExponential
 from .ladder import Ladder, ParameterFreeLadder, PlainBoard
 from .leaderboard import ShakyLadder, SparseVectorBoard, Standing
 from .multiplicative_weights import Counted, MultiplicativeWeights, Where
 from .paprika import Decision, Paprika
 from .private_bh import Discoveries, PrivateBenjaminiHochberg
+from .scorer import HoldoutScorer
 from .significance import (
     CorrelationTest,
     GoodnessOfFitTest,

@@ -9,7 +9,6 @@ must be public, or bought with mechanisms of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -22,7 +21,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, plain
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import Sensitivity, Statistic, Trusted, _certified, _columns
+from ..mechanisms import Statistic, _certified, _columns
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.sparse_vector import CONSTANTS
 from ..mechanisms.statistics import length_of, row_contribution, step_of
@@ -325,42 +324,3 @@ def _with_round(
     trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)
     sigma = 2 * trial.moved * trial._grid / (each * trial.size)
     return cls(public=public, threshold=threshold, sigma=sigma, budget=budget, **more)
-
-
-class HoldoutScorer:
-    """A scorer as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout admits.
-
-    X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and `target` name columns of the
-    holdout, in the order of X. `training`: "public" declares that X and y are nobody's secret, so that their accuracy is computed as
-    it is; else a function (estimator, X, y) -> accuracy that buys it.
-
-    Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of right predictions by at most 1.
-             It is the steward's code, run on protected rows: it must not keep or send them.
-    """
-
-    def __init__(self, live: Any, *, features: Any, target: str, training: str | Callable[[Any, Any, Any], float]):
-        if not isinstance(getattr(live, "mechanism", None), Thresholdout):
-            raise _require.fail("live", type(live).__name__, "a started Thresholdout, as Session.start gives it")
-        if training != "public" and not callable(training):
-            raise _require.fail("training", training, "'public', or a function that buys the training accuracy")
-        self.live, self.target, self.training = live, target, training
-        self.features = _require.listed(features=features)
-        _require.non_empty(features=self.features)
-
-    def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
-        if callable(self.training):
-            found = self.training(estimator, X, y)
-        else:
-            found = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
-        right = Trusted(function=lambda source: self._right(estimator, source), claimed=Sensitivity(linf=1))
-        return float(self.live.answer(Check(statistic=right, training=found)).value.value)
-
-    def _right(self, estimator: Any, source: Source) -> int:
-        total = 0
-        for batch in source.batches([*self.features, self.target]):
-            if batch.num_rows:
-                columns = [_columns.unpacked(batch.column(i)) for i in range(len(self.features))]
-                rows = np.column_stack([_columns.numbers(c, n) for c, n in zip(columns, self.features, strict=True)])
-                truth = np.asarray(batch.column(len(self.features)).to_pylist(), dtype=object)
-                total += int(np.sum(np.asarray(estimator.predict(rows)).astype(object) == truth))
-        return total

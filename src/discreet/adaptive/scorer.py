@@ -1,0 +1,96 @@
+"""A scorer for scikit-learn that asks the reusable holdout, so that feature selection and model choice can lean on it.
+
+The estimator gets the holdout's rows as it got those it was fitted to: a data frame with the same column names, or a plain array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .. import _require
+from .._errors import InvalidInput
+from ..mechanisms import Sensitivity, Trusted, _columns
+from ..tables import Source
+from .holdout import Check, Thresholdout
+
+
+class HoldoutScorer:
+    """A scorer as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout admits.
+
+    X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and `target` name columns of the
+    holdout, in the order of X. `training`: "public" declares that X and y are nobody's secret, so that their accuracy is computed as
+    it is; else a function (estimator, X, y) -> accuracy that buys it. Where X is a data frame the estimator is given one, with its column
+    names and with text as text; where X has missing values in a column, so may the holdout, else what is missing there is filled with a
+    fixed value, so that no estimator can fail on it.
+
+    Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of right predictions by at most 1.
+             It is the steward's code, run on protected rows: it must not keep or send them.
+    """
+
+    def __init__(self, live: Any, *, features: Any, target: str, training: str | Callable[[Any, Any, Any], float]):
+        if not isinstance(getattr(live, "mechanism", None), Thresholdout):
+            raise _require.fail("live", type(live).__name__, "a started Thresholdout, as Session.start gives it")
+        if training != "public" and not callable(training):
+            raise _require.fail("training", training, "'public', or a function that buys the training accuracy")
+        self.live, self.target, self.training = live, target, training
+        self.features = _require.listed(features=features)
+        _require.non_empty(features=self.features)
+
+    def __call__(self, estimator: Any, X: Any, y: Any = None) -> float:
+        width = getattr(X, "shape", (0, len(self.features)))[-1]
+        if width != len(self.features):
+            raise InvalidInput(
+                f"X has {width} columns, and features names {len(self.features)}. Nothing was drawn or released."
+            )
+        if callable(self.training):
+            found = self.training(estimator, X, y)
+        else:
+            found = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
+        form = _Form(X, self.features)
+        right = Trusted(function=lambda source: self._right(estimator, source, form), claimed=Sensitivity(linf=1))
+        return float(self.live.answer(Check(statistic=right, training=found)).value.value)
+
+    def _right(self, estimator: Any, source: Source, form: _Form) -> int:
+        total = 0
+        for batch in source.batches([*self.features, self.target]):
+            if batch.num_rows:
+                truth = np.asarray(batch.column(len(self.features)).to_pylist(), dtype=object)
+                total += int(np.sum(np.asarray(estimator.predict(form.rows(batch))).astype(object) == truth))
+        return total
+
+
+class _Form:
+    """What rows look like to the estimator: learned from the training part, which is public."""
+
+    def __init__(self, X: Any, features: tuple[Any, ...]) -> None:
+        self.features = features
+        self.frame = type(X) if hasattr(X, "columns") else None
+        self.names = list(X.columns) if self.frame else list(features)
+        self.parts = [np.asarray(X[name] if self.frame else X[:, i]) for i, name in enumerate(self.names)] if hasattr(X, "shape") else []  # fmt: skip
+
+    def rows(self, batch: Any) -> Any:
+        columns = [self._column(_columns.unpacked(batch.column(i)), i) for i in range(len(self.features))]
+        return self.frame(dict(zip(self.names, columns, strict=True))) if self.frame else np.column_stack(columns)
+
+    def _column(self, array: Any, at: int) -> Any:
+        known = self.parts[at] if self.parts else None
+        if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+            if not self.frame:
+                return _columns.numbers(array, str(self.features[at]))  # refuses text
+            instead = None if known is None or not len(known) or _gaps(known) else known[0]
+            return np.array([instead if value is None else value for value in array.to_pylist()], dtype=object)
+        values = _columns.numbers(array, str(self.features[at]))
+        if known is not None and _gaps(known):
+            values = np.where(_columns.present(array), values, np.nan)
+        return values
+
+
+def _gaps(values: Any) -> bool:
+    """Whether anything is missing there."""
+    if values.dtype.kind == "f":
+        return bool(np.isnan(values).any())
+    return values.dtype.kind == "O" and any(value is None or value != value for value in values)
