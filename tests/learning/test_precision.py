@@ -89,10 +89,10 @@ def test_norms_in_half_precision_would_be_noticed(monkeypatch: pytest.MonkeyPatc
     model, x, y = nn.Linear(600, 8, bias=False), torch.full((1, 600), 1e-4), torch.full((1, 8), 0.03)
     assert term(model, x, y) <= 1e-5 * (1 + 1e-6)
 
-    def short(rows: Tensor) -> Tensor:  # what a norm in half precision is: every square below 6e-8 is gone
-        return rows.half().square().sum(-1).sqrt().float()
+    def short(rows: Tensor) -> Tensor:  # what squares in half precision are: every square below 6e-8 is gone
+        return rows.half().square().sum(-1).double()
 
-    monkeypatch.setattr("discreet.learning.taps.lengths", short)
+    monkeypatch.setattr("discreet.learning.taps.squares", short)
     assert term(model, x, y) > 10 * 1e-5
 
 

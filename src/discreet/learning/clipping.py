@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,9 +18,11 @@ from .._registry import described
 MARGIN = 1 - 2.0**-22
 
 
-def norms(squares: Tensor) -> Tensor:
-    """[B, 1]: of all layers together."""
-    return (squares if squares.shape[1] == 1 else squares.sum(1, keepdim=True)).sqrt()
+def norms(squares: Tensor) -> npt.NDArray[np.float64]:
+    """[B, 1]: of all layers together. Few numbers: numpy's calls cost a third of torch's."""
+    found = squares.numpy()
+    total: npt.NDArray[np.float64] = found if found.shape[1] == 1 else found.sum(1, keepdims=True)
+    return np.sqrt(total)
 
 
 @described
@@ -33,7 +37,7 @@ class Flat:
 
     def weights(self, squares: Tensor) -> Tensor:
         """[B, layers] squared norms to [B, layers] factors; all layers of an example by one factor."""
-        return (self.clip * MARGIN / norms(squares)).clamp_(max=MARGIN)
+        return torch.from_numpy(self.clip * MARGIN / np.maximum(norms(squares), self.clip))
 
 
 @described
@@ -47,8 +51,8 @@ class PerLayer:
         _require.positive(clip=self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
-        share = self.clip * MARGIN / math.sqrt(squares.shape[1])
-        return (share / squares.sqrt()).clamp_(max=MARGIN)
+        share = self.clip / math.sqrt(squares.shape[1])
+        return torch.from_numpy(share * MARGIN / np.maximum(np.sqrt(squares.numpy()), share))
 
 
 @described
@@ -66,7 +70,7 @@ class Automatic:
         _require.positive(clip=self.clip, stability=self.stability)
 
     def weights(self, squares: Tensor) -> Tensor:
-        return self.clip * MARGIN / (norms(squares) + self.stability)
+        return torch.from_numpy(self.clip * MARGIN / (norms(squares) + self.stability))
 
 
 @described
@@ -127,6 +131,7 @@ def as_clipping(clip: float | Clipping) -> Clipping:
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 
+@np.errstate(all="ignore")  # a warning would tell of the data
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     """The factors in float32, and which examples are kept (None for all): one whose norm is not a finite number counts as zero.
 
@@ -134,7 +139,7 @@ def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product.
     """
     found = rule.weights(squares)
-    if math.isfinite(squares.sum().item()):
+    if math.isfinite(squares.numpy().sum()):
         return found.float(), None
     keep = squares.sum(1).isfinite()
     return torch.where(keep.unsqueeze(1), found, 0.0).float(), keep

@@ -146,12 +146,12 @@ class Engine:
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
         with torch.no_grad():
-            held = self._stack.forward(inputs[0])
+            held, sums = self._stack.forward(inputs[0])
             gradient = self._closed(held[-1], targets)
             if gradient is None:
                 return None
             self._entries = self._entries or sum(h[0].numel() for h in held)
-            return self._stack.taps(held, gradient), torch.empty(0) if lean else self.loss(held[-1], targets)
+            return self._stack.taps(held, sums, gradient), torch.empty(0) if lean else self.loss(held[-1], targets)
 
     def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
         """The gradient of the losses by the outputs, where the loss knows it."""

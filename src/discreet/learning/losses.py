@@ -72,7 +72,7 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
 class CrossEntropy:
     """Plain cross-entropy of one label for each example, with its gradient in closed form: softmax less the label's indicator.
 
-    Torch's own kernels take several times as long on few classes, and its loss nodes run twice, forward and backward.
+    Torch's loss nodes would run twice, forward and backward.
     """
 
     def __init__(self, general: Loss, ignored: int) -> None:
@@ -86,13 +86,27 @@ class CrossEntropy:
         plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if not plain or targets.dtype is not torch.int64 or outputs.dtype not in (torch.float32, torch.float64):
             return None
-        if (targets == self._ignored).any():
+        if self._ignored >= 0 and bool((targets == self._ignored).any()):
             return None
         with torch.no_grad():
-            powers = torch.sub(outputs, outputs.amax(1, keepdim=True)).exp_()
-            powers.div_(powers.sum(1, keepdim=True))
-            places = targets.unsqueeze(1)
-            return powers.scatter_add_(1, places, powers.new_full((), -1.0).expand(places.shape))
+            found = _softmax(outputs.detach())
+            places = targets.unsqueeze(0)
+            try:
+                found.scatter_add_(0, places, _MINUS_ONE[found.dtype].expand(places.shape))
+            except RuntimeError:  # a label below zero: ignored, or wrong. The general way knows which.
+                return None
+            return found.T.contiguous()
+
+
+_FEW_CLASSES = 64
+_MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
+
+
+def _softmax(outputs: Tensor) -> Tensor:
+    """[classes, B]. Torch's kernel is several times as fast across rows as it is along them, where these are short."""
+    if outputs.shape[1] <= _FEW_CLASSES:
+        return torch.softmax(outputs.T.contiguous(), 0)
+    return torch.softmax(outputs, 1).T
 
 
 def _classes(loss: Any) -> Loss:

@@ -10,14 +10,19 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .taps import Outer, Rows, Tap, Target
+from .taps import Outer, Rows, Tap, Target, widening
 
 _aten = torch.ops.aten
 _BENDS = (nn.ReLU, nn.Tanh, nn.Identity)
+_WIDEST = 8192  # beyond, inner products are worth more than one thread, and everything else is cheap beside them
+
+Sums = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class _Layer:
     bias: Target | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stack:
     """The layers in order; what is not linear is its class."""
 
@@ -35,6 +40,11 @@ class Stack:
     first: int  # the first layer that learns: no gradient is needed before it
     width: int
     dtype: torch.dtype
+    rows: dict[int, int]  # of the sums below: one for each layer whose weight learns, by its place
+    factors: (
+        Sums  # [2, layers, 1]: what sums of squares, of inputs and of gradients, are multiplied by, and what is added
+    )
+    more: Sums
 
     def takes(self, inputs: tuple[Any, ...]) -> bool:
         """Whether this batch is one matrix of the right kind. Autocast is left to torch."""
@@ -43,15 +53,23 @@ class Stack:
         x = inputs[0]
         return x.dim() == 2 and x.shape[1] == self.width and x.dtype is self.dtype and not x.requires_grad
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        """What goes into each part, and at last what comes out. Bends work in place, on what a linear layer just made."""
-        held = [x]
-        for part in self.parts:
-            x = _bent(part, x, len(held) == 1) if not isinstance(part, _Layer) else F.linear(x, part.module.weight, part.module.bias)  # fmt: skip
-            held.append(x)
-        return held
+    def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
+        """What goes into each part, and at last what comes out; and room for sums of squares [2, layers, B], the first half filled.
 
-    def taps(self, held: list[Tensor], g: Tensor) -> list[Tap]:
+        Bends work in place, on what a linear layer just made. Squares are added up while their numbers are in the cache.
+        """
+        held, sums = [x], np.empty((2, len(self.rows), len(x)))
+        for place, part in enumerate(self.parts):
+            if not isinstance(part, _Layer):
+                x = _bent(part, x, len(held) == 1)
+            else:
+                if place in self.rows:
+                    _add_up(x, sums[0, self.rows[place]])
+                x = F.linear(x, part.module.weight, part.module.bias)
+            held.append(x)
+        return held, sums
+
+    def taps(self, held: list[Tensor], sums: Sums, g: Tensor) -> list[Tap]:
         """Backward from the gradient of the outputs, as far as the first layer that learns."""
         found: list[Tap] = []
         for place in range(len(self.parts) - 1, self.first - 1, -1):
@@ -60,12 +78,28 @@ class Stack:
                 g = _unbent(part, g, held[place + 1])
                 continue
             if part.weight is not None:
-                found.append(Outer(part.weight, held[place], g, part.bias))
+                row = self.rows[place]
+                _add_up(g, sums[1, row])
+                found.append(Outer(part.weight, held[place], g, part.bias, torch.from_numpy(sums[0, row])))
             elif part.bias is not None:
                 found.append(Rows(part.bias, g))
             if place > self.first:
                 g = g @ part.module.weight
+        self._multiply(sums)
         return found
+
+    @np.errstate(all="ignore")
+    def _multiply(self, sums: Sums) -> None:
+        """Bounds on both sides' squares, multiplied into the first half: as `Outer.square`, for all layers at once."""
+        sums *= self.factors
+        sums += self.more
+        sums[0] *= sums[1]
+
+
+@np.errstate(all="ignore")  # a warning would tell of the data
+def _add_up(rows: Tensor, into: Sums) -> None:
+    array = rows.numpy()
+    into[:] = np.vecdot(array, array)
 
 
 def _bent(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
@@ -97,7 +131,16 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
     learning = [i for i, p in enumerate(parts) if isinstance(p, _Layer) and (p.weight or p.bias)]
     if not learning or len({p.dtype for p in parameters}) > 1 or _chained(parts):
         return None
-    return Stack(parts, learning[0], linear[0].in_features, parameters[0].dtype)
+    weights = {i: p for i, p in enumerate(parts) if isinstance(p, _Layer) and p.weight}
+    if max((max(p.module.weight.shape) for p in weights.values()), default=0) > _WIDEST:
+        return None
+    bounds = np.array(
+        [[widening(p.module.weight.shape[1]), widening(p.module.weight.shape[0])] for p in weights.values()]
+    )
+    factors, more = bounds.reshape(-1, 2, 2).transpose(2, 1, 0)[..., None]
+    more[0, :, 0] += [p.bias is not None for p in weights.values()]
+    rows = {place: row for row, place in enumerate(weights)}
+    return Stack(parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, factors, more)
 
 
 def _chained(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:
