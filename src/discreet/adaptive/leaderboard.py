@@ -163,10 +163,11 @@ class ShakyLadder(_Board):
     `budget` improvements are told, by default 1 / step. `submissions` declares how many come at most: then the error is known.
 
     Guarantee: (epsilon, delta)-DP for the labels of the test set; the event says more: rounds in sequence, each of them e0-DP.
-    Proof:     after Hardt 2017 (arXiv:1706.02733): a ladder with noise on the comparison and on the told score, drawn afresh after
-               each improvement. His scales, chosen for accuracy alone, are not taken over. Price and scales are those of `RedrawnSparseVector` with numbers: the bar, best - step, is a
-               function of what was shown, a row moves the number of wrong predictions by at most 1, `Rounds` for bars that move.
-               Under add_remove and zero_out all submissions move the same way, which halves the noise of the comparison.
+    Proof:     the idea, a ladder that compares and tells with noise, is Hardt's (2017, arXiv:1706.02733); none of his scales is used. Price
+               and scales are those of `RedrawnSparseVector` with numbers: the bar, best - step, is a function of what was shown, a row
+               moves the number of wrong predictions by at most 1, `Rounds` for bars that move. Under add_remove and zero_out all
+               submissions move the same way, which halves the noise of the comparison. `tests/adaptive/test_constants.py` has the
+               law of all that is shown on two rows, by every value of the noise.
     Assumes:   predictions are made without looking at the labels, except through the board. For `within`: the rows are independent draws
                from one population, and the declared size is their number.
     """
