@@ -177,3 +177,14 @@ def test_the_page_is_safe_and_whole() -> None:
     assert text.count("<svg") == text.count("</svg>") == 1
     points: Any = re.search(r'points="([^"]+)"', text)
     assert len(points.group(1).split()) == 2
+
+
+def test_a_run_that_diverges_has_a_model_a_page_and_json_all_the_same(data: str) -> None:
+    """It was paid for. What is no number has no place in a picture, nor in JSON."""
+    told = run("train", data, "--target", "age", *QUICK, "--learning-rate", "1e30", "--public", "public.parquet", "--page", "page.html", "--json")  # fmt: skip
+    scores = json.loads(told, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["public_set"]
+    assert scores["loss"] in ("inf", "nan")
+    page = Path("page.html").read_text()
+    assert "not a finite number: a smaller learning rate may help" in page
+    assert "nan" not in re.sub(r"<td>nan</td>", "", page)
+    assert Path("people.parquet.age.model").exists()

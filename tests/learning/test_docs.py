@@ -26,9 +26,10 @@ def test_the_chapter_of_the_demo_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(chapter, "EPSILONS", (2.0, 8.0))
     monkeypatch.setattr(chapter, "EPOCHS", 2)
-    console = Console(record=True, width=120)
+    console = Console(record=True, width=80)
     chapter.run(Stage(console, tmp_path))
     told = console.export_text()
     assert "no privacy" in told
+    assert "…" not in told  # no bar is cut
     assert "going on costs nothing" in told
     assert (tmp_path / "learning.png").exists()

@@ -56,11 +56,18 @@ class Page:
 
 
 def _drawn(curve: Curve) -> str:
-    return f"<h2>{_text(curve.title)}</h2>\n<p>{_text(curve.note)}</p>\n{_svg(curve)}"
+    """The picture; a value that is no finite number has no place in it, and is told of in words."""
+    finite = [point for point in curve.points if abs(point[1]) < 1e300]
+    note = curve.note
+    if len(finite) < len(curve.points):
+        first = next(step for step, value in curve.points if not abs(value) < 1e300)
+        note += f" From step {first:,.0f} on it is not a finite number: a smaller learning rate may help."
+    picture = _svg(curve, finite) if len(finite) > 1 else ""
+    return f"<h2>{_text(curve.title)}</h2>\n<p>{_text(note)}</p>\n{picture}"
 
 
-def _svg(curve: Curve) -> str:
-    xs, ys = zip(*curve.points, strict=True)
+def _svg(curve: Curve, points: Sequence[Point]) -> str:
+    xs, ys = zip(*points, strict=True)
     right, top = max(xs), _nice(max(ys))
     bottom = min(0.0, min(ys))
 
@@ -79,7 +86,7 @@ def _svg(curve: Curve) -> str:
         x, _ = place(right * i / 4, bottom)
         parts.append(f'<text x="{x}" y="{_HEIGHT - 18}" text-anchor="middle">{right * i / 4:,.0f}</text>')
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 2}">steps</text>')
-    line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in curve.points))
+    line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
     end_x, end_y = place(xs[-1], ys[-1])
     parts.append(f'<polyline class="curve" points="{line}"/><circle class="end" cx="{end_x}" cy="{end_y}" r="4"/>')
     parts.append(

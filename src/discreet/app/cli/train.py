@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,7 +78,8 @@ def train(
     if page is not None:
         page.write_text(_page(facts, watched).html(), encoding="utf-8")
     if as_json:
-        print(json.dumps(facts))
+        scores = {name: value if math.isfinite(value) else str(value) for name, value in watched.scores.items()}
+        print(json.dumps({**facts, "public_set": scores or None}))
         return
     _tell(facts, page)
 
@@ -99,7 +101,8 @@ class _Watched:
         return sorted({max(1, steps * i // _MARKS) for i in range(1, _MARKS + 1)})
 
     def spent(self) -> list[Point]:
-        return [(0, 0.0), *((float(step), self.epsilon(step)) for step in self.marks)]
+        """From none to the first step, which already costs a good part, and on."""
+        return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.marks}))]
 
     def epsilon(self, step: int) -> float:
         if step not in self.known:
@@ -125,7 +128,8 @@ def _bar(watched: _Watched) -> Iterator[Callable[[Any], None]]:
         TextColumn("{task.description}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=watched.trainer.length)
 
         def show(progress: Any) -> None:

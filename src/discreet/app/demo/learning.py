@@ -45,10 +45,12 @@ def run(stage: Stage) -> None:
     )
     plain = data.plain()
     found = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
-    rows = [[f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy)] for epsilon, noise, accuracy in found]
-    stage.table(
-        ["epsilon", "noise over clip", "test accuracy", ""], [*rows, ["no privacy", "0", f"{plain:.1%}", _bar(plain)]]
-    )
+    width = max(8, min(40, stage.console.width - 52))  # what the other columns leave: a bar that is cut says nothing
+    rows = [
+        [f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy, width)] for epsilon, noise, accuracy in found
+    ]
+    rows.append(["no privacy", "0", f"{plain:.1%}", _bar(plain, width)])
+    stage.table(["epsilon", "noise over clip", "test accuracy", ""], rows)
     stage.say(
         "\nPrivacy costs accuracy because 1,437 are few: the noise stays the same however many there are, and what they have in "
         "common grows with their number. With many more, the gap narrows.\n"
@@ -97,7 +99,7 @@ def _told(entry: Entry) -> str:
     )
 
 
-def _bar(share: float, width: int = 40) -> str:
+def _bar(share: float, width: int) -> str:
     return ("█" * round(width * share)).ljust(width)
 
 
@@ -122,13 +124,13 @@ def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     axes.axhline(plain, color=PALE, linewidth=2, zorder=1)
     axes.annotate(
-        "without privacy", (found[0][0], plain), xytext=(0, 6), textcoords="offset points", color=INK, fontsize=10
+        "without privacy", (found[0][0], plain), xytext=(0, -14), textcoords="offset points", color=INK, fontsize=10
     )
     axes.plot(*zip(*found, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
     for epsilon, accuracy in found:
-        axes.annotate(
-            f"{accuracy:.0%}", (epsilon, accuracy), xytext=(0, -18), textcoords="offset points", ha="center", fontsize=10, color=INK
-        )  # fmt: skip
+        axes.annotate(  # to the right of a curve that rises
+            f"{accuracy:.0%}", (epsilon, accuracy), xytext=(7, -15), textcoords="offset points", fontsize=10, color=INK
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks([epsilon for epsilon, _ in found], [f"{epsilon:g}" for epsilon, _ in found])
     axes.set_ylim(min(0.5, min(a for _, a in found) - 0.1), 1.04)
