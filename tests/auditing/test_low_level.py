@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import discreet as dp
 from discreet import Public, auditing, mechanisms, sampling, tables
 from discreet._errors import InvalidInput
 from discreet.auditing import floating, summation
+from discreet.auditing.timing import _attack
+from discreet.sampling import _noise
 
 SURE = 1 - 1e-9
 KINDS = ("overflow", "rounding", "repeated rounding")
@@ -118,22 +122,109 @@ def test_the_pairs_are_neighbors_within_their_bounds(kind):
     assert true <= pair.claimed
 
 
-def test_the_clock_gives_away_a_loop_that_runs_longer_for_larger_noise():
-    rng = np.random.default_rng(5)
+def by_coin_flips(scale, seed=5):
+    """The textbook's discrete Laplace noise: flip coins until one falls tails. Each flip takes its time."""
+    rng, heads = random.Random(seed), math.exp(-1 / scale)
 
-    def counting():
-        k = 0
-        while rng.random() > 0.002:
-            k += 1
-        return k
+    def draw():
+        while True:
+            size = 0
+            while rng.random() < heads:
+                size += 1
+            minus = rng.random() < 0.5
+            if size or not minus:
+                return -size if minus else size
 
-    slow = auditing.timing(counting, draws=200)
-    assert slow.correlation > 0.5
-    assert slow.explained > 0.3
+    return draw
+
+
+@pytest.mark.parametrize("scale", [3, 10, 100])
+def test_the_clock_gives_away_noise_made_by_flipping_coins(scale):
+    found = auditing.timing(by_coin_flips(scale), draws=2000)
+    assert found.p_value < 1e-9
+    assert found.correlation > 0.3
+    assert found.explained > 0.2
+
+
+@pytest.mark.parametrize("scale", [1, 10, 10**4, 10**9, Fraction(33.3) / 3, 10**20])
+def test_the_clock_does_not_tell_the_size_of_our_laplace_noise(scale):
+    """A false alarm in a billion, however busy the machine: see `auditing.timing`. tests/sampling/test_same_steps.py shows why."""
     entropy = sampling.Entropy()
-    quick = auditing.timing(lambda: sampling.discrete_laplace(500, 1, entropy), draws=200)
-    assert quick.median_ns > 0
-    assert quick.correlation < slow.correlation
+    assert auditing.timing(lambda: sampling.discrete_laplace(scale, 1, entropy), draws=4000).p_value > 1e-9
+
+
+@pytest.mark.parametrize("variance", [1, Fraction(3.3) ** 2, 10**18])
+def test_the_clock_does_not_tell_the_size_of_our_gaussian_noise(variance):
+    entropy = sampling.Entropy()
+    found = auditing.timing(
+        lambda: sampling.discrete_gaussian(sigma_squared=variance, n=1, entropy=entropy), draws=4000
+    )
+    assert found.p_value > 1e-9
+
+
+def largest(draws) -> float:
+    return float(np.abs(draws).max())
+
+
+@pytest.mark.parametrize(("scale", "n"), [(10, 64), (10, 512), (10**4, 5)])
+def test_the_clock_does_not_tell_the_largest_of_many_draws(scale, n):
+    entropy = sampling.Entropy()
+    found = auditing.timing(lambda: sampling.discrete_laplace(scale, n, entropy), draws=4000, told=largest)
+    assert found.p_value > 1e-9
+
+
+def test_the_clock_tells_a_second_look_that_only_some_draws_take():
+    """A mutant: those that 16 bits leave open are looked at again, and no others. They lie in the tails more often than not."""
+    sampler = _noise._Narrow(_noise._Shape(Fraction(0), Fraction(1, 10), signed=True))
+    entropy = sampling.Entropy()
+
+    def draw():
+        bins = entropy.shorts(64)
+        found = sampler.values.take(bins).astype(np.int64)
+        open_ = np.flatnonzero(found == _noise._OPEN)
+        if len(open_):
+            prefixes = bins[open_].astype(np.uint64) << np.uint64(48) | entropy.words(len(open_)) >> np.uint64(16)
+            found[open_] = sampler._value(sampler.table.resolve(prefixes, entropy))
+        return found
+
+    assert auditing.timing(draw, draws=4000, told=largest).p_value < 1e-9
+
+
+def drifting(rng, n):
+    """Times of a machine with other things to do: a slow drift, bursts that last, coarse ticks."""
+    return 1000 + np.floor(np.cumsum(rng.normal(size=n))) * 5 + (rng.random(n // 20 + 1) < 0.3).repeat(20)[:n] * 4000
+
+
+def test_a_busy_machine_raises_no_more_false_alarms_than_stated():
+    """p <= 0.05 in at most a twentieth of 400 attempts; 55 or more of them have probability below 1e-9."""
+    rng = np.random.default_rng(8)
+    found = [_attack(np.rint(rng.laplace(0, 3, 200)), drifting(rng, 200))[1] for _ in range(400)]
+    assert stats.binom.sf(54, 400, 0.05) < 1e-9
+    assert sum(p <= 0.05 for p in found) < 55
+
+
+@pytest.mark.parametrize(
+    ("told", "question"),
+    [
+        (lambda v: 40 * np.abs(v), "large"),
+        (lambda v: 400 * (np.abs(v) > 8), "very large"),
+        (lambda v: 400 * (v == 0), "zero"),
+        (lambda v: -400 * (v > 0), "positive"),
+    ],
+)
+def test_the_attack_finds_what_the_times_tell(told, question):
+    rng = np.random.default_rng(9)
+    values = np.rint(rng.laplace(0, 3, 4000))
+    best, p_value = _attack(values, drifting(rng, 4000) + told(values))
+    assert best == question
+    assert p_value < 1e-9
+
+
+def test_one_value_tells_nothing():
+    same = auditing.timing(lambda: 3, draws=40)
+    assert (same.correlation, same.explained, same.p_value) == (0, 0, 1)
+    with pytest.raises(InvalidInput):
+        auditing.timing(lambda: 1, draws=3)
 
 
 USUAL, ODD = [float(i % 90) for i in range(400)], [float("nan"), 1e308]

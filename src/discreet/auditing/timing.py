@@ -2,51 +2,111 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from .. import _require
-from .outputs import atoms, number
+from .outputs import Floats, atoms, number
+
+_WINDOW = 16  # draws in a row: what else the machine does changes little within so few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of single draws in nanoseconds, and how they go with the size of what was drawn.
+    """Times of single draws in nanoseconds, and how they go with what was drawn.
 
     `correlation` is Spearman's, of |value| with time; `explained` the largest gap between the time distributions of small and large
-    draws (0: alike, 1: disjoint): an onlooker's best advantage in telling the smaller half from the larger.
+    draws (0: alike, 1: disjoint): an onlooker's best advantage in telling the smaller half from the larger. Both move by chance, by about
+    1 / sqrt(draws) and 2 / sqrt(draws). `question` is what the time answered best on the first half of the draws; `p_value` how likely it
+    is to be answered as well by chance on the second half.
     """
 
     draws: int
     median_ns: float
     correlation: float
     explained: float
+    question: str
+    p_value: float
 
 
-def timing(draw: Callable[[], Any], *, draws: int = 2000) -> Timing:
-    """Time single draws. A report, not a proof: it depends on the machine and on what else it does."""
+def timing(
+    draw: Callable[[], Any],
+    *,
+    draws: int = 2000,
+    told: Callable[[Any], float] = lambda output: number(atoms(output)[0]),
+) -> Timing:
+    """Does the time of a draw tell what was drawn? `told` is the number to learn from the output: the first, unless you say otherwise.
+
+    On the first half of the draws a question is chosen (is it large? very large? zero? positive?) and the threshold on the time that
+    answers it best: the time itself, or less the median of its window of 16 draws, which takes out what else the machine was doing. The second
+    half judges, by Fisher's exact test.
+
+    Guarantee: for independent draws whose values are independent of the times, p_value <= a with probability at most a, on any machine.
+    Proof:     given all times, the values of the second half are independent and of one law, so every way to spread the right answers over
+               them is as likely as another: how many fall on slow draws is hypergeometric. Load and drift are in the times, which are given.
+    """
     _require.integer(draws=draws, at_least=20)
-    sizes, times = np.empty(draws), np.empty(draws)
+    values, times = np.empty(draws), np.empty(draws)
     for i in range(draws):
         started = time.perf_counter_ns()
         value = draw()
         times[i] = time.perf_counter_ns() - started
-        sizes[i] = abs(number(atoms(value)[0]))
-    if np.unique(sizes).size < 2:
-        return Timing(draws=draws, median_ns=float(np.median(times)), correlation=0.0, explained=0.0)
-    order = np.argsort(sizes, kind="stable")
-    small, large = times[order[: draws // 2]], times[order[draws // 2 :]]
+        values[i] = told(value)
+    question, p_value = _attack(values, times)
+    sizes = np.abs(values)
+    large = sizes > np.median(sizes)
+    alike = np.unique(sizes).size < 2 or np.unique(times).size < 2
     return Timing(
         draws=draws,
         median_ns=float(np.median(times)),
-        correlation=float(stats.spearmanr(sizes, times).statistic) if np.unique(times).size > 1 else 0.0,
-        explained=float(stats.ks_2samp(small, large, method="asymp").statistic),
+        correlation=0.0 if alike else float(stats.spearmanr(sizes, times).statistic),
+        explained=_gap(times, large)[0],
+        question=question,
+        p_value=p_value,
     )
+
+
+def _attack(values: Floats, times: Floats) -> tuple[str, float]:
+    """The question that the first half of the times answers best, and how likely the second half answers it as well by chance."""
+    half = len(values) // 2
+    sizes = np.abs(values)
+    middle, far = np.quantile(sizes[:half], [0.5, 0.9])
+    questions = {"large": sizes > middle, "very large": sizes > far, "zero": values == 0, "positive": values > 0}
+    best = (-1.0, "none", False, 0.0, times, np.zeros(len(values), bool))
+    for question, yes in questions.items():
+        for seen in (times, times - _around(times)):
+            gap, later, cut = _gap(seen[:half], yes[:half])
+            weight = gap * math.sqrt(yes[:half].mean() * (1 - yes[:half].mean()))
+            best = max(best, (weight, question, later, cut, seen, yes), key=lambda found: found[0])
+    _, question, later, cut, seen, yes = best
+    guessed, right = (seen[half:] > cut) == later, yes[half:]
+    hits = int((guessed & right).sum())
+    return question, float(stats.hypergeom.sf(hits - 1, len(right), int(right.sum()), int(guessed.sum())))
+
+
+def _around(times: Floats) -> Floats:
+    """For each time the median of its window."""
+    padded = np.pad(times, (0, -len(times) % _WINDOW), mode="edge").reshape(-1, _WINDOW)
+    return np.repeat(np.median(padded, axis=1), _WINDOW)[: len(times)]
+
+
+def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
+    """The largest gap between the times of the two groups, whether the second takes longer, and the threshold where it is."""
+    if yes.all() or not yes.any():
+        return 0.0, True, 0.0
+    order = np.argsort(times)
+    ranked, group = times[order], yes[order]
+    ahead = np.cumsum(~group) / (~group).sum() - np.cumsum(group) / group.sum()
+    ahead = np.where(np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0)  # a threshold lies between different times
+    at = int(np.argmax(np.abs(ahead)))
+    return float(abs(ahead[at])), bool(ahead[at] > 0), float(ranked[at])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

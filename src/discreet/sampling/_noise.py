@@ -31,6 +31,7 @@ _CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level 
 _PLACE_BITS = 31  # bits of a word that tell the place in a cell
 _NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20  # beyond either, values are Python integers; within both, below 2**62
 _FEW = 4  # up to so many draws are made one by one
+_ALL = 256  # up to so many draws are all looked at twice
 _RARE = 28.0  # more draws stay open than there are second looks with probability below exp(-28) = 7e-13
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
@@ -176,7 +177,7 @@ def _second_look(open_: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.
     """
     n = len(open_)
     looks = min(n, ceil(n * chance + _RARE / 3 + sqrt(_RARE * _RARE / 9 + 2 * _RARE * n * chance)))
-    if looks == n:
+    if n <= _ALL or looks == n:
         return np.arange(n)
     needed = np.flatnonzero(open_)
     others = np.flatnonzero(~open_[:looks])[: max(looks - len(needed), 0)]

@@ -3,8 +3,8 @@
 The time of a draw does not go with its size. Each attempt takes the same steps on integers of the same lengths (see
 `_exponential`), and the draw leaves as `LIFT` plus its value, so that small values are not small integers. How often a
 proposal is refused tells nothing: attempts are independent, so the number of those refused is independent of the one
-that is kept. What remains: an attempt that its first bits leave open (once in about 2**55) takes longer, and so do
-draws beyond some 60 scales, whose probability is e**-60.
+that is kept. What remains: an attempt that its first bits leave open (once in about 2**55) takes longer, and beyond 20
+scales, with probability 2**-28, the prefix of U is a digit shorter.
 """
 
 from __future__ import annotations
