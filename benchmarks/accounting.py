@@ -124,9 +124,7 @@ def calibration() -> bool:
     from dp_accounting.pld import pld_privacy_accountant
 
     rate, steps, delta = 256 / 60_000, 14_063, 1e-5
-    ours, noise = seconds(
-        lambda: pld.calibrate_monotone(lambda s: run_of(rate, s, steps), epsilon=1.0, delta=delta), repeats=3
-    )
+    ours, noise = seconds(lambda: acc.calibrate(lambda s: run_of(rate, s, steps), epsilon=1.0, delta=delta), repeats=3)
 
     def rival() -> float:
         return float(

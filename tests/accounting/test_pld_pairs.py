@@ -9,7 +9,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
-from discreet.accounting.pld import _closed, _rules, _single
+from discreet.accounting.pld import _attained, _closed, _single
 from discreet.accounting.pld._joint import joint
 from discreet.accounting.pld._laws import laplace
 from discreet.accounting.pld._sampled import SampledGaussian
@@ -79,7 +79,7 @@ def exact_shuffle(epsilon: float, reports: int) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 2), (0.5, 50), (3.0, 200)])
 def test_shuffled_randomized_response_is_the_binomial_pair(epsilon, reports):
     p, q = exact_shuffle(epsilon, reports)
-    pair = _rules.shuffled_response(epsilon, reports)
+    pair = _attained.shuffled_response(epsilon, reports)
     for x in np.linspace(0, epsilon, 7)[:-1]:
         true = float(np.maximum(p - math.exp(x) * q, 0).sum())
         low, high = _single.delta(pair, float(x))

@@ -17,7 +17,7 @@ from discreet.accounting.pld import _rules, _solve
 
 def intervals(event, delta):
     """For each direction the interval by the line, and that by the lattice, where the line is used at all."""
-    for composition in _rules.compositions(_rules.merged(normal(event)), delta * 1e-8)[0]:
+    for composition in _rules.compositions(_rules.merged(normal(event)), delta * 1e-8):
         line = _solve.Solver(composition, delta)._along(delta)
         if line is None or not 1e-3 <= line.high <= 500:
             continue

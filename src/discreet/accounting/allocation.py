@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -98,6 +99,16 @@ class Curve:
         removing = min(side.excess(grown * self._steps) for side in self._removing) / self._steps + self._beyond
         adding = min(side.excess(self._steps / grown) for side in self._adding) * grown / self._steps
         return min(1.0, max(removing, adding) * (1 + 1e-12))
+
+
+@lru_cache(maxsize=8)
+def _cached(steps: int, noise: float, decade: int) -> Curve:
+    return Curve(steps, noise, 10.0**decade)
+
+
+def curve(steps: int, noise: float, tail: float) -> Curve:
+    """The curve that gives away at most `tail`, a power of ten; kept, because one question asks for it many times."""
+    return _cached(steps, noise, math.floor(math.log10(tail)))
 
 
 @dataclass(frozen=True, slots=True)

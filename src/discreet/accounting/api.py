@@ -7,7 +7,7 @@ towards less privacy. An event that an accountant cannot bound is refused by nam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .. import _require
@@ -54,6 +54,8 @@ ACCOUNTANTS: dict[str, Accountant] = {
     )
 }
 TIGHTEST = "tightest"
+_FEW = 8
+_BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]  # those are never below "optimal"
 
 
 def _named(accountant: str) -> Accountant:
@@ -82,7 +84,7 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     _require.probability(delta=delta)
     if accountant != TIGHTEST:
         return _epsilon_by(_named(accountant), event, float(delta))
-    return _least(event, lambda a: _epsilon_by(a, event, float(delta)))
+    return _least(event, lambda a: _epsilon_by(a, event, float(delta)), _BEST)
 
 
 def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
@@ -118,12 +120,15 @@ def exact_by_pld(event: Event) -> bool:
     return all(isinstance(part, _EXACT) for part in inner)
 
 
-def _least(event: Event, price: Callable[[Accountant], float]) -> float:
-    """The least of the accountants; the privacy loss distribution alone where that is known to be the least."""
+def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[Accountant]) -> float:
+    """The least over these accountants; the privacy loss distribution alone where that is known to be the least."""
     if exact_by_pld(event):
         return price(ACCOUNTANTS["pld"])
-    found = []
-    for accountant in ACCOUNTANTS.values():
+    found: list[float] = []
+    many = sum(normal(event).parts.values()) > _FEW
+    for accountant in routes:
+        if accountant.delta is None and many and found and math.isfinite(min(found)):
+            continue  # the pairs behind the loss distribution know more than the (epsilon, delta) of each
         try:
             found.append(price(accountant))
         except Unsupported:
@@ -134,12 +139,16 @@ def _least(event: Event, price: Callable[[Accountant], float]) -> float:
 
 
 def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
-    """The delta of an event at an epsilon: an upper bound, as `epsilon` is."""
+    """The delta of an event at an epsilon: an upper bound, as `epsilon` is.
+
+    "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta) pairs, which know less).
+    """
     _checked(event)
     _require.non_negative(epsilon=epsilon)
     if accountant != TIGHTEST:
         return _delta_by(_named(accountant), event, float(epsilon))
-    least = _least(event, lambda a: _delta_by(a, event, float(epsilon)))
+    direct = [a for a in ACCOUNTANTS.values() if a.delta is not None]
+    least = _least(event, lambda a: _delta_by(a, event, float(epsilon)), direct)
     if least < 1 or not exact_by_pld(event):
         return least
     return _delta_by(ACCOUNTANTS["rdp"], event, float(epsilon))  # the grid had nothing to say at this epsilon
@@ -148,7 +157,8 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
     if accountant.delta is not None:
         rule = accountant.delta
-        return min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon)))
+        found = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon)))
+        return min(found, _at_less(event, rule, epsilon)) if normal(event).distance > 0 else found
     if _epsilon_by(accountant, event, 0.0) <= epsilon:
         return 0.0
     low, high = math.log(1e-300), 0.0  # logarithms of a delta that is too small, and of one that will do
@@ -160,17 +170,27 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
     return math.exp(high)
 
 
-def bounds(event: Event, *, delta: float) -> tuple[float, float]:
-    """A proved interval for the exact epsilon of the event's dominating pair: (lower, upper).
+def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float) -> float:
+    """The least delta over smaller epsilons, where a distance is charged (1 + e^epsilon) times: delta never rises with epsilon."""
+    from .conversion import minimum
 
-    No accountant, however clever, can charge less than `lower` for what this event says was done.
+    return minimum(lambda x: rule(event, x), 0.0, min(epsilon, 100.0), 12)[1]
+
+
+def bounds(event: Event, *, delta: float) -> tuple[float, float]:
+    """A proved interval for the least epsilon that holds for all mechanisms with this event: (lower, upper).
+
+    No accountant, however clever, can charge less than `lower` for what this event says was done: some mechanism that the event
+    describes really has that epsilon. Where none is known to cost anything (sparse vector), `lower` is that of the other events.
     """
     _checked(event)
     _require.open_probability(delta=delta)
     from . import pld
 
     low, high = pld.bounds(event, float(delta))
-    return low, high if exact_by_pld(event) else min(high, epsilon(event, delta=delta))
+    if not exact_by_pld(event):
+        high = _least(event, lambda a: high if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST)
+    return low, high
 
 
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:

@@ -83,14 +83,14 @@ def _rdp_point(e: Event, delta: float) -> float:
 
 def _allocation_point(e: se.RandomAllocation, delta: float) -> float:
     """The exact curve where a grid can hold it, else the Rényi bound."""
-    from .allocation import Curve
+    from .allocation import curve as curve_of
 
     fallback = rdp.epsilon(e, delta)
     noise = float(getattr(e.event, "noise_multiplier", 0.0))
     if noise == 0:
         return fallback
     try:
-        curve = Curve(e.steps, noise, min(1e-3 * delta, 1e-9))
+        curve = curve_of(e.steps, noise, min(1e-3 * delta, 1e-9))
     except Unsupported:
         return fallback
     low, high = 0.0, fallback
@@ -278,8 +278,7 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
     """The distribution of the total loss when the answers come from the first table. All weights positive, at most a hair too large."""
     low, weights = 0, np.ones(1)
     for k, n in steps:
-        chance = 1 / (1 + math.exp(-k * mesh))
-        first, law = _binomial(n, chance)
+        first, law = _binomial(n, k * mesh)
         grown = np.zeros(len(weights) + 2 * k * (len(law) - 1))
         if len(weights) == 1:
             grown[:: 2 * k] = law * weights
@@ -290,12 +289,12 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
     return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + 1e-9)
 
 
-def _binomial(n: int, p: float) -> tuple[int, Any]:
-    """Binomial weights within 20 sqrt(n) of the mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
-    center, reach = round(n * p), int(20 * math.sqrt(n)) + 2
+def _binomial(n: int, log_odds: float) -> tuple[int, Any]:
+    """Binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
+    center, reach = round(n / (1 + math.exp(-log_odds))), int(20 * math.sqrt(n)) + 2
     first, last = max(0, center - reach), min(n, center + reach)
     k = np.arange(first, last, dtype=np.float64)
-    logs = np.concatenate([[0.0], np.cumsum(np.log((n - k) / (k + 1)) + math.log(p) - math.log1p(-p))])
+    logs = np.concatenate([[0.0], np.cumsum(np.log((n - k) / (k + 1)) + log_odds)])
     weights = np.exp(logs - logs.max())
     return first, weights / weights.sum()
 

@@ -5,7 +5,6 @@ The tightest accountant: each event becomes a pair of laws that dominates it, it
 directions of the neighbor relation. docs/pld.md has the method and the proof.
 """
 
-from .calibration import calibrate_monotone
 from .front import RULES, bounds, delta, delta_bounds, epsilon, reason, supports
 
-__all__ = ["RULES", "bounds", "calibrate_monotone", "delta", "delta_bounds", "epsilon", "reason", "supports"]
+__all__ = ["RULES", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]

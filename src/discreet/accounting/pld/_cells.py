@@ -12,6 +12,8 @@ import numpy as np
 
 from ._normal import Array, U
 
+_SWAMPED = 1e3
+
 
 class Cells(NamedTuple):
     """For each interval of losses: P-mass, and excess = P-mass - e^ref * Q-mass, with bounds on their errors."""
@@ -91,12 +93,14 @@ def lower(pair: Pair, knots: Array, offset: float = 0.0) -> Lower:
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only shrinks.
     Proof:     merging is post-processing. An outcome's two masses may be scaled down together, its Q-mass raised and its
-               P-mass lowered: each shrinks the integral of (P - e^epsilon Q)+ for every product with other outcomes. The
-               errors of floating point are spent that way.
+               P-mass lowered, to nothing if need be (it then belongs to no test): each shrinks the integral of
+               (P - e^epsilon Q)+ for every product with other outcomes. The errors of floating point are spent that way, and
+               so is a first cell in which Q swamps P, whose transform would drown all others in its rounding.
     """
     edges = np.concatenate(([-np.inf], (knots[:-1] + knots[1:]) / 2, [np.inf]))
     cells = pair.measure(edges + offset, knots + offset)
     kept = np.maximum(cells.mass - cells.mass_error, 0.0)
+    kept = np.where(cells.excess > -_SWAMPED * cells.mass, kept, 0.0)
     shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
     spare = cells.excess_error + np.abs(cells.excess) * (shrunk + 4 * U)
     return Lower(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))

@@ -178,6 +178,12 @@ def _less_an_atom(log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
     return coefficient, 0.0
 
 
+def _off(log: Array, slack: Array) -> Array:
+    """e^(log + slack) - e^log: how far a number of that size may be off."""
+    inside = np.minimum(slack, 600.0)
+    return np.asarray(np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside)))
+
+
 class _Powers:
     """phi^n of a product of laws under P, and the log of (phi - g)^n / phi^n, at every frequency, with bounds on their errors."""
 
@@ -187,7 +193,7 @@ class _Powers:
         self.log: npt.NDArray[Any] = np.zeros(half, real)
         self.angle: npt.NDArray[Any] = np.zeros(half, real)
         self.apart: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
-        self.slack, self.apart_error = np.zeros(half), np.zeros(half)
+        self.slack, self.apart_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
         self.near = np.ones(half, bool)
 
     def multiply(self, t: Tilted, gain: npt.NDArray[Any], worst: float, n: int) -> None:
@@ -206,6 +212,8 @@ class _Powers:
         self.apart = self.apart + n * np.where(near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle))
         wrong = wrong_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
         self.apart_error += (n * np.log1p(wrong / np.abs(rest))).astype(np.float64)
+        alone = wrong_g + error + 16 * u * np.abs(phi)  # of phi - g by itself, where phi^n is no common factor
+        self.rest_error += (n * np.log1p(alone / np.abs(rest))).astype(np.float64)
         self.near &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle
         self.slack += n * slack + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
@@ -217,11 +225,16 @@ class _Powers:
         near = self.near & (np.abs(self.apart) < 50)
         gain = np.where(near, -p * np.expm1(np.where(near, self.apart, 0)), p - q)
         size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
+        log_p, apart = self.log.astype(np.float64), np.abs(self.apart).astype(np.float64)
+        log_q = log_p + self.apart.real.astype(np.float64)
+        off_p, off_q, moved = (_off(log_p, self.slack), _off(log_q, self.rest_error), _off(log_q, self.apart_error))
         slack = np.expm1(np.minimum(self.slack, 600.0))
-        moved = np.expm1(np.minimum(self.apart_error, 600.0)) + 16 * u * np.abs(self.apart).astype(np.float64)
-        wrong = size * (slack + 8 * u) + size_q * moved + np.where(near, 0.0, 16 * u * (size_p + size_q))
+        shared = size * (slack + 8 * u) + moved + 16 * u * size_q * apart
+        angle = np.abs(self.angle).astype(np.float64)
+        own = off_p + off_q + 16 * u * (size_p + size_q * (1 + apart + np.abs(log_p) + angle))
+        wrong = np.where(near, shared, own)
         rest, atom = _less_an_atom(self.log, self.angle, True)
-        law, error = self._back(rest, size_p * slack + 8 * u * np.abs(rest).astype(np.float64))
+        law, error = self._back(rest, off_p + 8 * u * np.abs(rest).astype(np.float64))
         law[0] += atom
         return law, error, *self._back(gain, wrong)
 

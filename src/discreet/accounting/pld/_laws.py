@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ._cells import Cells, Nodes, Pair
 from ._normal import Array, U
@@ -200,8 +201,8 @@ class WithoutReplacement:
 
     def measure(self, edges: Array, refs: Array) -> Cells:
         above, below = self._sides()
-        up = above.measure(np.maximum(edges, 0.0), refs)
-        down = below.measure(np.minimum(edges, 0.0), refs)
+        up = _only(above.measure(np.maximum(edges, 0.0), refs), edges[1:] > 0)
+        down = _only(below.measure(np.minimum(edges, 0.0), refs), edges[:-1] < 0)
         ends = np.array([-np.inf, 0.0]), np.array([0.0, np.inf])
         rest = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
         mass, excess, error = up.mass + down.mass, up.excess + down.excess, up.excess_error + down.excess_error
@@ -215,3 +216,8 @@ class WithoutReplacement:
         excess[i] += middle * above_ref
         error[i] += abs(above_ref) * (wrong + 8 * U * middle)
         return Cells(mass, mass_error, excess, error)
+
+
+def _only(cells: Cells, real: npt.NDArray[np.bool_]) -> Cells:
+    """Cells that were cut off to nothing hold nothing, not even the rounding error of a difference."""
+    return Cells(*(np.where(real, column, 0.0) for column in cells))

@@ -179,7 +179,8 @@ def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
     _, mean, spread = k(0.0)
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
-    return _root(lambda t: (target - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
+    found = _root(lambda t: (target - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
+    return found if target == epsilon else min(found, 1.0 / sd)  # the largest loss may be nearer than that
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:

@@ -36,7 +36,7 @@ def zcdp_atoms(rho: float, tail: float) -> tuple[Atoms, float]:
     far = rho + 2 * math.sqrt(rho * math.log(1 / tail))
     half = np.linspace(0.0, min(far, 600.0), _KNOTS)
     right = zcdp_curve(rho, half)
-    return _mirrored(half, right)
+    return mirrored(half, right)
 
 
 def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
@@ -68,11 +68,19 @@ def _minorant(x: Array, y: Array) -> list[int]:
     return hull
 
 
-def curve_atoms(delta_at: Callable[[float], float], largest: float, knots: int = 161) -> tuple[Atoms, float]:
+def _spaced(delta_at: Callable[[float], float], largest: float, level: float, few: int, many: int) -> Array:
+    """Knots from 0 to `largest`: many where the curve is still above `level`, few beyond."""
+    near = largest
+    while near > 1e-9 * largest and delta_at(near / 2) < level:
+        near /= 2
+    return np.unique(np.concatenate((np.linspace(0.0, near, many), np.linspace(near, largest, few))))
+
+
+def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Atoms, float]:
     """Atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero from `largest` on."""
-    half = np.linspace(0.0, largest, knots)
+    half = _spaced(delta_at, largest, 1e-12, 61, 181)
     right = np.array([delta_at(float(x)) for x in half[:-1]] + [0.0]) * (1 + 1e-12)
-    return _mirrored(half, right)
+    return mirrored(half, right)
 
 
 def renyi_atoms(
@@ -90,11 +98,19 @@ def renyi_atoms(
     excess, logs = excess[usable], logs[usable]
     constant = logs + (1 + excess) * np.log1p(-1 / (1 + excess)) - np.log(excess)
     far = float(np.min((constant - math.log(tail)) / excess))
-    half = np.linspace(0.0, min(max(far, 1e-9), 600.0), _KNOTS)
-    right = np.exp(np.minimum((constant[None, :] - np.multiply.outer(half, excess)).min(axis=1), 0.0)) * (1 + 1e-11)
-    if also is not None:
-        right = np.minimum(right, np.array([also(float(x)) for x in half]))
-    return _mirrored(half, right)
+    far = min(max(far, 1e-9), 600.0)
+
+    def at(half: Array) -> Array:
+        logs = (constant[None, :] - np.multiply.outer(half, excess)).min(axis=1)
+        right = np.exp(np.minimum(logs, 0.0)) * (1 + 1e-11)
+        return np.asarray(right if also is None else np.minimum(right, [also(float(x)) for x in half]))
+
+    if also is None:
+        half = np.linspace(0.0, far, _KNOTS)
+    else:  # an exact curve may fall within a small part of what the Rényi bound alone would need
+        half = _spaced(lambda x: float(at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
+    right = at(half)
+    return mirrored(half, right)
 
 
 def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: float) -> tuple[Atoms, float]:
@@ -105,10 +121,10 @@ def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: f
     half = np.linspace(0.0, math.log1p(rate * math.expm1(min(largest, 600.0))), _KNOTS)
     inner = np.log1p(np.expm1(half) / rate)
     right = np.array([delta_at(float(x)) for x in inner * (1 - 1e-15)]) * (rate * (1 + 1e-12))
-    return _mirrored(half, np.minimum(right, 1.0))
+    return mirrored(half, np.minimum(right, 1.0))
 
 
-def _mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
+def mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
     """The curve below 0 from that above 0, for relations under which either table may be the first: 1 - g + g f(1/g)."""
     left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
     return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from ... import _require, _round
 from ..._errors import DiscreetError
@@ -21,9 +21,10 @@ from .. import choice_events as ce
 from .. import events as ev
 from .. import sampled_events as se
 from ..events import Event
-from ..normal import Normal, normal
+from ..normal import Normal, normal, shows_all
 from ..refusal import refuse
-from . import _profile, _single
+from . import _choices, _profile, _single
+from ._attained import Seen, two_candidates
 from ._cells import Pair
 from ._joint import joint
 from ._laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
@@ -32,13 +33,16 @@ from ._sampled import SampledGaussian
 from ._solve import Composition
 
 _ATOMS = 2**15
+_FEW, _LARGE = 16, 8  # exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
+_GIVEN_AWAY = (1e3, 1e5)  # in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
 _GAUSSIAN_ATOMS = 2_000_000
 
 
 class Law(NamedTuple):
     """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for lower bounds).
 
-    `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound from this event.
+    `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound from this event, or only by
+    way of `_attained`, which puts another in its place.
     """
 
     upper: tuple[Pair, ...]
@@ -129,52 +133,36 @@ def _zcdp(event: Event, tail: float) -> Law:
 
 
 def _renyi(event: Event, tail: float) -> Law:
-    """From the Rényi bound at many orders; nothing is known from below."""
+    """From the Rényi bound at many orders."""
     atoms, infinite = _profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
     return Law((atoms,), None, infinite)
 
 
 def _allocation(event: Event, tail: float) -> Law:
-    """The exact curve of a pass, where its grid is small enough, and the Rényi bound beside it; nothing is known from below."""
+    """The exact curve of a pass, where its grid is small enough, and the Rényi bound beside it."""
     assert isinstance(event, se.RandomAllocation)
     assert isinstance(event.event, ev.Gaussian)
-    moment = rdp_rules.of_parts({event: 1})
-    try:
-        exact = allocation.Curve(event.steps, float(event.event.noise_multiplier), min(max(tail, 1e-20), 1e-6))
-    except DiscreetError:
-        atoms, infinite = _profile.renyi_atoms(moment, tail)
-    else:
+    moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
+    for share in _GIVEN_AWAY:
+        try:
+            exact = allocation.curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))
+        except DiscreetError:
+            continue
         atoms, infinite = _profile.renyi_atoms(moment, tail, exact.delta)
+        return Law((atoms,), None, infinite)
+    atoms, infinite = _profile.renyi_atoms(moment, tail)
     return Law((atoms,), None, infinite)
 
 
 def _shuffled(event: Event, tail: float) -> Law:
     assert isinstance(event, se.Shuffled)
-    local, reports = _round.up(event.epsilon), event.reports
-    atoms, infinite = _profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
-    return Law((atoms,), (shuffled_response(_round.down(event.epsilon), reports),), infinite)
+    atoms, infinite = _clones(_round.up(event.epsilon), event.reports)
+    return Law((atoms,), None, infinite)
 
 
-def shuffled_response(epsilon: float, reports: int) -> Atoms:
-    """What binary randomized response makes of it, one allowed local randomizer: how many say yes, the others all meaning no.
-
-    With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen depends on k alone.
-    """
-    n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
-    yes = 1 - p if p < 1 else math.exp(-epsilon)
-    spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
-    k = np.arange(max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64)
-    before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)  # f(k-1) / f(k)
-    log = (
-        gammaln(n + 1) - gammaln(k + 1) - gammaln(np.maximum(n - k, 0) + 1) + k * math.log(yes) + (n - k) * math.log(p)
-    )
-    last = k > n  # nobody is left to say no: only the first term
-    f = np.exp(np.where(last, n * math.log(yes), log))
-    ratio = np.where(last, math.exp(epsilon), (p * before + yes) / (yes * before + p))
-    mass = np.where(last, p * f, f * (p * before + yes))
-    error = 64 * U * (100 + reports * math.log(reports + 1) + reports * (1 + epsilon))
-    order = np.argsort(ratio, kind="stable")
-    return Atoms(np.log(ratio)[order], mass[order], None, error, 64 * U * (1 + epsilon))
+@lru_cache(maxsize=16)
+def _clones(local: float, reports: int) -> tuple[Atoms, float]:
+    return _profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
 
 
 def _exponential(event: Event, tail: float) -> Law:
@@ -182,14 +170,6 @@ def _exponential(event: Event, tail: float) -> Law:
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
     return Law((bounded_range(epsilon),), two)
-
-
-def two_candidates(epsilon: float, share: float) -> Atoms:
-    """The exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t - epsilon, t = share * epsilon."""
-    t = share * epsilon
-    high = math.expm1(t - epsilon) / math.expm1(-epsilon)
-    mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
-    return Atoms(np.array([t - epsilon, t]), mass, (epsilon, t - epsilon), 32 * U * (1 + epsilon), 8 * U * epsilon)
 
 
 def _response(event: Event, tail: float) -> Law:
@@ -299,6 +279,8 @@ RULES: dict[type[Event], Rule] = {
 
 def law(event: Event, tail: float) -> Law:
     """The dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
+    if isinstance(event, Seen):
+        return Law(event.pairs, event.pairs)
     rule = RULES.get(type(event))
     if rule is None:
         raise refuse(event, "pld", "no dominating pair is known for it")
@@ -355,20 +337,56 @@ def only_renyi(parts: dict[Event, int]) -> bool:
 
 def hopeless(form: Normal) -> bool:
     """Something was released without any noise."""
-    return any(isinstance(p, ev.NonPrivate) or getattr(p, "noise_multiplier", 1) == 0 for p in form.parts)
+    return any(map(shows_all, form.parts))
 
 
-def compositions(parts: dict[Event, int], tail: float) -> tuple[list[Composition], list[Composition]]:
-    """Both directions from above, then both from below (without what has no lower bound)."""
+def compositions(parts: dict[Event, int], tail: float, below: int = 0, choices: bool = False) -> list[Composition]:
+    """One a direction, from above; or from below, where whatever has no pair of its own is left out.
+
+    With `choices` the exponential mechanisms that weigh most are priced by the block: see `_choices`.
+    """
     steps = sum(parts.values())
-    laws = [(law(part, tail / steps), times) for part, times in parts.items()]
-    ways = max(len(found.upper) for found, _ in laws)
+    many = _heaviest(parts) if choices and not below else None
+    laws = [(law(part, tail / steps), times) for part, times in parts.items() if part != many]
+    if many is not None:
+        laws += _by_the_block(many, parts[many])
+    if below:
+        known = [(found.lower, n) for found, n in laws if found.lower is not None]
+        ways = max((len(pairs) for pairs, _ in known), default=0)
+        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in known)) for i in range(ways)]
     infinite = math.fsum(times * found.infinite for found, times in laws) * (1 + 1e-12)
-    upper = [
-        Composition(tuple((found.upper[min(i, len(found.upper) - 1)], n) for found, n in laws), infinite)
-        for i in range(ways)
+    return [
+        Composition(tuple((_nth(found.upper, i), n) for found, n in laws), infinite)
+        for i in range(max(len(found.upper) for found, _ in laws))
     ]
-    known = [(found.lower, n) for found, n in laws if found.lower is not None]
-    ways = max((len(pairs) for pairs, _ in known), default=0)
-    lower = [Composition(tuple((pairs[min(i, len(pairs) - 1)], n) for pairs, n in known)) for i in range(ways)]
-    return upper, lower
+
+
+def _heaviest(parts: dict[Event, int]) -> Event | None:
+    """The exponential mechanisms that may be priced by the block. Only those of one epsilon: choices of two kinds do not commute."""
+    several = [
+        part
+        for part, n in parts.items()
+        if n > 1 and isinstance(part, ev.ExponentialMechanism) and part.epsilon <= _LARGE
+    ]
+    return max(several, key=lambda part: parts[part] * part.epsilon**2, default=None)
+
+
+def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
+    found, epsilon = [], _round.up(event.epsilon)
+    for size, number in _choices.blocks(epsilon, times):
+        atoms, infinite = _choices.chosen(epsilon, size)
+        found.append((Law((atoms,), None, infinite), number))
+    return found
+
+
+def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
+    """Whether to price exponential mechanisms by the block: if there are few, both ways are tried, and the least counts."""
+    many = _heaviest(parts)
+    if many is None:
+        return (False,)
+    return (True,) if parts[many] > _FEW else (False, True)
+
+
+def _nth(pairs: tuple[Pair, ...], i: int) -> Pair:
+    """The i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for adding it."""
+    return pairs[i] if i < len(pairs) else pairs[i % min(2, len(pairs))]

@@ -14,6 +14,7 @@ from ..events import Event
 from ..normal import Normal, normal
 from ..solve import with_room
 from . import _closed, _rules, _solve
+from ._attained import attained
 from ._rules import RULES, Rule
 from ._solve import Composition, Solver
 
@@ -47,7 +48,7 @@ def _epsilon(event: Event, delta: float, known: list[Solved] | None) -> float:
 
 
 def bounds(event: Event, delta: float) -> tuple[float, float]:
-    """Lower and upper bound on the exact epsilon of the event's dominating pair at delta.
+    """Lower and upper bound on the least epsilon, at delta, that holds for every mechanism with this event.
 
     >>> low, high = bounds(ev.RandomizedResponse(epsilon=0.05).repeated(1000), 1e-6)
     >>> low <= 8.28357335 + 5e-9 and high >= 8.28357335 - 5e-9 and high - low < 1e-6
@@ -55,12 +56,11 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     """
     known: list[Solved] = []
     upper = _epsilon(event, delta, known)
-    form = normal(event)
-    if delta in (0, 1) or not math.isfinite(upper):
-        return (upper if delta in (0, 1) else 0.0), upper
+    if delta in (0, 1) or _rules.hopeless(normal(event)):
+        return upper, upper
     lost = _surely_lost(event)
     left = (float(delta) - lost) / (1 - lost) * (1 + 1e-12)
-    return (min(_below(form, left, known), upper) if left > 0 else upper), upper
+    return (min(_below(normal(attained(event, upper)), left, known), upper) if left > 0 else upper), upper
 
 
 def delta(event: Event, epsilon: float) -> float:
@@ -80,13 +80,14 @@ def delta(event: Event, epsilon: float) -> float:
 
 
 def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
-    """Lower and upper bound on the exact delta of the event's dominating pair at epsilon."""
+    """Lower and upper bound on the least delta, at epsilon, that holds for every mechanism with this event."""
     upper = delta(event, epsilon)
     form = normal(event)
     if upper == 0 or _rules.hopeless(form):
         return upper, upper
     lost = _surely_lost(event)
-    return min(upper, lost + (1 - lost) * _delta_below(form, float(epsilon)) * (1 - 1e-15)), upper
+    below = _delta_below(normal(attained(event, epsilon)), float(epsilon))
+    return min(upper, lost + (1 - lost) * below * (1 - 1e-15)), upper
 
 
 def supports(event: Event) -> bool:
@@ -135,16 +136,22 @@ def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> flo
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_epsilon(shift[1], delta)[1]
+    best = min(_worst(_rules.compositions(parts, delta * _TAIL, 0, way), delta, known) for way in _rules.ways(parts))
+    if _rules.only_renyi(parts):
+        best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
+    return min(best, _pure(form))
+
+
+def _worst(compositions: list[Composition], delta: float, known: list[Solved] | None) -> float:
+    """The largest epsilon over the directions."""
     best = 0.0
-    for composition in _rules.compositions(parts, delta * _TAIL)[0]:
+    for composition in compositions:
         solver = Solver(composition, delta)
         found = solver.epsilon_above(delta, best)
         if known is not None:
             known.append((composition, solver, found))
         best = max(best, found)
-    if _rules.only_renyi(parts):
-        best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
-    return min(best, _pure(form))
+    return best
 
 
 def _below(form: Normal, delta: float, known: list[Solved]) -> float:
@@ -155,7 +162,7 @@ def _below(form: Normal, delta: float, known: list[Solved]) -> float:
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_epsilon(shift[0], delta)[0]
-    found = [_solved(c, delta, known) for c in _rules.compositions(parts, delta * _TAIL)[1]]
+    found = [_solved(c, delta, known) for c in _rules.compositions(parts, delta * _TAIL, 1)]
     best = 0.0
     for solver, above in sorted(found, key=lambda pair: -pair[1]):
         if above > best:
@@ -194,8 +201,11 @@ def _over_directions(form: Normal, epsilon: float, which: int, ask: Callable[[So
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_delta(shift[side], epsilon)[side]
-    best = 0.0
-    for composition in _rules.compositions(parts, 1e-40)[which]:
-        guess = _solve.guess_delta(composition.parts, epsilon)
-        best = max(best, ask(Solver(composition, guess)))
-    return best
+    found = []
+    for way in _rules.ways(parts) if which == 0 else (False,):
+        best = 0.0
+        for composition in _rules.compositions(parts, 1e-40, which, way):
+            guess = _solve.guess_delta(composition.parts, epsilon)
+            best = max(best, ask(Solver(composition, guess)))
+        found.append(best)
+    return min(found)

@@ -1,0 +1,329 @@
+"""What some mechanism with an event really shows: the pairs behind lower bounds.
+
+An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two neighboring tables, and the
+two laws of its output, or of anything computed from its output. Each is named here; where none is known the event counts as nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import fft
+from scipy.special import gammaln, log_ndtr, ndtr
+
+from ... import _require, _round
+from ..._public import ADD_REMOVE, Neighbors
+from .. import choice_events as ce
+from .. import events as ev
+from .. import pure
+from .. import sampled_events as se
+from ..events import Event
+from ..normal import overflow
+from ._cells import Pair
+from ._laws import Atoms
+from ._normal import Array, U, between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Seen(Event):
+    """Laws of something seen, with and without the unit (even places: removing; odd ones: adding). Never leaves this room."""
+
+    pairs: tuple[Pair, ...]
+    neighbors: Neighbors = ADD_REMOVE
+
+
+def attained(event: Event, near: float | None = None) -> Event:
+    """An event that some mechanism described by `event` costs at least, made of parts whose own pairs are attained.
+
+    Guarantee: delta of the result, at every epsilon and composed with anything, is a lower bound for the least that holds for `event`.
+    Proof:     by the mechanisms named at each rule below; mechanisms are composed independently, with the same unit in question.
+    `near` is about the epsilon in question: it only tells which of several mechanisms to look at.
+    """
+    found = ev.compose([_one(part).repeated(times) for part, times in ev.leaves(event).items()])
+    if near is None:
+        return found
+    most = pure.epsilon_of(event)
+    share = 0.5 + 0.5 * min(1.0, near / most) if most else 0.5
+    return ev.compose([_choice(part, share).repeated(times) for part, times in ev.leaves(found).items()])
+
+
+def _one(event: Event) -> Event:
+    rule = _RULES.get(type(event))
+    return event if rule is None else rule(event)
+
+
+def _sampled(e: ev.PoissonSampled) -> Event:
+    return ev.PoissonSampled(event=attained(e.event), rate=e.rate)
+
+
+def _fixed(e: se.SampledWithoutReplacement) -> Event:
+    return se.SampledWithoutReplacement(event=attained(e.event), size=e.size, sample=e.sample)
+
+
+def _truncated(e: se.TruncatedPoisson) -> Event:
+    """All other units are zero: then the unit is seen with the chance that it is drawn and not dropped, at least rate * P(no overflow)."""
+    kept = _require.exact(e.rate, "rate") * (1 - Fraction(overflow(e.size - 1, e.rate, e.limit - 1)))
+    return ev.PoissonSampled(event=attained(e.event), rate=max(0.0, _round.down(kept)))
+
+
+def _group(e: ev.Group) -> Event:
+    """A group moves noise that is added as far as its size says; otherwise one of its members moves and the others do not."""
+    added = (
+        ev.Gaussian,
+        ev.Laplace,
+        ev.DiscreteLaplace,
+        ev.DiscreteGaussian,
+        ev.VectorDiscreteGaussian,
+        ev.ZCDP,
+        ev.PureDP,
+    )
+    parts = []
+    for part, times in ev.leaves(e.event).items():
+        whole = isinstance(part, added) or (isinstance(part, ev.ExponentialMechanism) and e.size > 1)
+        one = attained(ev.Group(event=part, size=e.size)) if isinstance(part, ev.Group) else attained(part)
+        parts.append((ev.Group(event=one, size=e.size) if whole and not _explicit(one) else one).repeated(times))
+    return ev.compose(parts)
+
+
+def _explicit(event: Event) -> bool:
+    return any(isinstance(part, Seen) for part in ev.leaves(event))
+
+
+def _vector(e: ev.VectorDiscreteGaussian) -> Event:
+    """One entry moves by the largest whole number that fits, and as many others as are left by one each."""
+    first = math.isqrt(e.l2_squared)
+    rest = e.l2_squared - first * first
+
+    def entry(by: int) -> Event:
+        return ev.DiscreteGaussian(variance=e.variance, sensitivity=by, neighbors=e.neighbors)
+
+    return ev.compose([entry(first), entry(1).repeated(rest)])
+
+
+def _renyi_point(e: ce.RDPPoint) -> Event:
+    """Gaussian noise with order / (2 s²) = epsilon (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
+    if e.epsilon == 0:
+        return ev.NoOp(neighbors=e.neighbors)
+    noise = math.sqrt(float(e.order) / (2 * float(e.epsilon))) * (1 + 1e-12)
+    return ev.Gaussian(noise_multiplier=noise, neighbors=e.neighbors)
+
+
+def _selected(e: ce.RepeatAndSelect) -> Event:
+    """All runs have the same score, so that the run shown is one like any other; with Poisson trials there may be none to show."""
+    if isinstance(e.trials, ce.NegativeBinomialTrials):
+        return attained(e.event)
+    return ev.NoOp(neighbors=e.neighbors)
+
+
+def _choice(event: Event, share: float) -> Event:
+    """Exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2 share - 1 of the largest."""
+    if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
+        return event
+    epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
+    if epsilon > 300:
+        return ev.NoOp(neighbors=event.neighbors)
+    tried = sorted({0.5, *(min(max(x, 0.5), 0.999) for x in (2 * share - 1, share - 0.03, share, share + 0.02))})
+    return Seen(pairs=tuple(two_candidates(epsilon, x) for x in tried), neighbors=event.neighbors)
+
+
+# --- choices between two candidates ---------------------------------------------------------------------------------------
+
+
+def coin(p: float, q: float) -> Atoms:
+    """Heads with chance p or q <= p, both at most 1/2 away from an accurate number."""
+    loss = np.array([math.log1p(-p) - math.log1p(-q), math.log(p) - math.log(q)])
+    return Atoms(loss, np.array([1 - p, p]), None, 256 * U * (1 + abs(math.log(q))), 256 * U * (1 + abs(math.log(q))))
+
+
+def two_candidates(epsilon: float, share: float) -> Atoms:
+    """The exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t - epsilon, t = share * epsilon."""
+    t = share * epsilon
+    high = math.expm1(t - epsilon) / math.expm1(-epsilon)
+    mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
+    return Atoms(np.array([t - epsilon, t]), mass, (epsilon, t - epsilon), 32 * U * (1 + epsilon), 8 * U * epsilon)
+
+
+def _noisy_max(e: ce.NoisyMax) -> Event:
+    """Two candidates whose scores move apart by one each: the first wins if the difference of the noises exceeds m - 1, or m + 1.
+
+    Laplace noise of scale b = 2/epsilon: P(difference > x) = e^(-x/b) (1 + x/(2b)) / 2 for x >= 0. Permute-and-flip: e^(-epsilon x/2) / 2
+    (McKenna & Sheldon 2020, arXiv:2010.12603). Gumbel noise is the exponential mechanism.
+    """
+    epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
+    if epsilon == 0 or epsilon > 300:
+        return ev.NoOp(neighbors=e.neighbors)
+    if e.noise == "gumbel":
+        return ev.ExponentialMechanism(epsilon=epsilon, neighbors=e.neighbors)
+
+    def wins(x: float) -> float:
+        y = abs(x) * epsilon / 2
+        tail = math.exp(-y) * (1 + y / 2 if e.noise == "laplace" else 1.0) / 2
+        return tail if x >= 0 else 1 - tail
+
+    middles = (0.0, 1.0, 1 + 2 / epsilon, 1 + 12 / epsilon)
+    return Seen(pairs=tuple(coin(wins(m - 1), wins(m + 1)) for m in middles), neighbors=e.neighbors)
+
+
+def _votes(e: ce.GNMax) -> Event:
+    """Two classes; one vote moves their difference by two, under noise N(0, 2 sigma²)."""
+    step = 1 / (float(e.sigma) * math.sqrt(2))
+    if not 1e-6 < step < 4:
+        return ev.NoOp(neighbors=e.neighbors)
+    pairs = tuple(coin(float(ndtr(step - m)), float(ndtr(-step - m))) for m in (0.0, 1.0, 2.0, 3.0, 4.0))
+    return Seen(pairs=pairs, neighbors=e.neighbors)
+
+
+# --- sums of many: laws by Fourier transform, with the error of every entry ---------------------------------------------------
+
+_LARGEST = 2**18
+
+
+def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]:
+    """The law of a sum of independent draws, modulo `size`, and a bound on the error of every entry. Laws start at 0.
+
+    Proof: a transform errs by at most e = 8 u (log2 N + 2) in each coefficient z of a law; a product of powers z^n then errs by e times the sum
+    of n |z|^(n-1) times the other factors, and exp and log add 8 u n (4 + |log z|) of it; the inverse averages (Higham 2002, section 24.1).
+    """
+    error = 8 * U * (math.log2(size) + 2)
+    log, angle, rounding, steps = (np.zeros(size // 2 + 1) for _ in range(4))
+    for law, n in draws:
+        z = fft.rfft(law, size)
+        one = np.log(np.minimum(np.abs(z) + error, 1.0))
+        log, angle = log + n * one, angle + n * np.angle(z)
+        rounding, steps = rounding + n * (4 + np.abs(one)), steps + n * np.exp(-one)
+    product = np.exp(np.maximum(log, -700.0))
+    wrong = product * (error * steps * 2 + 8 * U * rounding)
+    total = 2 * float((wrong + error * product).sum()) / size
+    return np.asarray(fft.irfft(product * np.exp(1j * angle), size)), total * (1 + 1e-9) + 1e-300
+
+
+def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -> tuple[Atoms, Atoms]:
+    """Removing and adding, for outcomes with these chances up to `error`: one lowered, the other raised, and what is too small left out."""
+
+    def way(first: Array, second: Array) -> Atoms:
+        low, high = first - error, second + error
+        real = (low > 100 * error) & (high > 0)
+        low, high = low[real], high[real]
+        loss = np.log(low / high)
+        order = np.argsort(loss, kind="stable")
+        return Atoms(loss[order], low[order], None, 8 * U + relative, 16 * U + 2 * relative)
+
+    return way(p, q), way(q, p)
+
+
+def _allocation(e: se.RandomAllocation) -> Event:
+    """The pair itself: a sum in which all other units are zero. What is computed from its steps is a sum, or the largest."""
+    assert isinstance(e.event, ev.Gaussian)
+    noise = float(e.event.noise_multiplier)
+    if noise == 0 or e.selected == e.steps:
+        return e.event.repeated(e.steps)
+    if e.steps > _LARGEST or not 1e-2 < noise < 1e4:
+        return ev.NoOp(neighbors=e.neighbors)
+    pairs = allocation_sums(e.steps, e.selected, noise) + allocation_largest(e.steps, e.selected, noise)
+    return Seen(pairs=pairs, neighbors=e.neighbors)
+
+
+@lru_cache(maxsize=16)
+def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
+    """The sum of whole numbers k ~ Y / mesh, one a step, Y its likelihood ratio, cut off above: nearly all that a pass shows.
+
+    In the chosen steps k has one law, in the others another, wherever those steps are: so the law of the sum, modulo anything, is
+    that of a sum of independent draws.
+    """
+    mu = 1 / noise
+    spread = math.sqrt(math.expm1(min(mu * mu, 50.0)))
+    top = math.exp(min(mu * mu / 2 + 4.5 * mu, 50.0))
+    mesh = max(0.12 * spread, 2 * top / 2**12)
+    edges = mesh * np.arange(0.5, top / mesh + 1)
+    z = np.concatenate(([-np.inf], np.log(edges) / mu + mu / 2, [np.inf]))
+    (without, off), (within, off_within) = between(z), between(z - mu)
+    relative = max(
+        float(np.max(off / np.maximum(without, 1e-290))), float(np.max(off_within / np.maximum(within, 1e-290)))
+    )
+    size = 2**10
+    while size < _LARGEST and size * mesh < 24 * spread * math.sqrt(steps) + 2 * top:
+        size *= 2
+    q, off_q = powers([(without, steps)], size)
+    p, off_p = powers([(without, steps - selected), (within, selected)], size)
+    return both_ways(p, q, max(off_p, off_q), 2 * steps * relative)
+
+
+@lru_cache(maxsize=16)
+def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
+    """In which of many intervals the largest of all steps lies: nearly all that a pass shows when there is little noise."""
+    mu = 1 / noise
+    cut = np.linspace(-1.0, mu + 9.0, 600)
+    with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))
+    without = -np.expm1(steps * log_ndtr(cut))
+    p, q = (np.diff(-tail, append=0.0) for tail in (with_unit, without))
+    return both_ways(p, q, 64 * U * np.maximum(with_unit, without))
+
+
+def _shuffled(e: se.Shuffled) -> Event:
+    """Randomized response with two answers, or with three of which nobody else means either of the two in question."""
+    epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
+    if epsilon == 0 or epsilon > 300:
+        return ev.NoOp(neighbors=e.neighbors)
+    return Seen(
+        pairs=(shuffled_response(epsilon, e.reports), shuffled_thirds(epsilon, e.reports)), neighbors=e.neighbors
+    )
+
+
+@lru_cache(maxsize=16)
+def shuffled_response(epsilon: float, reports: int) -> Atoms:
+    """What binary randomized response makes of it, one allowed local randomizer: how many say yes, the others all meaning no.
+
+    With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen depends on k alone.
+    """
+    n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
+    yes = 1 - p if p < 1 else math.exp(-epsilon)
+    spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
+    k = np.arange(max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64)
+    before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)  # f(k-1) / f(k)
+    log = (
+        gammaln(n + 1) - gammaln(k + 1) - gammaln(np.maximum(n - k, 0) + 1) + k * math.log(yes) + (n - k) * math.log(p)
+    )
+    last = k > n  # nobody is left to say no: only the first term
+    f = np.exp(np.where(last, n * math.log(yes), log))
+    ratio = np.where(last, math.exp(epsilon), (p * before + yes) / (yes * before + p))
+    mass = np.where(last, p * f, f * (p * before + yes))
+    error = 64 * U * (100 + reports * math.log(reports + 1) + reports * (1 + epsilon))
+    order = np.argsort(ratio, kind="stable")
+    return Atoms(np.log(ratio)[order], mass[order], None, error, 64 * U * (1 + epsilon))
+
+
+@lru_cache(maxsize=16)
+def shuffled_thirds(epsilon: float, reports: int) -> Atoms:
+    """How many more first than second answers there are, modulo a number, when all others mean the third."""
+    other = 1 / (math.exp(epsilon) + 2)
+    true = 1 / (1 + 2 * math.exp(-epsilon))
+    size = 2**6
+    while size < _LARGEST and size < 24 * math.sqrt(2 * other * reports):
+        size *= 2
+    mine, yours = np.array([other, other, true]), np.array([true, other, other])
+    p, off = powers([(np.array([other, 1 - 2 * other, other]), reports - 1), (mine, 1)], size)
+    q, _ = powers([(np.array([other, 1 - 2 * other, other]), reports - 1), (yours, 1)], size)
+    return both_ways(p, q, off, 16 * U * reports * (1 + epsilon))[0]
+
+
+_RULES: dict[type[Event], Callable[[Any], Event]] = {
+    ev.PoissonSampled: _sampled,
+    se.SampledWithoutReplacement: _fixed,
+    se.TruncatedPoisson: _truncated,
+    se.RandomAllocation: _allocation,
+    se.Shuffled: _shuffled,
+    ev.Group: _group,
+    ev.VectorDiscreteGaussian: _vector,
+    ce.RDPPoint: _renyi_point,
+    ce.RepeatAndSelect: _selected,
+    ce.NoisyMax: _noisy_max,
+    ce.GNMax: _votes,
+    ce.SparseVector: lambda e: ev.NoOp(neighbors=e.neighbors),
+    ce.Thresholded: lambda e: attained(e.event),  # a group far above the threshold in both tables
+}

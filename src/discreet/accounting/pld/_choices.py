@@ -1,0 +1,103 @@
+"""Many exponential mechanisms: what an analyst who chooses each after seeing the others can learn at most.
+
+One mechanism of bounded range epsilon is worst when its loss is t or t - epsilon, for some t in [0, epsilon]; which t is worst depends on
+what is left to lose. The largest curve over all t is one pair, but no mechanism has it at every threshold at once, and composing it with
+itself gives away up to a fifth. Here the t is chosen anew at every step, as the analyst would: nothing is given away but the grid.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from ._laws import Atoms
+from ._normal import Array
+from ._profile import mirrored
+
+_BLOCK = 128
+_FINE = 32
+_LEAST = 1e-24
+_FARTHEST = 300.0
+_UP = 1 + 1e-10  # a step: rounding of positive terms, and of the place of the maximum (which counts squared)
+
+
+def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
+    """(size, number) of blocks of at most _BLOCK mechanisms, as equal as can be, within what a float can hold."""
+    number = -(-times // min(_BLOCK, int(_FARTHEST / epsilon)))
+    small, larger = divmod(times, number)
+    return [(k, n) for k, n in ((small + 1, larger), (small, number - larger)) if n and k]
+
+
+@lru_cache(maxsize=64)
+def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
+    """A pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers of the earlier ones; mass at infinite loss.
+
+    Guarantee: also among other mechanisms with fixed pairs, in whatever order.
+    Proof:     let W(s) be the largest delta at log s that the steps to come can reach; it is convex in s, and (1 - s)+ at the end. One
+               step with losses in [t - eps, t] makes of it E_Q[y W(s / y)], y = e^loss with mean 1 under Q: the perspective of a convex
+               function is convex in y, so both ends are worst, and with w = e^t
+
+                   TW(s) = max over w in [1, e^eps] of ((e^eps - w) W(s / w) + (w - 1) W(s e^eps / w)) / (e^eps - 1),
+
+               again convex (Dong, Durfee & Rogers 2020, arXiv:1909.13830, on the cost of adaptivity, do this for fixed t). A mechanism
+               with a fixed pair averages W over its loss; max of averages <= average of max, so it is worst before all choices,
+               where it may be composed as usual. Lines in s between knots lie above W; on a pair of lines the expression is
+               A + B w + C / w with B, C <= 0, whose maximum is at sqrt(C / B). W at s < 1 follows from s > 1: either table may be first.
+    """
+    fine = max(_FINE, min(8 * _FINE, 1024 // times), min(4 * _FINE, math.ceil(epsilon / 0.08)))
+    mesh = epsilon / fine
+    deviation = 0.5 * epsilon * math.sqrt(times)
+    reach = min(times * epsilon, 0.5 * deviation**2 * (1 + epsilon) + 11 * deviation + 2 * epsilon)
+    half = mesh * np.arange(math.ceil(reach / mesh) + 1, dtype=np.float64)
+    value = np.zeros(len(half))
+    for _ in range(times):
+        value = _step(value, half, epsilon, fine)
+    last = 0.0 if reach == times * epsilon else float(value[-1])
+    right = np.minimum(value, 1.0)
+    right[-1] = max(last, 0.0)
+    return mirrored(half, right)
+
+
+def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
+    """TW on the knots `half`, from W there."""
+    whole = np.concatenate(
+        (_below(value[1 : 2 * fine + 1], half[1 : 2 * fine + 1]), value, np.full(fine + 1, value[-1]))
+    )
+    first = min(2 * fine, len(value) - 1)  # the place of loss 0 in `whole`
+    mesh, size = epsilon / fine, len(value)
+    s, grown = np.exp(half), math.exp(epsilon)
+    best = np.zeros(size)
+    for i in range(fine):  # t between i and i + 1 cells
+        low, high = first - i - 1, first - i - 1 + fine
+        a = _Line(
+            whole[low : low + size], whole[low + 1 : low + 1 + size], s * math.exp(-(i + 1) * mesh), math.exp(mesh)
+        )
+        b = _Line(whole[high : high + size], whole[high + 1 : high + 1 + size], a.left * grown, a.ratio)
+        bend, slope = s * grown * (b.slope - a.slope), a.start - b.start  # -C and -B
+        with np.errstate(divide="ignore", invalid="ignore"):
+            w = np.sqrt(np.maximum(np.where(slope > 0, bend / slope, 1.0), 1.0))
+        w = np.clip(w, math.exp(i * mesh), math.exp((i + 1) * mesh))
+        best = np.maximum(best, (grown - w) * a(s / w) + (w - 1) * b(s * grown / w))
+    return np.asarray(best / math.expm1(epsilon) * _UP + _LEAST * (half < half[-1]))
+
+
+def _below(value: Array, half: Array) -> Array:
+    """W at minus `half`, ascending, from W at half: 1 - e^-x + e^-x W(x)."""
+    return np.asarray((-np.expm1(-half) + np.exp(-half) * value)[::-1])
+
+
+class _Line:
+    """The chord of W over the cells from `left` to `left * ratio`, in s."""
+
+    __slots__ = ("end", "left", "ratio", "slope", "start", "value")
+
+    def __init__(self, value: Array, end: Array, left: Array, ratio: float) -> None:
+        self.value, self.end, self.left, self.ratio = value, end, left, ratio
+        self.slope = (end - value) / (left * (ratio - 1))
+        self.start = value - self.slope * left
+
+    def __call__(self, s: Array) -> Array:
+        share = np.clip((s / self.left - 1) / (self.ratio - 1), 0.0, 1.0)
+        return self.value * (1 - share) + self.end * share
