@@ -78,6 +78,19 @@ def test_a_competition_from_start_to_end(data: str) -> None:
     assert "new best" in run("leaderboard", "show", data)
 
 
+def test_the_number_of_rows_is_asked_for_in_the_words_of_the_schema_file_and_nothing_is_charged(data: str) -> None:
+    """A steward who used up the budget is told 0, not what rounding left."""
+    start = ("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "10", "--step", "0.1")
+    facts = Path("labels.parquet.schema.toml")
+    facts.write_text(SCHEMA.replace(f"size = {N}\n", "").replace('"replace"', '"add_remove"'))
+    Path("labels.parquet.ledger").unlink()
+    Path("labels.parquet.ledger.key").unlink()
+    run("init", data, "--epsilon", "10")
+    assert "schema file, above all sections: size = ..." in refused(*start)
+    facts.write_text(SCHEMA.replace('"replace"', '"add_remove"'))
+    assert "used so far: 10; left: 0\n" in run(*start)
+
+
 def test_with_a_delta_it_is_a_shaky_ladder(data: str) -> None:
     start = ("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "2", "--delta", "1e-6")
     assert "10 improvements" in run(*start, "--step", "1/10")

@@ -51,6 +51,11 @@ def init(
     from ...curator.leaderboard import Leaderboard
 
     opened = _opened(data, schema, ledger)
+    if opened.public.size is None:
+        raise InvalidInput(
+            "scores are shares of the rows, whose number is never counted here. Nothing was charged. Declare it in the schema file, above all "
+            "sections: size = ..."
+        )
     terms: dict[str, Any] = {
         "public": opened.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
         "step": _number(step, "--step"), "budget": improvements, "submissions": submissions,
@@ -58,7 +63,8 @@ def init(
     made = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
     board = Leaderboard.open(opened.curator, made)
     _say(f"board {board.number} is open: {made.improvements} improvements, {_promise(made)}")
-    _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
+    left = opened.remaining
+    _say(f"used so far: {opened.spent:.4g}; left: {left if left > 1e-9 else 0:.4g}")
 
 
 @leaderboard.command()

@@ -29,7 +29,7 @@ from .stage import Stage
 TITLE = "Discoveries that are not luck, on one budget"
 
 COLUMNS, PEOPLE, REAL = 30, 10_000, (4, 13, 22)
-EPSILONS, RUNS = (0.5, 0.7, 1.0, 1.5, 3.0), 10
+EPSILONS, RUNS = (0.3, 0.4, 0.5, 0.7, 1.0), 10
 COIN = Binomial(trials=1000, chance=0.5)
 
 
