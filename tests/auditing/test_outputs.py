@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -157,6 +158,24 @@ def test_progress_tells_how_many_turns_were_taken():
     turns = []
     auditing.audit(lambda rows: 0, [1], [], claim=1.0, runs=50, progress=turns.append)
     assert turns == list(range(1, 51))
+
+
+def test_on_the_shell_a_mechanism_of_ours_brings_its_claim_and_takes_tables(tmp_path, monkeypatch):
+    (tmp_path / "ourown.py").write_text(
+        "from discreet import Public, mechanisms\ncount = mechanisms.noisy_count(Public(), epsilon=1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    runner = CliRunner()
+    tables = ["--on", '{"x": [1]}', "--neighbor", '{"x": []}', "--runs", "2000", "--confidence", "0.999999"]
+    kept = runner.invoke(app, ["audit", "ourown:count", *tables, "--json"])
+    assert kept.exit_code == 0, kept.output
+    assert json.loads(kept.output)["claim"]["epsilon"] == 1
+    assert runner.invoke(app, ["audit", "ourown:count", *tables, "--epsilon", "0.1"]).exit_code == 1
+    for arguments, word in ((["ourown:count"], "by its columns"), (["builtins:len"], "say what is claimed")):
+        found = runner.invoke(app, ["audit", *arguments])
+        assert isinstance(found.exception, InvalidInput)
+        assert word in str(found.exception)
 
 
 def test_on_the_shell_a_module_that_cannot_be_loaded_and_a_folder_that_is_not_there_are_refused(tmp_path, monkeypatch):

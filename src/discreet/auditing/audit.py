@@ -107,7 +107,7 @@ def in_turns(
         there.append(_outcome(call, neighbor))
         if turn == TRIES and all(isinstance(output, Raised) for output in here + there):
             raise InvalidInput(
-                f"the first {TRIES} runs failed on both tables, at last with {there[-1].kind}: {there[-1].message}. There is nothing to audit."
+                f"the first {TRIES} runs failed on both tables, at last with {there[-1].kind}: {there[-1].message.rstrip('.')}. There is nothing to audit."
             )
         if progress is not None:
             progress(turn)

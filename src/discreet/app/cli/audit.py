@@ -19,8 +19,15 @@ from ..._errors import InvalidInput
 
 
 def audit(
-    target: Annotated[str, typer.Argument(help="module:function, a function of the data with randomness of its own.")],
-    epsilon: Annotated[float, typer.Option(help="What is claimed.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="module:function, a function of the data with randomness of its own, or a mechanism of ours."
+        ),
+    ],
+    epsilon: Annotated[
+        float | None, typer.Option(help="What is claimed. A mechanism of ours brings its own claim.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="What is claimed.")] = 0.0,
     on: Annotated[str, typer.Option(help="The data, as JSON.")] = "[1]",
     neighbor: Annotated[str, typer.Option(help="A neighbor of the data, as JSON.")] = "[]",
@@ -34,14 +41,20 @@ def audit(
     [dim]discreet audit mypackage.noise:noisy_sum --epsilon 1 --on '[1, 0]' --neighbor '[0]'[/]
     """
     from ... import auditing
+    from ...mechanisms import Mechanism
 
     function, data, other = _function(target), _data(on, "--on"), _data(neighbor, "--neighbor")
+    if isinstance(function, Mechanism):
+        data, other = _table(function, data, "--on"), _table(function, other, "--neighbor")
+    elif epsilon is None:
+        raise InvalidInput("say what is claimed: --epsilon 1. Nothing was run.")
     if html is not None and not html.resolve().parent.is_dir():
         raise InvalidInput(f"there is no folder {str(html.parent)!r} for the page. Nothing was run.")
     with _bar(runs) as progress:
         report = auditing.audit(
-            function, data, other, claim=(epsilon, delta), confidence=confidence, runs=runs, progress=progress
-        )
+            function, data, other, claim=None if epsilon is None else (epsilon, delta), confidence=confidence, runs=runs,
+            progress=progress,
+        )  # fmt: skip
     if html is not None:
         report.save(html)
     if as_json:
@@ -83,6 +96,17 @@ def _function(target: str) -> Callable[[Any], Any]:
     if not callable(found):
         raise InvalidInput(f"{target!r} is not a function. Nothing was run.")
     return found  # type: ignore[no-any-return]
+
+
+def _table(mechanism: Any, columns: Any, option: str) -> Any:
+    """A table of the mechanism's own public facts: it is given by its columns."""
+    if not isinstance(columns, dict):
+        raise InvalidInput(
+            f"a mechanism runs on a table: give {option} by its columns, such as '{{\"age\": [31, 45]}}'. Nothing was run."
+        )
+    from ...tables import Memory
+
+    return Memory(columns, mechanism.public)
 
 
 def _data(text: str, option: str) -> Any:
