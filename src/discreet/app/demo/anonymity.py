@@ -68,8 +68,8 @@ def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
     return found
 
 
-def _two_counts(stage: Stage, health: Any) -> list[tuple[str, float]]:
-    """Differencing: how many are ill, and how many without you?"""
+def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], float]:
+    """Differencing: how many are ill, and how many without you? Also what guessing the same for everybody gets right."""
     secret = np.isin(health, ["fair", "poor"])
     rng, entropy = np.random.default_rng(), sampling.Entropy()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON / (2 * PEOPLE))
@@ -83,13 +83,14 @@ def _two_counts(stage: Stage, health: Any) -> list[tuple[str, float]]:
         f"private, epsilon {EPSILON}": lambda group: int(noise(np.array([exact(group)]), entropy=entropy)[0]),
     }
     found = [(name, float((auditing.differencing(ask, PEOPLE) == secret).mean())) for name, ask in askers.items()]
+    always = float(max(secret.mean(), 1 - secret.mean()))
     stage.say(
         f"Only counts, then: how many of {PEOPLE} people are in fair or poor health, and how many without this one ([bold]differencing[/], two questions a "
-        f"person)? Guessing “healthy” for all is right for {max(secret.mean(), 1 - secret.mean()):.0%}.\n"
+        f"person)? Guessing “healthy” for all is right for {always:.0%}.\n"
     )
     stage.table(["counts", "people guessed right"], [[name, f"{share:.0%}"] for name, share in found])
     stage.say("")
-    return found
+    return found, always
 
 
 def _films(stage: Stage) -> list[tuple[int, float, float]]:
@@ -123,15 +124,19 @@ def _picture(stage: Stage, classes: Any, together: Any, counts: Any, films: Any)
     a.set_xticks(places, [f"k = {x[0]}" for x in classes])
     a.set_title("k-anonymity: health given away", loc="left", color=INK)
     a.legend(frameon=False)
-    for axis, bars, title in ((b, together, "two releases"), (c, counts, "two counts a person: guessed right")):
+    for axis, bars, title in ((b, together, "two releases"), (c, counts[0], "two counts a person: guessed right")):
         colors = [ALARM if i == (len(bars) - 1 if axis is b else 0) else PALE for i in range(len(bars))]
         if axis is c:
             colors[-1] = ACCENT
         axis.bar(range(len(bars)), [share for _, share in bars], 0.6, color=colors)
         axis.set_xticks(range(len(bars)), [name for name, _ in bars])
         axis.set_title(title, loc="left", color=INK)
+    c.axhline(counts[1], color=INK, linestyle="--", linewidth=1)
+    c.annotate(
+        "“healthy” for all", (2.4, counts[1]), xytext=(0, -14), textcoords="offset points", ha="right", color=INK
+    )
     d.plot([x[0] for x in films], [x[1] for x in films], "o-", color=ALARM, label="found")
-    d.plot([x[0] for x in films], [x[2] for x in films], "o-", color=PALE, label="found wrongly")
+    d.plot([x[0] for x in films], [x[2] for x in films], "o-", color=PALE, label="found wrongly", clip_on=False)
     d.set_xticks([x[0] for x in films])
     d.set_xlabel("films known of somebody")
     d.set_title("film ratings without names", loc="left", color=INK)
