@@ -13,6 +13,7 @@ from ._sampled import SampledGaussian
 GROWTH = 1.3
 _GROUP = 8
 _CELL = 1 / 32
+_FIRST, _SECOND = np.triu_indices(_GROUP, 2)  # pairs of cells that are not neighbors
 
 
 def fading(
@@ -58,7 +59,7 @@ def _cells(pair: SampledGaussian, edges: Array, theta: float, log_total: float) 
 
 def _decay(mass: Array, loss: Array, u: Array) -> Array:
     """1 - |phi| over [u, GROWTH * u], from below, for cells of these masses between these losses."""
-    i, j = np.triu_indices(_GROUP, 2)
+    i, j = _FIRST, _SECOND
     cells, low, high = (x.reshape(-1, _GROUP) for x in (mass, loss[:-1], loss[1:]))
     total = np.maximum(cells.sum(axis=1, keepdims=True), 1e-300)
     both = (cells[:, i] * cells[:, j] / total).ravel()

@@ -63,7 +63,7 @@ class Solver:
         self.k = k.shifted(offsets)
         self.k.log_goal = math.log(delta)
         self.offset = math.fsum(part.times * part.offset for part in self.parts)
-        self.finest = math.inf
+        self.finest, self.points = math.inf, 0.0
         self.alias = 15.0
         self.seen: tuple[Array, Array] | None = None
         self.along: tuple[float, Interval | None] | None = None
@@ -95,7 +95,8 @@ class Solver:
         if known is not None and (known.high <= enough or known.high - known.low <= _TIGHT * known.high):
             return known.high
         found = self._lattice_above(delta, left, enough)
-        if known is None and max(enough, 0.0) < found < math.inf and self._by_jumps(found, delta):
+        poor = max(enough, 0.0) < found < math.inf and (self.points > _LONG or self._by_jumps(found, delta))
+        if known is None and poor:
             known = self._line(delta, Interval(0.0, found, self.theta))
             self.along = delta, known
         return found if known is None else min(known.high, found)
@@ -128,7 +129,7 @@ class Solver:
                     break
                 shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * found.epsilon / max(wrong, 1e-300))))
             before, width = found, plan.mesh
-        self.finest = plan.mesh
+        self.finest, self.points = plan.mesh, plan.points
         return best
 
     def _look(self, plan: Plan, delta: float) -> Found:

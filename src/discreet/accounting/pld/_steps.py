@@ -91,6 +91,7 @@ class Cut:
             elif self.sound:
                 core = low, high
         self.edges = self._panels(*core) if self.sound else np.array([low, high])
+        self._rough: dict[tuple[float, bool], float] = {}
 
     def _panels(self, low: float, high: float) -> Array:
         return np.linspace(low, high, math.ceil((high - low) / min(1.0, self.pair.sigma)) + 1)
@@ -113,10 +114,13 @@ class Cut:
         return self._weights(self.edges, theta, u, precise)
 
     def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> Weights | None:
-        rough = _transform.weights(self.pair, Panels(edges[:-1], edges[1:], -math.inf), theta, self.offset)
-        goal = rough.log_total + _QUADRATURE - (8.0 if precise else 0.0)
-        panels = _transform.split(self.pair, edges, theta, u, goal)
-        return panels and _transform.weights(self.pair, panels, theta, self.offset, precise)
+        key = theta, edges is self.far
+        if key not in self._rough:
+            panels = Panels(edges[:-1], edges[1:], -math.inf)
+            self._rough[key] = _transform.weights(self.pair, panels, theta, self.offset).log_total
+        goal = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
+        made = _transform.split(self.pair, edges, theta, u, goal)
+        return made and _transform.weights(self.pair, made, theta, self.offset, precise)
 
 
 class Whole(NamedTuple):
