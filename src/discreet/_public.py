@@ -17,6 +17,7 @@ from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described, plain
 
 _LARGEST = 2**1022
+_EXACT = 2**53  # from here on whole numbers that differ are one float
 
 
 class Neighbors(StrEnum):
@@ -107,7 +108,10 @@ class Categories:
         for value in values:
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise _require.fail("a category", value, "a string or an integer")
-        if len(set(values)) < len(values):
+            if isinstance(value, int) and abs(value) >= _EXACT:
+                raise _require.fail("a category", value, "within 2**53 of zero, or a string")
+        as_read = values if all(isinstance(value, int) for value in values) else tuple(map(str, values))
+        if len(set(as_read)) < len(values):  # 1 and "1" are one value of a column of text: a row would be in both
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
         object.__setattr__(self, "values", values)
 

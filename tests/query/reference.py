@@ -171,19 +171,21 @@ def moments(
     step = step_of(low, high)
     a, b = math.floor(Fraction(low) / step), math.ceil(Fraction(high) / step)
     center = (a + b) // 2
-    n = first = second = 0
+    n, first, second = 0, Fraction(0), Fraction(0)
     for rows in units.values():
         xs = [on_grid(x, step) - center for r in rows if (x := of(r)) is not None]
         n += min(len(xs), limits.rows)
-        first += _scaled(sum(xs), len(xs), limits.rows)
-        second += _scaled(sum(x * x for x in xs), len(xs), limits.rows)
+        first += _scaled(sum(xs), len(xs), limits.rows, max(b - center, center - a))
+        second += _scaled(sum(x * x for x in xs), len(xs), limits.rows, max(b - center, center - a) ** 2)
     return n, float(first * step), float(second * step**2)
 
 
-def _scaled(amount: int, n: int, most: int) -> int:
+def _scaled(amount: int, n: int, most: int, largest: int) -> Fraction:
+    """In parts of a step, as many as make a value of about a million parts."""
     if n <= most:
-        return amount
-    share = abs(amount) * most // n  # the engine divides towards zero
+        return Fraction(amount)
+    parts = 2 ** max(0, math.floor(math.log2(2**20 / max(largest, 1))))
+    share = Fraction(abs(amount) * most * parts // n, parts)  # the engine divides towards zero
     return share if amount >= 0 else -share
 
 

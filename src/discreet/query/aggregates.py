@@ -42,7 +42,7 @@ class Aggregates:
         if isinstance(node, exp.WithinGroup):
             ordered = node.expression.expressions
             if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) and len(ordered) == 1:
-                return self._quantile(node, ordered[0].this, node.this.this)
+                return self._quantile(node, ordered[0].this, node.this.this, down=bool(ordered[0].args.get("desc")))
             raise refuse(node, "WITHIN GROUP is for PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x)")
         rule = _AGGREGATES.get(type(node))
         return None if rule is None else rule(self, node)
@@ -75,7 +75,8 @@ class Aggregates:
         if bound.domain.kind is Kind.BOOLEAN:
             bound = make("number", bound)
         if bound.domain.kind is not Kind.NUMBER:
-            raise refuse(argument, f"{function} needs a number, and this is a {bound.domain.kind}")
+            days = "Write DATEDIFF('day', DATE '2020-01-01', x)." if bound.domain.kind is Kind.DATE else ""
+            raise refuse(argument, f"{function} needs a number, and this is a {bound.domain.kind}", days)
         if not bound.domain.bounded:
             raise refuse(
                 argument,
@@ -86,7 +87,7 @@ class Aggregates:
             raise refuse(argument, f"{function} of something that is always {bound.domain.low:g}", "Use COUNT.")
         return bound
 
-    def _quantile(self, node: Node, argument: Node, at: Node | None) -> Aggregate:
+    def _quantile(self, node: Node, argument: Node, at: Node | None, *, down: bool = False) -> Aggregate:
         q = None
         if isinstance(at, exp.Literal) and not at.is_string:
             try:
@@ -99,7 +100,7 @@ class Aggregates:
                 "a quantile needs a fixed number strictly between 0 and 1",
                 "Ask for several quantiles one by one.",
             )
-        return Aggregate("quantile", self._number(node, argument, "a quantile"), q)
+        return Aggregate("quantile", self._number(node, argument, "a quantile"), 1 - q if down else q)
 
     def _fixed_quantile(self, node: Node, q: Fraction) -> Aggregate:
         return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)

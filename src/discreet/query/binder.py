@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from .advice import why_not
 from .domain import Kind
 from .errors import Node, Refusal, refuse
 from .nodes import Column, Expr, Literal, make
@@ -54,12 +55,12 @@ _UNARY: dict[type, str] = {
     exp.Upper: "upper", exp.Lower: "lower", exp.Length: "length",
     exp.Year: "part:year", exp.Month: "part:month", exp.Quarter: "part:quarter", exp.Day: "part:day",
     exp.Week: "part:week", exp.DayOfWeek: "part:dow", exp.DayOfYear: "part:doy", exp.DayOfMonth: "part:day",
+    exp.DayOfWeekIso: "part:isodow", exp.WeekOfYear: "part:week",
 }  # fmt: skip
 _MANY: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
 _WHOLE = {"INT", "BIGINT", "SMALLINT", "TINYINT", "UBIGINT", "UINT", "INT128"}
 _REAL = {"DOUBLE", "FLOAT", "DECIMAL"}
 _ORDERED = {"<", "<=", ">", ">="}
-_NEVER = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
 
 
 class Binder:
@@ -94,18 +95,32 @@ class Binder:
         rule = _RULES.get(kind)
         if rule is not None:
             return rule(self, node)
-        raise refuse(node, *_why_not(node))
+        raise refuse(node, *why_not(node))
 
     def _binary(self, node: Node, op: str) -> Expr:
+        if op in ("+", "-") and isinstance(node.expression, exp.Interval):
+            return self._moved(self(node.this), node.expression, op)
         a, b = self(node.this), self(node.expression)
         a, b = _as_date(a, b), _as_date(b, a)
+        if op in ("+", "-") and a.domain.kind is Kind.DATE and b.domain.kind is Kind.NUMBER:
+            return make("later", a, b if op == "+" else make("-", Literal(0), b))
         if op == "-" and a.domain.kind is b.domain.kind is Kind.DATE:
             op = "days"
         if op in _ORDERED and Kind.TEXT in (a.domain.kind, b.domain.kind):
             raise Refusal("texts can be compared with = and <>, not by order")
         if op in ("=", "<>") and (_is_null(a) or _is_null(b)):
             raise Refusal("a comparison with NULL is never true: write IS NULL")
+        if op in ("like", "ilike"):
+            b = _pattern(b)
         return make(op, a, b)
+
+    def _moved(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
+        """A date and INTERVAL n DAY or WEEK."""
+        days = {"DAY": 1, "DAYS": 1, "WEEK": 7, "WEEKS": 7}.get(str(interval.args.get("unit") or "").upper())
+        n = _number(interval.this.name) if isinstance(interval.this, exp.Literal) else None
+        if days is None or not isinstance(n, int):
+            raise refuse(interval, *why_not(interval))
+        return make("later", day, Literal(days * n if op == "+" else -days * n))
 
     def column(self, node: Node) -> Expr:
         assert isinstance(node, exp.Column)
@@ -218,16 +233,32 @@ class Binder:
 
         if op not in OPERATORS:
             raise refuse(
-                node, f"{what} is not known", "Known: YEAR, QUARTER, MONTH, WEEK, DAY, and DOW, DOY to extract."
+                node, f"{what} is not known", "Known: YEAR, QUARTER, MONTH, WEEK, DAY, and DOW, ISODOW, DOY to extract."
             )
         return make(op, self(argument))
 
     def days(self, node: Node) -> Expr:
         unit = node.args.get("unit")
-        if unit is not None and str(unit.name).lower() != "day":
-            raise refuse(node, "differences of dates are in days", "Write DATEDIFF('day', a, b).")
+        name = "day" if unit is None else str(unit.name).lower()
         a, b = self(node.this), self(node.expression)
-        return make("days", _as_date(a, b), _as_date(b, a))
+        a, b = _as_date(a, b), _as_date(b, a)
+        if name == "day":
+            return make("days", a, b)
+        if name not in ("month", "year"):
+            raise refuse(node, "differences of dates are in days, months or years", "Write DATEDIFF('day', a, b).")
+        years = make("-", make("part:year", a), make("part:year", b))
+        if name == "year":
+            return years
+        return make("+", make("*", years, Literal(12)), make("-", make("part:month", a), make("part:month", b)))
+
+    def left(self, node: Node) -> Expr:
+        return make("substring", self(node.this), Literal(1), self(node.expression))
+
+    def starts(self, node: Node) -> Expr:
+        text, start = self(node.this), self(node.expression)
+        if not (isinstance(start, Literal) and isinstance(start.content, str)):
+            raise Refusal("STARTS_WITH needs a fixed text")
+        return make("=", make("substring", text, Literal(1), Literal(len(start.content))), start)
 
     def bucket(self, node: Node) -> Expr:
         """WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard has it."""
@@ -270,24 +301,11 @@ _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
     exp.TimestampTrunc: Binder.truncate,
     exp.DateTrunc: Binder.truncate,
     exp.DateDiff: Binder.days,
+    exp.Left: Binder.left,
+    exp.StartsWith: Binder.starts,
     exp.WidthBucket: Binder.bucket,
     exp.Anonymous: Binder.named,
 }
-
-
-def _why_not(node: Node) -> tuple[str, str]:
-    """The reason and the way out for constructs that people do write."""
-    if isinstance(node, exp.Window):
-        return "window functions show rows beside rows", "Aggregate with GROUP BY instead."
-    if isinstance(node, exp.AggFunc):
-        return f"{node.sql_name()} cannot stand here: it aggregates over rows", "Use it in SELECT, HAVING or ORDER BY."
-    if isinstance(node, _NEVER):
-        return "what changes from run to run cannot be priced or stored", "Write a fixed date or number."
-    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
-        return "a query inside an expression cannot be answered", "Put it into FROM, or join it."
-    if isinstance(node, exp.Star):
-        return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."
-    return f"{node.key.upper()} is not among what can be answered privately", "See docs/sql.md for the list."
 
 
 def _as_date(x: Expr, other: Expr) -> Expr:
@@ -298,6 +316,12 @@ def _as_date(x: Expr, other: Expr) -> Expr:
         return Literal(date.fromisoformat(x.content.strip()[:10]))
     except ValueError:
         raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
+
+
+def _pattern(x: Expr) -> Expr:
+    if not (isinstance(x, Literal) and isinstance(x.content, str)):
+        raise Refusal("LIKE needs a fixed pattern, such as 'I25%'")
+    return x
 
 
 def _is_null(x: Expr) -> bool:

@@ -13,7 +13,7 @@ def only(node: Node, allowed: set[str], where: str) -> None:
         if arg and name not in allowed:
             raise refuse(
                 arg if hasattr(arg, "walk") else node,
-                f"{name.strip('_').upper()} cannot be answered {where}",
+                f"{name.strip('_').upper()} cannot be answered{where and ' ' + where}",
             )
 
 

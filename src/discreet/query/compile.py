@@ -311,8 +311,11 @@ def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) ->
     if m.scaled:
         assert x is not None
         rows, count = whole(bounding.rows), exp.Count(this=x.node.copy())
-        share = call("divide", binary(exp.Mul, cast(total.copy(), "HUGEINT"), rows), count.copy())
-        total = if_(exp.GT(this=count, expression=rows.copy()), share, total)
+        share = call(
+            "divide", binary(exp.Mul, cast(total.copy(), "HUGEINT"), whole(bounding.rows * m.fine)), count.copy()
+        )
+        own = total if m.fine == 1 else binary(exp.Mul, cast(total, "HUGEINT"), whole(m.fine))
+        total = if_(exp.GT(this=count, expression=rows), share, own)
     clipped = (
         call("LEAST", total, whole(high))
         if low == 0

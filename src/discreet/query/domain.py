@@ -16,6 +16,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact
 from .errors import Refusal
 
 HUGE = 1e150  # beyond it a range counts as unbounded: products stay finite in floats
+EXACT = 2**53  # below it the engine's floats tell whole numbers apart
 
 
 class Kind(StrEnum):
@@ -37,9 +38,9 @@ class Domain:
     nullable: bool = True
 
     def __post_init__(self) -> None:
-        if self.low < -HUGE:
+        if not -HUGE <= self.low <= HUGE:
             object.__setattr__(self, "low", -math.inf)
-        if self.high > HUGE:
+        if not -HUGE <= self.high <= HUGE:
             object.__setattr__(self, "high", math.inf)
 
     @property
@@ -47,14 +48,17 @@ class Domain:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def members(self, limit: int) -> tuple[Any, ...] | None:
-        """The possible values in order, or None if they are unknown or more than `limit`."""
+        """The possible values in order, or None if they are unknown, more than `limit`, or numbers so large that two of them are one
+        to the engine: a row must never be in two groups."""
         if self.values is not None:
-            return self.values if len(self.values) <= limit else None
+            return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None
         if self.kind is Kind.BOOLEAN:
             return (False, True)
         if not (self.bounded and (self.whole or self.kind is Kind.DATE)) or self.high - self.low >= limit:
             return None
         first, last = math.ceil(self.low), math.floor(self.high)
+        if not (_exact(first) and _exact(last)):
+            return None
         if self.kind is Kind.DATE:
             return tuple(date.fromordinal(day) for day in range(first, last + 1))
         return tuple(range(first, last + 1))
@@ -62,6 +66,10 @@ class Domain:
     def need(self, kind: Kind, what: str) -> None:
         if self.kind is not kind:
             raise Refusal(f"{what} needs a {kind}, and this is a {self.kind}")
+
+
+def _exact(value: Any) -> bool:
+    return not isinstance(value, int | float) or abs(value) < EXACT
 
 
 def number(low: float, high: float, *, whole: bool = False, nullable: bool = True) -> Domain:

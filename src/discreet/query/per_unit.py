@@ -12,7 +12,7 @@ from .binder import Binder, Scope
 from .clauses import by_position, named, only
 from .domain import Domain, Kind, declared, number
 from .errors import Node, refuse
-from .nodes import Column, Expr, make
+from .nodes import Column, Expr, Literal, make
 from .sources import Filtered, From, PerUnit, Relation
 
 
@@ -61,9 +61,14 @@ class PerUnitBinder:
         return Column(f"{self.prefix}w", declared(Text()))
 
     def _special(self, node: Node) -> Expr | None:
-        aggregate = per_unit_aggregate(node)
+        condition, counted = None, node
+        if isinstance(node, exp.Filter):
+            condition, counted = node.expression.this, node.this
+        elif isinstance(node, exp.CountIf):
+            condition, counted = node.this, exp.Count(this=exp.Star())
+        aggregate = per_unit_aggregate(counted)
         if aggregate is not None:
-            return self._aggregate(node, *aggregate)
+            return self._aggregate(node, *aggregate, condition)
         if isinstance(node, exp.Literal):
             return None
         if isinstance(node, exp.Column):
@@ -79,12 +84,15 @@ class PerUnitBinder:
                 return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
         return None
 
-    def _aggregate(self, node: Node, function: str, argument: Node | None) -> Expr:
+    def _aggregate(self, node: Node, function: str, argument: Node | None, condition: Node | None) -> Expr:
         if argument is None and function != "count":
             raise refuse(node, f"{function.upper()} lacks an argument")
         bound = None if argument is None else Binder(self.scope)(argument)
         if bound is not None and bound.domain.kind is Kind.BOOLEAN and function not in ("count", "distinct"):
             bound = make("number", bound)
+        if condition is not None:
+            met = Binder(self.scope).condition(condition)
+            bound = make("case", met, Literal(1) if bound is None else bound, Literal(None))
         entry = (function, bound)
         if entry not in self.aggregates:
             self.aggregates.append(entry)
@@ -110,6 +118,8 @@ def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain
         return number(0, math.inf, whole=True, nullable=False)
     assert argument is not None
     domain = argument.domain
+    if domain.kind is Kind.DATE and function in ("min", "max"):
+        return replace(domain, values=None)
     if domain.kind is not Kind.NUMBER:
         raise refuse(node, f"{function.upper()} needs a number, and this is a {domain.kind}")
     if not domain.bounded:

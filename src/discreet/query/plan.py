@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from .._public import Public
+from .advice import why_not
 from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder, Scope
 from .clauses import by_position, named, only
@@ -120,6 +121,8 @@ class _Planner:
                 "Write GROUP BY with COUNT(*), or COUNT(DISTINCT x).",
             )
         only(select, _TOP, "")
+        for window in select.find_all(exp.Window):
+            raise refuse(window, *why_not(window))
         self.select, self.public = select, public
         relation, scope = Relations(public).bind(select, {})
         if relation.unit is None:
@@ -173,8 +176,12 @@ class _Planner:
         group = self.select.args.get("group")
         if group is None:
             return []
-        only(group, {"expressions"}, "in GROUP BY")
-        return [self._key(by_position(node, self.select)) for node in group.expressions]
+        only(group, {"expressions", "all"}, "in GROUP BY")
+        asked = group.expressions
+        if group.args.get("all"):  # by all that is no aggregate
+            items = [named(item)[1] for item in self.select.expressions]
+            asked = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
+        return [self._key(by_position(node, self.select)) for node in asked]
 
     def _key(self, node: Node) -> Key:
         if any(True for _ in node.find_all(exp.AggFunc)):

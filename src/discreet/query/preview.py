@@ -65,7 +65,7 @@ def _error(
         return None
     count, total = recipe.measures
     half = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
-        recipes.measures[total].worth
+        recipes.measures[total].step
     )
     split = (1 + confidence) / 2  # each of the two within its bound
     noise = float(allocation.noises[total].error(split) * recipes.measures[total].worth)

@@ -18,7 +18,7 @@ from .domain import Kind, declared
 from .errors import Node, refuse
 from .nodes import Call, Column, Expr, make
 from .per_unit import PerUnitBinder
-from .sources import Filtered, Joined, Projected, Relation, Scan
+from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 
 MOST_TABLES = 16
 
@@ -77,7 +77,11 @@ class Relations:
             raise refuse(item, f"more than {MOST_TABLES} tables are read")
         if isinstance(item, exp.Subquery):
             if not isinstance(item.this, exp.Select) or item.args.get("joins"):
-                raise refuse(item, "only a SELECT can stand in brackets here")
+                raise refuse(
+                    item,
+                    "only a SELECT can stand in brackets here",
+                    "Parts of one table: one SELECT with OR in its WHERE.",
+                )
             return item.alias or f"subquery{self.count}", self._subquery(item.this, ctes)
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
             raise refuse(item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read.")
@@ -206,7 +210,8 @@ class Relations:
         )
 
     def _unique(self, right: Relation, on: tuple[Expr, ...]) -> bool:
-        """Whether a public table adds at most one row: all columns of its declared key are compared for equality.
+        """Whether a public table adds at most one row: each column of its declared key must equal something that is fixed by the
+        row it is joined to. Compared with itself, or with another column of the same table, it fixes nothing.
 
         Only keys that are compared as they are: clipped numbers that differ may become equal.
         """
@@ -214,8 +219,15 @@ class Relations:
         tables = [t for t in self.public.tables if isinstance(node, Scan) and t.name == node.table and t.key]
         if not tables or any(right.columns[name].domain.kind is not Kind.TEXT for name in tables[0].key):
             return False
-        sides = {side for c in on if isinstance(c, Call) and c.op == "=" for side in c.args}
-        return all(any(_same(right.columns[name], side) for side in sides) for name in tables[0].key)
+        own = columns_of(*right.columns.values())
+        fixed = {
+            side
+            for c in on
+            if isinstance(c, Call) and c.op == "="
+            for side, other in (c.args, c.args[::-1])
+            if not columns_of(other) & own
+        }
+        return all(any(_same(right.columns[name], side) for side in fixed) for name in tables[0].key)
 
 
 def _join_kind(join: exp.Join) -> str:

@@ -12,6 +12,7 @@ from .domain import Domain, Kind, boolean, corners, number, text, union
 from .errors import Refusal
 
 Rule = Callable[..., Domain]
+LONGEST = 10_000  # characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
 
 
 def any_null(*args: Domain) -> bool:
@@ -26,7 +27,9 @@ def numbers(what: str, *args: Domain) -> None:
 def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
     def rule(a: Domain, b: Domain) -> Domain:
         if Kind.DATE in (a.kind, b.kind):
-            raise Refusal("dates can be subtracted from each other, compared, truncated and taken apart, nothing else")
+            raise Refusal(
+                "to dates days can be added; they can be subtracted, compared, truncated and taken apart, nothing else"
+            )
         numbers(what, a, b)
         low, high = corners(a, b, op)
         result = number(low, high, whole=a.whole and b.whole, nullable=any_null(a, b))
@@ -49,6 +52,17 @@ def days(a: Domain, b: Domain) -> Domain:
     a.need(Kind.DATE, "a difference in days")
     b.need(Kind.DATE, "a difference in days")
     return number(a.low - b.high, a.high - b.low, whole=True, nullable=any_null(a, b))
+
+
+def later(a: Domain, n: Domain) -> Domain:
+    """A date some fixed number of days later, or earlier, within the years that both Python and the engine know."""
+    a.need(Kind.DATE, "adding days")
+    if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
+        raise Refusal("to a date a fixed whole number of days can be added")
+    low, high = a.low + n.low, a.high + n.low
+    if not date.min.toordinal() <= low <= high <= date.max.toordinal():
+        raise Refusal("this goes beyond the years 1 to 9999")
+    return Domain(kind=Kind.DATE, low=low, high=high, nullable=a.nullable)
 
 
 def divide(a: Domain, b: Domain) -> Domain:
@@ -103,9 +117,8 @@ def logarithm(a: Domain) -> Domain:
 
 def exponential(a: Domain) -> Domain:
     numbers("EXP", a)
-    return number(
-        math.exp(max(-745.0, min(a.low, 700.0))), math.exp(a.high) if a.high < 340 else math.inf, nullable=a.nullable
-    )
+    low, high = (math.exp(max(-745.0, min(end, 340.0))) for end in (a.low, a.high))
+    return number(low, high if a.high < 340 else math.inf, nullable=a.nullable)
 
 
 def power(a: Domain, b: Domain) -> Domain:
@@ -163,7 +176,8 @@ def extreme(pick: Callable[..., float]) -> Rule:
 def comparison(*args: Domain) -> Domain:
     kinds = {arg.kind for arg in args}
     if len(kinds) > 1:
-        raise Refusal(f"a {args[0].kind} cannot be compared with a {args[1].kind}")
+        quotes = ": write numbers without quotes" if kinds == {Kind.NUMBER, Kind.TEXT} else ""
+        raise Refusal(f"a {args[0].kind} cannot be compared with a {args[1].kind}{quotes}")
     return boolean(any_null(*args))
 
 
@@ -181,8 +195,7 @@ def logic(*args: Domain) -> Domain:
 
 def like(a: Domain, pattern: Domain) -> Domain:
     a.need(Kind.TEXT, "LIKE")
-    if pattern.values is None or len(pattern.values) != 1:
-        raise Refusal("LIKE needs a fixed pattern")
+    pattern.need(Kind.TEXT, "LIKE")
     return boolean(a.nullable)
 
 
@@ -220,8 +233,8 @@ def mapped(function: Callable[..., Any], what: str) -> Rule:
         for arg in rest:
             if arg.kind is Kind.NUMBER and arg.low == arg.high:
                 fixed.append(int(arg.low))
-            if not fixed or fixed[-1] < 0 or fixed[0] < 1 or not arg.whole:
-                raise Refusal(f"{what} needs fixed whole numbers, a start of at least 1")
+            if not fixed or not 0 <= fixed[-1] <= LONGEST or fixed[0] < 1 or not arg.whole:
+                raise Refusal(f"{what} needs fixed whole numbers up to {LONGEST:,}, a start of at least 1")
         if a.values is None:
             return text(nullable=a.nullable)
         return text(tuple(dict.fromkeys(function(value, *fixed) for value in a.values)), nullable=a.nullable)
@@ -237,7 +250,7 @@ def concat(*args: Domain) -> Domain:
         if total is None or arg.values is None or len(total) * len(arg.values) > 10_000:
             total = None
         else:
-            total = tuple(dict.fromkeys(a + b for a in total for b in arg.values))
+            total = tuple(dict.fromkeys((a + b)[:LONGEST] for a in total for b in arg.values))
     return text(total, nullable=any_null(*args))
 
 
@@ -256,6 +269,7 @@ PARTS = {
     "day": (1, 31),
     "week": (1, 53),
     "dow": (0, 6),
+    "isodow": (1, 7),
     "doy": (1, 366),
 }
 
@@ -321,4 +335,14 @@ def round_rule(a: Domain, digits: Domain | None = None) -> Domain:
     if a.whole and places >= 0:
         return replace(a, values=None)
     ends = (away(a.low), away(a.high)) if places == 0 else (a.low - half, a.high + half)
-    return number(*ends, whole=places <= 0, nullable=a.nullable)
+    result = number(*ends, whole=places <= 0, nullable=a.nullable)
+    return result if places >= 0 or not a.bounded else _tens(a, result, 10 ** int(-places))
+
+
+def _tens(a: Domain, rounded: Domain, unit: int) -> Domain:
+    """Rounded to tens, hundreds, ...: only multiples of these, as a list where they are few."""
+    first, last = int(away(a.low / unit)), int(away(a.high / unit))
+    ends = {"low": float(first * unit), "high": float(last * unit)}
+    if last - first >= 4096:
+        return replace(rounded, **ends)
+    return replace(rounded, **ends, values=tuple(k * unit for k in range(first, last + 1)))

@@ -63,6 +63,20 @@ def kind_of(type_: str) -> str:
     return _DUCKDB.get(type_, "text")
 
 
+def safe(column: str, type_: str, *, collated: bool) -> str | None:
+    """A column of a file or database without what queries could trip over, in the engine's words; None if it is fine as it is.
+
+    Text of a database may have a collation under which two values are one: then two people would be, or a row would be in two
+    groups. Long numbers, documents, identifiers and coarse timestamps have values that no other type holds, and comparing them would
+    fail on some rows.
+    """
+    if type_ == "VARCHAR":
+        return f'{column} COLLATE "binary"' if collated else None
+    if type_ in ("BIGNUM", "JSON", "UUID") or type_.startswith("ENUM"):
+        return f"CAST({column} AS VARCHAR)"
+    return f"TRY_CAST({column} AS TIMESTAMP)" if type_ in ("TIMESTAMP_S", "TIMESTAMP_MS") else None
+
+
 def arrow_kind(type_: pa.DataType) -> str:
     """The same from an Arrow type."""
     is_ = pa.types
@@ -160,10 +174,15 @@ def held(table: pa.Table) -> pa.Table:
 
 
 def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_run_end_encoded(column.type):
-        import pyarrow.compute as pc
+    import pyarrow.compute as pc
 
+    if pa.types.is_run_end_encoded(column.type):
         return pc.run_end_decode(column)
+    if pa.types.is_timestamp(column.type):  # years beyond what microseconds can count are the last that can
+        most = (1 << 63) // (10**6 if column.type.unit == "s" else 10**3) - 1
+        whole = column.cast(pa.timestamp(column.type.unit)).cast(pa.int64())
+        inside = pc.min_element_wise(pc.max_element_wise(whole, -most, skip_nulls=False), most, skip_nulls=False)
+        return inside.cast(pa.timestamp(column.type.unit)).cast(pa.timestamp("us")).cast(to)
     return column.cast(to)
 
 
@@ -171,6 +190,8 @@ def _holdable(type_: pa.DataType) -> pa.DataType | None:
     is_ = pa.types
     if is_.is_null(type_) or is_.is_string_view(type_):
         return pa.large_string()
+    if is_.is_timestamp(type_) and type_.unit in ("s", "ms"):
+        return pa.timestamp("us", type_.tz)
     if is_.is_float16(type_):
         return pa.float32()
     if is_.is_decimal256(type_) and type_.precision <= 38:

@@ -14,13 +14,14 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from .. import _require
 from .._errors import InvalidInput
-from .columns import arrow_kind, check_names, engine_holds, held, to_arrow
+from .columns import arrow_kind, check_names, engine_holds, held, safe, to_arrow
 from .source import Memory
 
 ROW = "__discreet_row"  # a number for each row that does not change when other rows come or go
@@ -109,9 +110,9 @@ class Reader:
         else:
             self._arrow(name, as_arrow(data))
 
-    def _run(self, sql: str, what: str) -> None:
+    def _run(self, sql: str, what: str) -> Any:
         try:
-            self.con.execute(sql)
+            return self.con.execute(sql)
         except Exception:  # its text may quote the file
             raise InvalidInput(f"{what} cannot be read. Nothing was opened or charged. Check the file.") from None
 
@@ -126,9 +127,9 @@ class Reader:
         check_names(name, [*schema.names, ROW])
         wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
         self.unreadable[name] = wide
-        empty = ", ".join(f"CAST(NULL AS VARCHAR) AS {quoted(f.name)}" for f in schema if pa.types.is_null(f.type))
-        columns = f"* {f'REPLACE ({empty}) ' if empty else ''}RENAME (file_row_number AS {ROW})"
         read = f"read_parquet({literal(path)}, file_row_number=true)"
+        empty = {f.name: "CAST(NULL AS VARCHAR)" for f in schema if pa.types.is_null(f.type)}
+        columns = f"* {self._replaced(read, what, empty)}RENAME (file_row_number AS {ROW})"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {read}", what)
         self.paths.append(path)
 
@@ -140,10 +141,18 @@ class Reader:
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
         self.attached += 1
         self._run(f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,")
-        self._run(
-            f"CREATE VIEW {quoted(name)} AS SELECT *, rowid AS {ROW} FROM {inner}.{quoted(data.table)}",
-            f"table {data.table!r} of {Path(path).name!r}",
-        )
+        table, what = f"{inner}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
+        columns = f"* {self._replaced(table, what, collated=True)}, rowid AS {ROW}"
+        self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {table}", what)
+
+    def _replaced(
+        self, source: str, what: str, known: Mapping[str, str] = MappingProxyType({}), *, collated: bool = False
+    ) -> str:
+        """What a view says of columns that queries could fail on, or take two values of for one."""
+        described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
+        made = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
+        listed = ", ".join(f"{new} AS {quoted(column)}" for column, new in {**made, **known}.items() if new is not None)
+        return f"REPLACE ({listed}) " if listed else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
         known = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]

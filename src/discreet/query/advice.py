@@ -1,0 +1,62 @@
+"""Why a construct that people do write is not answered, and what to write instead."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from .errors import Node
+
+_NEVER = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
+_AGGREGATES = (
+    "After SELECT, HAVING and ORDER BY: COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, MODE, APPROX_TOP_K. Of one "
+    "person's rows, in a sub-query with GROUP BY the unit: COUNT, SUM, AVG, MIN, MAX."
+)
+_LEVELS = "Ask for each level by itself; discreet.query.consistent([...], column) then makes them add up, free."
+_DATES = "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), EXTRACT(ISODOW FROM d)."
+_PATTERNS = "Write LIKE 'I25%', SUBSTRING(x, 1, 3), or CASE with fixed results."
+_ADVICE: dict[type, str] = {
+    exp.TimeToStr: _DATES,
+    exp.ToChar: _DATES,
+    exp.Dayname: _DATES,
+    exp.Monthname: _DATES,
+    exp.Interval: "Days and weeks can be added: d + INTERVAL 30 DAY, d + 30. For months compare DATE_TRUNC('month', d).",
+    exp.RegexpLike: _PATTERNS,
+    exp.SplitPart: _PATTERNS,
+    exp.StrPosition: _PATTERNS,
+    exp.Replace: _PATTERNS,
+    exp.Tuple: "To count combinations join them as texts: COUNT(DISTINCT a || '/' || b).",
+    exp.IgnoreNulls: _AGGREGATES,
+    exp.Log: "Write LN(x) / 2.302585092994046 for base 10.",
+}
+
+
+def why_not(node: Node) -> tuple[str, str]:
+    """The reason and the way out."""
+    if isinstance(node, exp.Window):
+        return (
+            "window functions show rows beside rows",
+            "Aggregate with GROUP BY instead; shares of a total: ask for both.",
+        )
+    if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets):
+        return "ROLLUP, CUBE and GROUPING SETS are several questions in one", _LEVELS
+    if isinstance(node, exp.AggFunc):
+        return f"{node.sql_name()} cannot be answered here", _AGGREGATES
+    if isinstance(node, _NEVER):
+        return "what changes from run to run cannot be priced or stored", "Write a fixed date or number."
+    if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
+        return (
+            "a query inside an expression cannot be answered",
+            "Put it into FROM, or join it: WHERE x IN (SELECT ...) is JOIN (SELECT DISTINCT ...) ON ...",
+        )
+    if isinstance(node, exp.Star):
+        return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."
+    return (
+        f"{_written(node)} is not among what can be answered privately",
+        _ADVICE.get(type(node), "See docs/sql.md for the list."),
+    )
+
+
+def _written(node: Node) -> str:
+    """The function's name as people write it."""
+    text: str = node.sql(dialect="duckdb")
+    return text.split("(")[0][:40].upper() if "(" in text and text.split("(")[0].isidentifier() else str(node.key).upper()

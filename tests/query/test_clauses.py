@@ -1,0 +1,144 @@
+"""Clauses that people do write: dates, per-person conditions, shares, and what a refusal says instead."""
+
+from __future__ import annotations
+
+import time
+from datetime import date
+
+import numpy as np
+import pytest
+
+from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
+from discreet.query import Query, QueryError
+from discreet.tables import connect
+
+DAYS = [date(2024, 1, 31), date(2024, 2, 29), date(2024, 12, 30), date(2025, 3, 1), None]
+VISITS = {
+    "who": ["a", "a", "b", "c", "c"],
+    "day": DAYS,
+    "born": [date(1990, 12, 31)] * 5,
+    "ward": ["ER", "A", "ER", "A", "A"],
+    "cost": [100.0, 1499.0, 1500.0, 2600.0, None],
+    "code": ["I25.1", "I10", "E11", "I10", "C50"],
+}
+SCHEMA = {
+    "day": Dates("2024-01-01", "2025-12-31"),
+    "born": Dates("1900-01-01", "2025-12-31"),
+    "ward": Categories(["ER", "A"]),
+    "cost": Bounds(0, 3000),
+    "code": Text(),
+}
+
+
+def rows(sql, unit=None):
+    public = Public(schema=SCHEMA, table="visits", unit=unit or Unit())
+    query = Query(sql=sql, public=public, epsilon=1, delta=1e-6)
+    return query._without_noise(connect(VISITS, public), 7)
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("day + INTERVAL 1 DAY = '2024-02-01'", 1),
+        ("day + 1 = '2024-03-01'", 1),
+        ("day - INTERVAL 2 WEEK >= '2024-12-16'", 2),
+        ("day > DATE '2024-03-01' - 30", 3),
+        ("EXTRACT(ISODOW FROM day) = 1", 1),
+        ("DATEDIFF('year', born, day) = 34", 3),
+        ("DATEDIFF('month', born, day) = 411", 1),
+        ("LEFT(code, 3) = 'I25'", 1),
+        ("STARTS_WITH(code, 'I')", 3),
+        ("COALESCE(day, DATE '2025-01-01') + 0 = '2025-01-01'", 1),
+    ],
+)
+def test_conditions_on_dates_and_texts(condition, wanted):
+    if "34" in condition:
+        wanted = sum(d is not None and d.year - 1990 == 34 for d in DAYS)
+    assert rows(f"SELECT COUNT(*) FROM visits WHERE {condition}") == [[wanted]]
+
+
+def test_days_are_only_added_where_there_are_days():
+    for condition in ("day + cost > '2024-01-01'", "day + 99999999 > '2024-01-01'", "day + 0.5 > '2024-01-01'"):
+        with pytest.raises(QueryError):
+            rows(f"SELECT COUNT(*) FROM visits WHERE {condition}")
+
+
+def test_group_by_all_and_rounding_to_hundreds():
+    assert rows("SELECT ward, COUNT(*) FROM visits GROUP BY ALL") == [["ER", 2], ["A", 3]]
+    found = rows("SELECT ROUND(cost, -3) AS c, COUNT(*) AS n FROM visits GROUP BY 1")
+    assert found == [[0, 1], [1000, 1], [2000, 1], [3000, 1]]  # and no group in between
+
+
+def test_percentiles_from_above():
+    up = "PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY cost)"
+    down = "PERCENTILE_CONT(0.75) WITHIN GROUP (ORDER BY cost DESC)"
+    assert rows(f"SELECT {up} FROM visits") == rows(f"SELECT {down} FROM visits")
+    assert rows(f"SELECT {down} FROM visits") != rows(f"SELECT {down.replace(' DESC', '')} FROM visits")
+
+
+def test_conditions_and_dates_of_one_persons_rows():
+    inner = (
+        "SELECT who, COUNT(*) FILTER (WHERE ward = 'ER') AS er, COUNT_IF(cost > 1000) AS dear, SUM(cost) FILTER (WHERE ward = 'A') AS a, "
+        "MIN(day) AS first, MAX(day) AS last FROM visits GROUP BY who"
+    )
+    unit = Unit("who", rows=1)
+    assert rows(f"SELECT COUNT(*) FROM ({inner}) AS p WHERE er > 0", unit) == [[2]]
+    assert rows(f"SELECT COUNT(*) FROM ({inner}) AS p WHERE dear = 1", unit) == [[3]]
+    assert rows(f"SELECT SUM(CLAMP(a, 0, 9000)) FROM ({inner}) AS p", unit) == [[1499.0 + 2600.0]]
+    assert rows(f"SELECT SUM(DATEDIFF('day', first, last)) FROM ({inner}) AS p", unit) == [[29]]
+
+
+def test_shares_of_people_with_many_rows_are_not_cut_off():
+    """A quarter of everybody's rows is a quarter, also where each of 12 rows counts 5/12: in whole steps it came out as a fifth."""
+    who = np.repeat(np.arange(50), 12)
+    public = Public(schema={"er": Boolean(), "n": Bounds(0, 3)}, table="v", unit=Unit("who", rows=5))
+    source = connect({"who": who, "er": np.arange(600) % 4 == 0, "n": (np.arange(600) % 4 == 0) * 3}, public)
+    sql = "SELECT AVG(er) AS a, VAR_POP(er) AS b, AVG(CAST(n AS INTEGER)) AS c FROM v"
+    ((share, variance, mean),) = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
+    assert share == pytest.approx(0.25, abs=1e-5)
+    assert variance == pytest.approx(0.1875, abs=1e-5)
+    assert mean == pytest.approx(0.75, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT ward, COUNT(*) FROM visits GROUP BY ROLLUP(ward)", "makes them add up"),
+        ("SELECT STRFTIME(day, '%Y') AS y, COUNT(*) FROM visits GROUP BY 1", "STRFTIME .* DATE_TRUNC"),
+        ("SELECT code, ROW_NUMBER() OVER () FROM visits", "window functions"),
+        ("SELECT CORR(cost, cost) FROM visits", "CORR cannot be answered here"),
+        ("SELECT COUNT(*) FROM visits WHERE cost = '3'", "without quotes"),
+        ("SELECT COUNT(*) FROM visits WHERE code ~ 'I'", "LIKE"),
+        ("SELECT COUNT(DISTINCT (ward, code)) FROM visits", r"a \|\| '/' \|\| b"),
+        ("SELECT MIN(day) FROM visits", "DATEDIFF"),
+        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 MONTH > '2024-01-01'", "Days and weeks"),
+        ("SELECT COUNT(*) FROM visits QUALIFY TRUE", "QUALIFY cannot be answered"),
+        ("SELECT COUNT(*) FROM visits WHERE who IN (SELECT who FROM visits)", "join"),
+        ("SELECT COUNT(*) FROM (SELECT * FROM visits UNION ALL SELECT * FROM visits) AS u", "OR in its WHERE"),
+    ],
+)
+def test_refusals_say_what_to_write(sql, told):
+    with pytest.raises(QueryError, match=told):
+        rows(sql)
+
+
+def test_joins_of_three_tables_multiply_nothing():
+    """Joined one after the other, each on its own condition; as a product of all three it would take days."""
+    n = 20_000
+    public = Public(
+        schema={"ward": Categories(["a", "b"]), "code": Text()},
+        unit=Unit("who", rows=1, groups=1),
+        table="v",
+        tables=(
+            Related(name="p", schema={"sex": Categories(["f", "m"])}, private=True, unit="who"),
+            Related(name="w", schema={"ward": Text(), "kind": Categories(["x", "y"])}, key="ward"),
+        ),
+    )
+    who = [f"p{i}" for i in range(n)]
+    others = {"p": {"who": who, "sex": ["f", "m"] * (n // 2)}, "w": {"ward": ["a", "b"], "kind": ["x", "y"]}}
+    source = connect({"who": who, "ward": ["a", "b"] * (n // 2), "code": who}, public, related=others)
+    sql = "SELECT kind, sex, COUNT(DISTINCT v.who) AS n FROM v JOIN w ON w.ward = v.ward JOIN p ON p.who = v.who GROUP BY kind, sex"
+    started = time.process_time()
+    found = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
+    assert time.process_time() - started < 20
+    assert sum(count for *_, count in found) == n
