@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from discreet import accounting as acc
 
-EVENTS = 240
+EVENTS, OTHERS = 240, 200
 SEED = 20261115
 SLACK = 1e-9
 
@@ -64,6 +64,62 @@ def cases() -> list[Case]:
             composed = dpa.ComposedDpEvent([theirs, dpa.LaplaceDpEvent(5 * noise), dpa.GaussianDpEvent(3 * noise)])
             found.append((f"mixed q={rate} s={noise} n={steps}", both, delta, composed))
     return found
+
+
+def other_cases() -> list[Case]:
+    """Events of which only one of the rival's accountants has a price: discrete noise, fixed-size and truncated samples, tuning, rho."""
+    from dp_accounting import dp_event as dpa
+
+    draw = random.Random(SEED + 1)
+    found: list[Case] = []
+    for _ in range(OTHERS):
+        delta = 10 ** -draw.uniform(3, 8)
+        noise, times = round(math.exp(draw.uniform(0, 2)), 3), int(10 ** draw.uniform(0, 2))
+        size, sample = 1000, draw.randrange(5, 200)
+        trials, rho, shift = draw.uniform(1.5, 20), round(10 ** -draw.uniform(1, 4), 6), draw.randrange(1, 5)
+        replaced = acc.Gaussian(noise_multiplier=noise, neighbors="replace")
+        zeroed = acc.Gaussian(noise_multiplier=noise, neighbors="zero_out")
+        limit = min(size, sample + int(10 * math.sqrt(sample)))
+        kinds: dict[str, tuple[acc.Event, object]] = {
+            f"discrete-laplace a={1 / noise:.4f} s={shift} n={times}": (
+                acc.DiscreteLaplace(scale=noise, sensitivity=shift),
+                dpa.DiscreteLaplaceDpEvent(1 / noise, shift),
+            ),
+            f"fixed-size m={sample} s={noise} n={times}": (
+                acc.SampledWithoutReplacement(event=replaced, size=size, sample=sample),
+                dpa.SampledWithoutReplacementDpEvent(size, sample, dpa.GaussianDpEvent(noise)),
+            ),
+            f"truncated m={sample} s={noise} n={times}": (
+                acc.TruncatedPoisson(event=zeroed, rate=sample / size, size=size, limit=limit),
+                dpa.TruncatedSubsampledGaussianDpEvent(size, sample / size, limit, noise),
+            ),
+            f"tuning mean={trials:.2f} rho={rho} n={times}": (
+                acc.RepeatAndSelect(event=acc.ZCDP(rho=rho), trials=acc.geometric(1 / trials)),
+                dpa.RepeatAndSelectDpEvent(dpa.ZCDpEvent(rho), trials, 1),
+            ),
+            f"zcdp rho={rho} n={times}": (acc.ZCDP(rho=rho), dpa.ZCDpEvent(rho)),
+        }
+        name = draw.choice(list(kinds))
+        ours, theirs = kinds[name]
+        found.append((name, ours.repeated(times), delta, dpa.SelfComposedDpEvent(theirs, times)))
+    return found
+
+
+def their_price(name: str, event: object, delta: float) -> tuple[str, float]:
+    """By the rival's accountant that has one, under the relation of the event."""
+    import dp_accounting as dpa
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    relations = dpa.NeighboringRelation
+    kind = name.split()[0]
+    if kind == "discrete-laplace":
+        return "dp-accounting pld", PLDAccountant(value_discretization_interval=1e-3).compose(event).get_epsilon(delta)
+    if kind == "truncated":
+        priced = PLDAccountant(relations.REPLACE_SPECIAL, value_discretization_interval=1e-3)
+        return "dp-accounting pld", priced.compose(event).get_epsilon(delta)
+    relation = relations.REPLACE_ONE if kind == "fixed-size" else relations.ADD_OR_REMOVE_ONE
+    return "dp-accounting rdp", RdpAccountant(neighboring_relation=relation).compose(event).get_epsilon(delta)
 
 
 def their_upper(event: object, delta: float) -> dict[str, float]:
@@ -123,6 +179,7 @@ def attempt(run: Callable[[], float]) -> float | None:
 
 def main() -> int:
     problems: list[str] = []
+    unpriced: dict[str, str] = {}
     compared = {"dp-accounting pld": 0, "dp-accounting rdp": 0, "prv-accountant": 0, "autodp": 0}
     for i, (name, event, delta, theirs) in enumerate(cases()):
         ours = acc.bounds(event, delta=delta)
@@ -139,6 +196,16 @@ def main() -> int:
             if upper is not None:
                 compared["autodp"] += 1
                 problems += contradictions(name, ours, upper, None, "autodp")
+    for name, event, delta, theirs in other_cases():
+        try:
+            rival, upper = their_price(name, theirs, delta)
+        except Exception as refused:  # nothing to compare, but it should be seen
+            unpriced[name.split()[0]] = f"{type(refused).__name__}: {refused}"
+            continue
+        compared[rival] += 1
+        problems += contradictions(name, acc.bounds(event, delta=delta), upper, None, rival)
+    for kind, why in unpriced.items():
+        print(f"crosscheck: {kind} has no price there: {why[:120]}")
     for rival, count in compared.items():
         print(f"crosscheck.{rival:<20} {count:>4} events compared")
     for line in problems:

@@ -303,3 +303,23 @@ def test_truncated_samples_cost_no_more_at_a_larger_epsilon():
 def test_optimal_composition_of_huge_epsilons():
     assert acc.epsilon(acc.PureDP(epsilon=50).repeated(10), delta=1e-6, accountant="optimal") == pytest.approx(500)
     assert acc.delta(EXAMPLES["rdp-point"].repeated(1000), epsilon=0) > 0.9
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        acc.Gaussian(noise_multiplier=1e-9).repeated(50),
+        acc.Laplace(noise_multiplier=1e-6),
+        acc.PureDP(epsilon=1e4),
+        acc.ExponentialMechanism(epsilon=1e3).repeated(3),
+        acc.VectorDiscreteGaussian(variance=1e-3, l2_squared=3),
+        acc.Shuffled(epsilon=50, reports=10**7),
+        acc.Group(event=acc.Group(event=acc.Gaussian(noise_multiplier=2.0), size=2).repeated(2), size=4),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_leaves_the_range_of_floats_costs_much_and_raises_nothing(event):
+    low, high = acc.bounds(event, delta=1e-6)
+    assert 0 <= low <= high
+    assert high > 20
+    assert 0 <= acc.delta(event, epsilon=1) <= 1

@@ -3,6 +3,7 @@
 `Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what happened; `epsilon(event, delta=1e-5)` what it costs.
 """
 
+from . import amplification, individual, moments, pate, shuffling
 from .api import bounds, delta, epsilon, tradeoff
 from .calibration import calibrate
 from .choice_events import (
@@ -107,6 +108,7 @@ __all__ = [
     "VectorDiscreteGaussian",
     "ZCDP",
     "ZCDPFilter",
+    "amplification",
     "at_once",
     "basic",
     "bounds",
@@ -118,8 +120,12 @@ __all__ = [
     "from_json",
     "gaussian_filter",
     "geometric",
+    "individual",
     "leaves",
     "logarithmic",
+    "moments",
+    "pate",
+    "shuffling",
     "tradeoff",
     "zcdp",
 ]

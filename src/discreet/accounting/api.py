@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from .. import _require
 from .._errors import Unsupported
 from . import composition, gdp, pure, rdp, totals
@@ -94,13 +96,19 @@ def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
         form = normal(event)
         exact = pure.epsilon_of(form.event)
         return exact if exact is not None and form.delta == 0 == form.distance else math.inf
-    return _named_in_refusals(event, lambda: accountant.epsilon(event, delta))
+    return _named_in_refusals(event, lambda: accountant.epsilon(event, delta), math.inf)
 
 
-def _named_in_refusals(event: Event, price: Callable[[], float]) -> float:
-    """A refusal names what the caller wrote, also where it was a part of its normal form that had no rule."""
+def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -> float:
+    """A refusal names what the caller wrote, also where it was a part of its normal form that had no rule.
+
+    What leaves the range of floats (an epsilon of a million, say) costs `worst`: nothing is claimed for it.
+    """
     try:
-        return price()
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            return price()
+    except ArithmeticError:
+        return worst
     except Unsupported as refusal:
         names = {type(part).__name__ for part in leaves(event)} | {type(event).__name__}
         if any(name in str(refusal) for name in names):
@@ -122,8 +130,8 @@ def exact_by_pld(event: Event) -> bool:
 
 def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[Accountant]) -> float:
     """The least over these accountants; the privacy loss distribution alone where that is known to be the least."""
-    if exact_by_pld(event):
-        return price(ACCOUNTANTS["pld"])
+    if exact_by_pld(event) and math.isfinite(exact := price(ACCOUNTANTS["pld"])):
+        return exact
     found: list[float] = []
     many = sum(normal(event).parts.values()) > _FEW
     for accountant in routes:
@@ -157,7 +165,7 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
     if accountant.delta is not None:
         rule = accountant.delta
-        found = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon)))
+        found = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon), 1.0))
         return min(found, _at_less(event, rule, epsilon)) if normal(event).distance > 0 else found
     if _epsilon_by(accountant, event, 0.0) <= epsilon:
         return 0.0
@@ -187,9 +195,14 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     _require.open_probability(delta=delta)
     from . import pld
 
-    low, high = pld.bounds(event, float(delta))
-    if not exact_by_pld(event):
-        high = _least(event, lambda a: high if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST)
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            low, high = pld.bounds(event, float(delta))
+    except ArithmeticError:
+        low, high = 0.0, math.inf
+    if not exact_by_pld(event) or math.isinf(high):
+        known = high
+        high = _least(event, lambda a: known if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST)
     return low, high
 
 

@@ -82,12 +82,16 @@ def _group(e: ev.Group) -> Event:
         ev.VectorDiscreteGaussian,
         ev.ZCDP,
         ev.PureDP,
+        ev.ExponentialMechanism,
     )
     parts = []
     for part, times in ev.leaves(e.event).items():
-        whole = isinstance(part, added) or (isinstance(part, ev.ExponentialMechanism) and e.size > 1)
-        one = attained(ev.Group(event=part, size=e.size)) if isinstance(part, ev.Group) else attained(part)
-        parts.append((ev.Group(event=one, size=e.size) if whole and not _explicit(one) else one).repeated(times))
+        if isinstance(part, ev.Group):
+            parts.append(attained(ev.Group(event=part.event, size=part.size * e.size)).repeated(times))
+            continue
+        one = attained(part)
+        whole = isinstance(part, added) and not _explicit(one)
+        parts.append((ev.Group(event=one, size=e.size) if whole else one).repeated(times))
     return ev.compose(parts)
 
 
@@ -182,6 +186,7 @@ def _votes(e: ce.GNMax) -> Event:
 # --- sums of many: laws by Fourier transform, with the error of every entry ---------------------------------------------------
 
 _LARGEST = 2**18
+_MANY = 10**8
 
 
 def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]:
@@ -209,6 +214,8 @@ def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -
     def way(first: Array, second: Array) -> Atoms:
         low, high = first - error, second + error
         real = (low > 100 * error) & (high > 0)
+        if not real.any():
+            return Atoms(np.zeros(1), np.ones(1))  # nothing is seen
         low, high = low[real], high[real]
         loss = np.log(low / high)
         order = np.argsort(loss, kind="stable")
@@ -270,9 +277,9 @@ def _shuffled(e: se.Shuffled) -> Event:
     epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
     if epsilon == 0 or epsilon > 300:
         return ev.NoOp(neighbors=e.neighbors)
-    return Seen(
-        pairs=(shuffled_response(epsilon, e.reports), shuffled_thirds(epsilon, e.reports)), neighbors=e.neighbors
-    )
+    three = shuffled_thirds(epsilon, e.reports)
+    pairs = (three,) if e.reports > _MANY else (three, shuffled_response(epsilon, e.reports))
+    return Seen(pairs=pairs, neighbors=e.neighbors)
 
 
 @lru_cache(maxsize=16)

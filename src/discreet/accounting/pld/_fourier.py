@@ -80,6 +80,8 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
     keep = part.mass > 0
     place, mass = part.place[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)
     exponent = rate * place.astype(mass.dtype)
+    if exponent.size == 0:
+        raise FloatingPointError("no mass is left that a float could hold")
     if np.max(np.abs(exponent)) < 600:
         weight = mass * np.exp(exponent)
         shift = 0.0
