@@ -24,7 +24,7 @@ from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
 from .mechanisms.protocols import Interactive, Mechanism, Release
 from .query import Answer, Preview, Query, ask, where
-from .tables import Database, Memory, Source, connect, dummy, load, version_of
+from .tables import Database, Memory, Source, connect, data_of, dummy, load, version_of
 
 Real = int | float | Fraction
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -240,7 +240,8 @@ def open(
 ) -> Session:
     """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or a mapping of columns.
 
-    `schema`: public facts by column, the path of a schema file, or a `Public`. `unit`: `dp.rows()`, or the column that tells people
+    `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other tables that the schema
+    declares, by name; a schema file may say itself where these are. `unit`: `dp.rows()`, or the column that tells people
     apart. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
     things out, and forgets. For a file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of
     the engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
@@ -250,6 +251,8 @@ def open(
             "analysts", analysts, "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}"
         )
     public = _public(data, schema, unit, neighbors, size, table, version)
+    if isinstance(schema, str | Path):
+        related = {**data_of(Path(schema)), **(related or {})} or None
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
     if limits and isinstance(data, Source) and not related:
         raise InvalidInput(

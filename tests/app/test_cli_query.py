@@ -164,3 +164,22 @@ def test_a_budget_in_rho_and_an_analyst_with_a_delta(data, tmp_path):
     (tmp_path / "people.parquet.ledger").unlink()
     (tmp_path / "people.parquet.ledger.key").unlink()
     assert "epsilon or as rho" in refused("init", data, "--rho", "0.5", "--epsilon", "1")
+
+
+def test_related_tables_are_drafted_and_found(data, tmp_path):
+    pq.write_table(pa.table({"ward": ["a", "b"], "floor": ["first", "second"]}), "wards.parquet")
+    run("init", data, "--related", "wards.parquet")
+    text = (tmp_path / "people.parquet.schema.toml").read_text()
+    assert '# data = "wards.parquet"' in text
+    assert "# [tables.wards.columns.floor]" in text
+    assert "first" not in text.replace("the first", "")  # no value of it
+    related = '[tables.wards]\ndata = "wards.parquet"\nkey = "ward"\n[tables.wards.columns.ward]\ntype = "text"\n'
+    related += '[tables.wards.columns.floor]\ntype = "categories"\nvalues = ["first", "second"]\n'
+    (tmp_path / "people.parquet.schema.toml").write_text(SCHEMA + related)
+    assert "declare related tables there" in refused("init", data, "--related", "wards.parquet")
+    run("init", data, "--epsilon", "1")
+    sql = "SELECT floor, COUNT(*) AS n FROM people JOIN wards ON wards.ward = people.ward GROUP BY floor"
+    found = json.loads(run("query", data, sql, "-e", "0.5", "--json"))
+    assert [row[0] for row in found["rows"]] == ["first", "second"]
+    (tmp_path / "wards.parquet").unlink()
+    assert "no such file beside" in refused("preview", data, sql, "-e", "0.5")

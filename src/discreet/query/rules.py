@@ -342,7 +342,6 @@ def round_rule(a: Domain, digits: Domain | None = None) -> Domain:
 def _tens(a: Domain, rounded: Domain, unit: int) -> Domain:
     """Rounded to tens, hundreds, ...: only multiples of these, as a list where they are few."""
     first, last = int(away(a.low / unit)), int(away(a.high / unit))
-    ends = {"low": float(first * unit), "high": float(last * unit)}
-    if last - first >= 4096:
-        return replace(rounded, **ends)
-    return replace(rounded, **ends, values=tuple(k * unit for k in range(first, last + 1)))
+    few = last - first < 4096
+    values = tuple(k * unit for k in range(first, last + 1)) if few else None
+    return replace(rounded, low=float(first * unit), high=float(last * unit), values=values)

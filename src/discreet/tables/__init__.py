@@ -4,7 +4,7 @@ from .bundled import rand_hie
 from .dummy import dummy
 from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, draft, engine_of, version_of
 from .parts import within
-from .schema import dump, load
+from .schema import data_of, dump, load
 from .source import Memory, Source
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Source",
     "TimeLimit",
     "connect",
+    "data_of",
     "draft",
     "dummy",
     "dump",

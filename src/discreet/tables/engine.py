@@ -256,14 +256,27 @@ def engine_of(source: Source) -> Engine:
     return held
 
 
-def draft(file: str | Path, *, table: str | None = None) -> str:
-    """A schema file for a table, with questions to the steward: from the names and types of its columns, never a value."""
-    path = Path(file)
-    name = table or path.stem
+def draft(file: str | Path, *, table: str | None = None, related: Sequence[str] = ()) -> str:
+    """A schema file for a table, with questions to the steward: from the names and types of its columns, never a value.
+
+    `related`: files, or "database.duckdb::table", of tables that queries may join.
+    """
+    name, kinds = _drafted(Path(file), table)
+    others = {}
+    for data in related:
+        path, _, inner = data.partition("::")
+        other, own = _drafted(Path(path), inner or None)
+        others[other] = (data, own)
+    return drafted(name, kinds, others)
+
+
+def _drafted(path: Path, table: str | None) -> tuple[str, dict[str, str]]:
+    """The name of a table, and what is known of its columns."""
+    name = table or path.name.split(".")[0]
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
     kinds = dict(DuckDB({name: data}, Public(table=name)).kinds[name])
     untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
-    return drafted(name, dict.fromkeys(kinds, "any") if untyped else kinds)
+    return name, dict.fromkeys(kinds, "any") if untyped else kinds
 
 
 def version_of(file: str | Path) -> str:

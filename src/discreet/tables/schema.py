@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from typing import Any
 from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
 from .columns import unusable
+from .reading import Database
 
 _TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
@@ -54,6 +56,27 @@ def load(text: str | Path) -> Public:
     tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
+
+
+def data_of(file: Path) -> dict[str, Path | Database]:
+    """Where the related tables of a schema file are, by name: what `data` says there, beside the file ("wards.csv", "hospital.duckdb::wards")."""
+    load(file)
+    found: dict[str, Path | Database] = {}
+    for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
+        if "data" not in body:
+            continue
+        if not isinstance(body["data"], str):
+            raise InvalidInput(
+                f"[tables.{name}] data must be the name of a file, got {body['data']!r}. Nothing was opened."
+            )
+        path, _, table = body["data"].partition("::")
+        where = file.parent / path
+        if not where.exists():
+            raise InvalidInput(
+                f"[tables.{name}] has its data in {path!r}, and there is no such file beside {file.name!r}."
+            )
+        found[name] = Database(where, table) if table else where
+    return found
 
 
 def dump(public: Public) -> str:
@@ -88,7 +111,7 @@ def _unit(data: dict[str, Any]) -> Unit:
 
 
 def _related(name: str, body: Any) -> Related:
-    _known(f"[tables.{name}]", body, {"private", "unit", "key", "columns"})
+    _known(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
     rest = {key: body[key] for key in ("private", "unit", "key") if key in body}
     return Related(name=name, schema=_columns(_section(body, "columns")), **rest)
 
@@ -206,8 +229,13 @@ _QUESTIONS = {
 }
 
 
-def drafted(table: str, columns: dict[str, str]) -> str:
-    """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...) only."""
+def drafted(
+    table: str, columns: dict[str, str], related: Mapping[str, tuple[str, dict[str, str]]] | None = None
+) -> str:
+    """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...) only.
+
+    `related`: of each other table where its data is, and its columns.
+    """
     lines = [
         f"# Public facts about {table!r}. Drafted from column names and types; no value was read.",
         "# Answer each question from what is known about the study, not from the data, and remove the '#' before the answer.",
@@ -215,6 +243,7 @@ def drafted(table: str, columns: dict[str, str]) -> str:
         f"table = {_text(table)}",
         'version = "1"          # change it whenever the table changes',
         'neighbors = "add_remove"',
+        "# size =               # about how many people, if everybody may know: then averages can be asked by accuracy, too",
         "",
         "# Whom is this table about? If one person (or household) can have several rows, name the column that tells them apart,",
         "# how many rows of one person may count in one group of an answer, and in how many groups one person may count.",
@@ -223,7 +252,29 @@ def drafted(table: str, columns: dict[str, str]) -> str:
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
         "# groups =",
+        *_asked("columns", columns),
     ]
+    for name, (data, own) in (related or {}).items():
+        lines += [*_other(name, data, own), *_asked(f"tables.{_key(name)}.columns", own)]
+    return "\n".join(lines) + "\n"
+
+
+def _other(name: str, data: str, columns: dict[str, str]) -> list[str]:
+    return [
+        "",
+        f"# {_text(name)}: does it hold rows about the same people (private, with the column that says whose), or may everybody know every row?",
+        "# key: columns of a public table that are unique together, compared as text; joining on them adds no rows.",
+        f"# [tables.{_key(name)}]",
+        f"# data = {_text(data)}",
+        "# private =            # true or false",
+        f"# unit =               # if private, one of: {', '.join(columns)}",
+        "# key = []             # if public",
+    ]
+
+
+def _asked(section: str, columns: dict[str, str]) -> list[str]:
+    """The questions about columns."""
+    lines: list[str] = []
     for name, kind in columns.items():
         why = None if kind == "any" else unusable(kind)
         if why is not None:
@@ -235,8 +286,8 @@ def drafted(table: str, columns: dict[str, str]) -> str:
         lines += [
             "",
             f"# {question}",
-            f"# [columns.{_key(name)}]",
+            f"# [{section}.{_key(name)}]",
             f'# type = "{kept}"',
             *(f"# {line}" for line in body),
         ]
-    return "\n".join(lines) + "\n"
+    return lines

@@ -52,6 +52,9 @@ def init(
     analyst: list[str] = typer.Option(
         [], "--analyst", help="NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
     ),
+    related: list[str] = typer.Option(
+        [], "--related", help="Another table that queries may join, drafted into the same schema file. Can be repeated."
+    ),
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
@@ -62,10 +65,12 @@ def init(
         file = Path(source.path if isinstance(source, tables.Database) else source)
         if not file.exists():
             raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
+        if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
+            raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
         text = (
-            tables.draft(source.path, table=source.table)
+            tables.draft(source.path, table=source.table, related=related)
             if isinstance(source, tables.Database)
-            else tables.draft(source)
+            else tables.draft(source, related=related)
         )
         path.write_text(text, encoding="utf-8")
         _done(
@@ -74,6 +79,8 @@ def init(
             schema=str(path),
         )
         return
+    if related:
+        raise InvalidInput(f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed.")
     if epsilon is None and rho is None:
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
