@@ -314,6 +314,8 @@ def test_optimal_composition_of_huge_epsilons():
         acc.ExponentialMechanism(epsilon=1e3).repeated(3),
         acc.VectorDiscreteGaussian(variance=1e-3, l2_squared=3),
         acc.Shuffled(epsilon=50, reports=10**7),
+        acc.RDPPoint(order=1.0001, epsilon=1),
+        acc.RepeatAndSelect(event=acc.NonPrivate(), trials=acc.geometric(0.1)),
         acc.Group(event=acc.Group(event=acc.Gaussian(noise_multiplier=2.0), size=2).repeated(2), size=4),
     ],
     ids=lambda event: type(event).__name__,

@@ -95,6 +95,8 @@ def renyi_atoms(
     )
     logs = np.array([moment(1.0 + float(e)) for e in excess])
     usable = np.isfinite(logs)
+    if not usable.any():
+        return Atoms(np.zeros(1), np.ones(1)), 1.0  # nothing is known
     excess, logs = excess[usable], logs[usable]
     constant = logs + (1 + excess) * np.log1p(-1 / (1 + excess)) - np.log(excess)
     far = float(np.min((constant - math.log(tail)) / excess))

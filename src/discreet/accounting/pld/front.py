@@ -156,6 +156,8 @@ def _worst(compositions: list[Composition], delta: float, known: list[Solved] | 
 
 def _below(form: Normal, delta: float, known: list[Solved]) -> float:
     """From below, the more expensive direction first; one that is known to cost no more than what was found is skipped."""
+    if _rules.hopeless(form):
+        return math.inf
     parts = _rules.merged(form)
     if not parts:
         return 0.0
@@ -191,7 +193,7 @@ def _delta_above(form: Normal, epsilon: float) -> float:
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:
-    return _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
+    return 1.0 if _rules.hopeless(form) else _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
 
 
 def _over_directions(form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int) -> float:
