@@ -11,6 +11,8 @@ import pytest
 from discreet import Bounds, InvalidInput, Public
 from discreet._errors import DiscreetError
 from discreet.learning import (
+    SGD,
+    Adam,
     Adaptive,
     Augment,
     Automatic,
@@ -33,6 +35,8 @@ from discreet.learning.schedules import schedule
 from ..contracts.test_bad_input import NONSENSE
 
 THINGS: list[Any] = [
+    SGD(lr=0.1),
+    Adam(),
     Adaptive(),
     Augment(function=FlipAndShift(), times=2),
     Automatic(),

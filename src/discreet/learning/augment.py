@@ -7,7 +7,7 @@ arXiv:2204.13650); it costs time only. Mixup and the like, which blend examples,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from .. import _require
+from .._errors import InvalidInput
 from .._registry import described
 from ..sampling import Entropy
 
@@ -83,6 +84,17 @@ class Augment:
 
     def targets(self, targets: Any) -> Any:
         return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
+
+
+def one_each(augment: Augment, inputs: Any) -> Any:
+    """A variant of each of these MADE-UP examples: InvalidInput, with what was said, if the function cannot make one."""
+    try:
+        return replace(augment, times=1)(inputs, Entropy())
+    except Exception as error:
+        raise InvalidInput(
+            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not valid for it, give your own, as the model "
+            f"gets them, with synthetic=(inputs, targets). No data was read."
+        ) from error
 
 
 def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,15 @@ from .._registry import described
 
 # Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of them.
 MARGIN = 1 - 2.0**-22
+
+
+def as_floats(settings: Any, *names: str) -> None:
+    """Turn fields into floats: torch multiplies by nothing else, and would refuse a fraction, or a number beyond floats, in the first step."""
+    for name in names:
+        _require.finite(**{name: getattr(settings, name)})
+        found = _require.float_or_inf(getattr(settings, name))
+        _require.finite(**{name: found})
+        object.__setattr__(settings, name, found)
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
@@ -33,6 +43,7 @@ class Flat:
     clip: float
 
     def __post_init__(self) -> None:
+        as_floats(self, "clip")
         _require.positive(clip=self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
@@ -48,6 +59,7 @@ class PerLayer:
     clip: float
 
     def __post_init__(self) -> None:
+        as_floats(self, "clip")
         _require.positive(clip=self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
@@ -67,6 +79,7 @@ class Automatic:
     stability: float = 0.01
 
     def __post_init__(self) -> None:
+        as_floats(self, "clip", "stability")
         _require.positive(clip=self.clip, stability=self.stability)
 
     def weights(self, squares: Tensor) -> Tensor:
@@ -94,6 +107,7 @@ class Adaptive:
     count_noise: float | None = None
 
     def __post_init__(self) -> None:
+        as_floats(self, "clip", "rate", "quantile", *([] if self.count_noise is None else ["count_noise"]))
         _require.positive(clip=self.clip, rate=self.rate)
         _require.probability(quantile=self.quantile)
         if self.count_noise is not None:

@@ -6,7 +6,7 @@ are scaled by their declared bounds, categories become indicators, so that nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _require, sampling
-from .._errors import InvalidInput, NotPrivate, Unsupported
+from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
 from .._public import Boolean, Bounds, Categories, Public
 from ..sampling import Entropy
 from ..tables import Source
@@ -31,12 +31,15 @@ class Examples:
     """A source of examples for training: inputs and targets, one entry per row.
 
     Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is nobody's (None) takes no part.
-    Shapes and types of one example are public; values and, under add_remove, their number are not.
+    Shapes and types of one example are public; values and, under add_remove, their number are not. A tuple of inputs are the model's arguments; a
+    dict of them is one argument: `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with that dict.
     """
 
     def __init__(self, inputs: Any, targets: Any, public: Public | None = None, *, people: Any = None) -> None:
         self._public = Public() if public is None else public
-        self._data = tree_map(_tensor, (inputs, targets))
+        self._data = tree_map(
+            _tensor, tuple(dict(part) if isinstance(part, Mapping) else part for part in (inputs, targets))
+        )
         sizes = {len(t) for t in tree_leaves(self._data)}
         if len(sizes) != 1:
             raise InvalidInput("inputs and targets must have one entry for each example, all of one length.")
@@ -44,9 +47,14 @@ class Examples:
         self._people = _whose(self._public, people, self._rows)
 
     @classmethod
-    def of(cls, dataset: Any, public: Public | None = None, *, people: Any = None) -> Examples:
-        """Any map-style dataset whose items are (inputs, target); items are read when a batch takes them."""
-        return _Dataset(dataset, public, people)
+    def of(
+        cls, dataset: Any, public: Public | None = None, *, people: Any = None, target: str | None = None
+    ) -> Examples:
+        """Any map-style dataset whose items are (inputs, target), or dicts of which one entry is the `target`; read when a batch takes them.
+
+        All items must have one shape, and a target among the classes: whether they do is private, and only found out when the run is paid for.
+        """
+        return _Dataset(dataset, public, people, target)
 
     @property
     def _size(self) -> int:
@@ -77,26 +85,46 @@ class Examples:
 
 
 class _Dataset(Examples):
-    def __init__(self, dataset: Any, public: Public | None, people: Any) -> None:
+    def __init__(self, dataset: Any, public: Public | None, people: Any, target: str | None) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
                 "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for each example. A DataLoader chooses "
                 "batches by itself; give its .dataset instead."
             )
         self._public, self._dataset, self._rows = Public() if public is None else public, dataset, len(dataset)
+        self._target = target
         self._people = _whose(self._public, people, self._rows)
 
     def _take(self, places: Array) -> tuple[Any, Any]:
         if not len(places):
             return self._shapes()
-        inputs, targets = torch.utils.data.default_collate([self._dataset[int(i)] for i in places])
+        inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in places])
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def _shapes(self) -> tuple[Any, Any]:
         if not self._rows:
             raise InvalidInput("the shapes of an empty dataset are not known: give synthetic=(inputs, targets).")
-        inputs, targets = tree_map(lambda t: t[:0], self._take(np.zeros(1, np.int64)))
+        try:
+            inputs, targets = tree_map(lambda t: t[:0], self._take(np.zeros(1, np.int64)))
+        except DiscreetError:
+            raise
+        except Exception as error:  # its text could quote a value
+            raise InvalidInput(
+                f"the first item of the dataset could not be read, or holds something that cannot become a tensor ({type(error).__name__}; what it says "
+                f"is withheld, as it may speak of the data). Nothing was charged or trained. Items are (inputs, target), of tensors, arrays and numbers."
+            ) from None
         return inputs, targets
+
+    def _item(self, place: int) -> tuple[Any, Any]:
+        item = self._dataset[place]
+        if self._target is not None and isinstance(item, Mapping) and self._target in item:
+            return {name: value for name, value in item.items() if name != self._target}, item[self._target]
+        if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
+            raise InvalidInput(
+                f"items of a dataset must be (inputs, target), or dicts with target= naming one entry (target={self._target!r}); here an item is a "
+                f"{type(item).__name__}. Nothing was trained."
+            )
+        return item[0], item[1]
 
 
 class People:
@@ -151,8 +179,18 @@ def _whose(public: Public, people: Any, rows: int) -> People | None:
     return found
 
 
+def _from_array(values: Any) -> Tensor:
+    try:
+        array = np.asarray(values)
+        return torch.as_tensor(array if array.flags.writeable else array.copy())  # pandas lends what may not be written
+    except (TypeError, ValueError, RuntimeError):  # its text could quote a value
+        raise InvalidInput(
+            f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} cannot become one. Nothing was trained."
+        ) from None
+
+
 def _tensor(values: Any) -> Tensor:
-    found = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    found = values if isinstance(values, Tensor) else _from_array(values)
     if not found.dim():
         raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")
     return found.detach()

@@ -73,6 +73,10 @@ class _Across:
     def event(self) -> Event:
         return self.trainer.event
 
+    def rehearse(self, source: Source) -> None:
+        """As the trainer's: what fails on made-up examples costs nothing."""
+        self.trainer.rehearse(source)
+
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         self._agree()
         run = self.trainer.start(source, entropy=entropy)

@@ -65,7 +65,7 @@ class Engine:
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
         if isolate:
-            self.routes = {"": "isolated"}
+            self.routes = {"": "isolated"} | {name: way for name, way in self.routes.items() if way == plan.CONSTANT}
         self.recorder, self.is_attached = Recorder(), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
@@ -101,6 +101,13 @@ class Engine:
         """The same views by id of the parameter, as taps want them."""
         return {id(p): part for p, part in zip(self.parameters.values(), self.parts(vector).values(), strict=True)}
 
+    def train(self, mode: bool = True) -> None:
+        """As the model's own, except that a frozen batch normalization stays in evaluation mode."""
+        self.model.train(mode)
+        for name, way in self.routes.items():
+            if way == plan.CONSTANT:
+                self.model.get_submodule(name).eval()
+
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Within this context the model leaves what the engine needs; outside, it is as it was."""
@@ -112,12 +119,12 @@ class Engine:
                 self.is_attached = False
 
     def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, lean: bool = False) -> Gradients:
-        """Forward and backward of one batch; the first dimension of every tensor is the batch.
+        """Forward and backward of one batch; the first dimension of every tensor is the batch. A tuple holds the model's arguments.
 
         `lean` is for those who will only `add`: no losses, and taps let go of the rest.
         """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-        batch = len(inputs[0])
+        batch = _length(inputs)
         with full_precision():
             found = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
             taps, losses = found
@@ -127,7 +134,7 @@ class Engine:
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> tuple[list[Tap], Tensor]:
         """Taps and losses, by torch's forward and backward pass."""
         recorder = self.recorder
-        recorder.batch, recorder.active = len(inputs[0]), True
+        recorder.batch, recorder.active = _length(inputs), True
         try:
             with torch.enable_grad():
                 outputs = self.model(*inputs)
@@ -185,7 +192,7 @@ class Engine:
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
         """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the sum is that of the whole."""
-        size = len(inputs if isinstance(inputs, Tensor) else tree_leaves(inputs)[0])
+        size = _length((inputs,))
         parts = -(-size // self._at_once())
         if parts <= 1:
             return self._add_part(inputs, targets, rule, sums)
@@ -207,6 +214,11 @@ class Engine:
             found.silence(keep)
         with torch.no_grad(), full_precision():
             found.add(weights.to(self.dtype), sums, self.layers)
+
+
+def _length(inputs: tuple[Any, ...]) -> int:
+    """Of the batch, which is the first dimension of each tensor in it."""
+    return len(inputs[0] if isinstance(inputs[0], Tensor) else tree_leaves(inputs)[0])
 
 
 def full_precision() -> AbstractContextManager[Any]:

@@ -109,11 +109,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             raise PrivateFact(
                 "the number of examples is private and never read off the data: declare it, n=..., or buy a noisy count. Nothing was trained."
             )
+        _require.integer(n=size, at_least=1)
+        _require.positive(batch=self.batch)
         wanted = next(d for d in (self.delta, delta, DELTA) if d is not None)
         return Trainer(
             self._built(features, outputs), self._loss(), public=public, n=size, noise_multiplier=self.noise_multiplier,  # type: ignore[arg-type]
             epsilon=None if noisy else self.epsilon, delta=None if noisy else wanted, clip=self.clip,
-            batch=min(self.batch, size), epochs=self.epochs, optimizer=self.optimizer or SGD(lr=0.5, momentum=0.9),
+            batch=min(self.batch, size), epochs=self.epochs, optimizer=SGD(lr=0.5, momentum=0.9) if self.optimizer is None else self.optimizer,
             average=self.average, microbatch=self.microbatch, columns=columns,
         )  # fmt: skip
 

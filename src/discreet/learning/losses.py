@@ -52,9 +52,13 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
         if loss not in NAMES:
             raise InvalidInput(f"loss must be one of {', '.join(NAMES)}, a torch loss, or a function; got {loss!r}.")
         loss = NAMES[loss]()
+    if isinstance(loss, type):
+        raise InvalidInput(
+            f"loss must be an instance, got the class: write {loss.__name__}(). Nothing was read or trained."
+        )
     if not callable(loss):
         raise InvalidInput(f"loss must be callable, got {type(loss).__name__}. Nothing was read or trained.")
-    loss = _FUNCTIONS[loss]() if loss in _FUNCTIONS else loss
+    loss = next((kind() for function, kind in _FUNCTIONS.items() if loss is function), loss)
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise Unsupported("a loss with trainable parameters is not supported: make it a part of the model.")
     if type(loss) in _CLASSES:

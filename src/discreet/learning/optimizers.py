@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import _require
+from .._errors import InvalidInput
 from .._registry import described
+from .clipping import as_floats
 
 
 class Update(Protocol):
@@ -74,8 +76,10 @@ class SGD:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        as_floats(self, "lr", "momentum", "weight_decay")
         _require.positive(lr=self.lr)
         _require.non_negative(momentum=self.momentum, weight_decay=self.weight_decay)
+        _require.flag(nesterov=self.nesterov)
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
         """All is linear: velocity is kept for the sum, and divided when it moves the weights."""
@@ -109,11 +113,15 @@ class Adam:
     floor: float = 1e-4
 
     def __post_init__(self) -> None:
+        as_floats(self, "lr", "eps", "floor", "weight_decay")
         _require.positive(lr=self.lr, eps=self.eps, floor=self.floor)
         _require.non_negative(weight_decay=self.weight_decay)
-        object.__setattr__(self, "betas", tuple(self.betas))
-        for beta in self.betas:
-            _require.probability(beta=beta)
+        _require.flag(noise_aware=self.noise_aware)
+        betas = _require.listed(betas=self.betas)
+        _require.probability(**{f"betas[{i}]": beta for i, beta in enumerate(betas)})
+        if len(betas) != 2 or max(betas) == 1:  # with 1 nothing would ever be averaged
+            raise _require.fail("betas", betas, "two numbers from 0 to below 1")
+        object.__setattr__(self, "betas", tuple(map(float, betas)))
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
         first, second = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
@@ -139,11 +147,29 @@ class Adam:
 Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
+def start(optimizer: Optimizer, parameters: list[nn.Parameter], divisor: float, deviation: float) -> Update:
+    """The optimizer of one run, for parameters that are views of one vector; `divisor` and `deviation` are public facts of the noisy sum."""
+    if isinstance(optimizer, SGD | Adam):
+        return optimizer.start(sum(p.numel() for p in parameters), parameters[0].dtype, divisor, deviation)
+    return foreign(optimizer, parameters, divisor)
+
+
 def foreign(
     build: Callable[[list[nn.Parameter]], torch.optim.Optimizer], parameters: list[nn.Parameter], divisor: float
 ) -> Update:
     """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the step."""
     inner = build(parameters)
+    if not isinstance(inner, torch.optim.Optimizer):
+        raise InvalidInput(
+            f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer for the parameters it is given. Nothing was "
+            f"read or trained."
+        )
+    known = {id(p) for p in parameters}
+    if any(id(p) not in known for group in inner.param_groups for p in group["params"]):
+        raise InvalidInput(
+            "the function optimizer= builds an optimizer for other parameters than those it is given; the trainer trains a copy of the model. "
+            "Nothing was read or trained. Write lambda parameters: torch.optim.SGD(parameters, lr=...)."
+        )
     rates = [group["lr"] for group in inner.param_groups]
 
     def update(values: Tensor, total: Tensor, factor: float) -> None:

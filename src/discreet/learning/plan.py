@@ -6,6 +6,7 @@ itself, where examples cannot meet. Layers that mix examples by design are refus
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize, stateless
 
-from .._errors import Unsupported
+from .._errors import InvalidInput, Unsupported
 from . import layers
 from .attention import attention
 from .convolution import convolution
@@ -43,20 +46,35 @@ KNOWN: dict[type, Callable[..., Any]] = {
     nn.GRU: recurrent,
 }
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
+_FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+CONSTANT = "constant"  # the way of a frozen batch normalization
 _MIXING = (
     "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
 )
 
 
+def is_constant(module: nn.Module) -> bool:
+    """Whether a batch normalization is frozen, in evaluation mode with stored statistics and nothing to learn: the same affine map for each example."""
+    if type(module) not in _FREEZABLE or module.training or "forward" in vars(module):
+        return False
+    stored = module.track_running_stats and module.running_mean is not None and module.running_var is not None
+    return bool(stored) and not any(p.requires_grad for p in module.parameters())
+
+
 def refusal(module: nn.Module) -> str | None:
     """Why a layer can never be trained privately, or None."""
     name = type(module).__name__
+    if is_constant(module):
+        return None
     if isinstance(module, nn.modules.instancenorm._InstanceNorm):
         if module.track_running_stats:
             return f"{name}(track_running_stats=True) keeps averages over private examples without paying for them. Turn it off."
         return None
     if isinstance(module, _BATCH_NORMS):
-        return f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it."
+        return (
+            f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it. Or, where its statistics are of public data, "
+            f"freeze it: .eval() and .requires_grad_(False) on the layer, after any model.train()."
+        )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         if module.scale_grad_by_freq:
             return (
@@ -79,15 +97,39 @@ def _ordinary(module: nn.Module) -> bool:
 
 
 def routes(model: nn.Module) -> dict[str, str]:
-    """By name of the module: "tapped" or "isolated". Everything with trainable parameters is in exactly one of them.
+    """By name of the module: "tapped" or "isolated". Everything with trainable parameters is in exactly one of them. Frozen batch
+    normalization is "constant".
 
     >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))
     {'0': 'tapped', '1': 'isolated'}
     """
-    return dict(_routes(model, ""))
+    _check_module(model)
+    found = dict(_routes(model, ""))
+    for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(tensor):
+            raise InvalidInput(
+                f"{name} has no shape yet (a lazy layer). Nothing was read or trained. Run the model once on made-up inputs first: model(torch.zeros(1, ...))."
+            )
+    return found
+
+
+def _check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(
+            f"model must be a torch.nn.Module, got {model if isinstance(model, type) else type(model).__name__}. Nothing was read or trained. Give an instance; "
+            f"put a function of your own into the forward() of one."
+        )
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise Unsupported(
+            "the model is, or contains, a scripted module, into which nobody can look. Nothing was read or trained. Give the module that it was made "
+            "from, and script the trained one."
+        )
 
 
 def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
+    if is_constant(module):
+        yield name, CONSTANT
+        return
     why = refusal(module)
     if why is not None:
         raise Unsupported(f"{name or 'the model'}: {why} Nothing was read or trained.")
@@ -101,6 +143,8 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
         for inner_name, inner in module.named_modules():
             if (why := refusal(inner)) is not None:
                 raise Unsupported(f"{name}.{inner_name}: {why} Nothing was read or trained.")
+            if is_constant(inner):
+                yield f"{name}.{inner_name}".lstrip("."), CONSTANT
         yield name, "isolated"
     else:
         for child_name, child in module.named_children():
@@ -114,13 +158,16 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
     try:
         for name, way in ways.items():
             module = model.get_submodule(name)
+            changed.append(module)
+            if way == CONSTANT:
+                module.forward = partial(constant, module)
+                continue
             rule = partial(KNOWN[type(module)], module) if way == "tapped" else partial(isolated, module)
             module.forward = partial(_recorded, recorder, rule, module.forward)
-            changed.append(module)
         yield
     finally:
         for module in changed:
-            del module.forward
+            vars(module).pop("forward", None)
 
 
 def _recorded(
@@ -129,6 +176,14 @@ def _recorded(
     if recorder.inside or not recorder.active:
         return plain(*args, **kwargs)
     return rule(recorder, *args, **kwargs)
+
+
+def constant(module: Any, x: Tensor) -> Tensor:
+    """A frozen batch normalization, whatever mode it is put into: by its stored statistics, which are not touched."""
+    module._check_input_dim(x)
+    return F.batch_norm(
+        x, module.running_mean, module.running_var, module.weight, module.bias, training=False, eps=module.eps
+    )
 
 
 def isolated(module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:

@@ -34,13 +34,13 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
     """
     state = copy.deepcopy(engine.model.state_dict())
-    training = engine.model.training
+    modes = [(module, module.training) for module in engine.model.modules()]
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
             engine.model.eval()
             _alone(engine, inputs, targets, HALF_TOLERANCE if _halves(engine, inputs) else TOLERANCE)
             for mode in (False, True):
-                engine.model.train(mode)
+                engine.train(mode)
                 _others(engine, inputs, targets)
             _same_state(engine, state)
         except DiscreetError:
@@ -51,7 +51,8 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
                 f"give your own with synthetic=(inputs, targets). No data was read."
             ) from error
         finally:
-            engine.model.train(training)
+            for module, mode in modes:
+                module.training = mode
             engine.model.load_state_dict(state)
 
 

@@ -337,6 +337,8 @@ def schedule(
     exact, divisor = _rate(size, rate, batch)
     if kind in ("balls_in_bins", "cyclic"):
         return _passes(kind, exact, divisor, steps, epochs, strategy)
+    if epochs is not None:
+        _require.positive(epochs=epochs)
     wanted = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") / exact))
     if kind == "poisson":
         return Poisson(rate=exact, steps=wanted, divisor=divisor)
@@ -396,7 +398,8 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
     if batch is not None:
         _require.positive(batch=batch)
         exact = _require.exact(batch, "batch") / size
-        _require.probability(rate=exact)
+        if exact > 1:
+            raise _require.fail("batch", batch, f"at most n, the declared number of examples, which is {size}")
         return exact, float(batch)
     exact = _require.exact(rate, "rate")
     return exact, float(exact * size)

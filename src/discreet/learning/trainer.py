@@ -22,21 +22,21 @@ from torch import Tensor, nn
 
 from .. import _require
 from .. import accounting as acc
-from .._errors import Halted, InvalidInput, ReleaseFailed, Unsupported
+from .._errors import Halted, InvalidInput, ReleaseFailed
 from .._public import Public
 from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from . import checkpoints
-from .augment import Augment
-from .clipping import Adaptive, Clipping, as_clipping
+from . import checkpoints, settings
+from .augment import Augment, one_each
+from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Examples, Tabular, examples_of, shapes_of
 from .discrete import Grid
 from .engine import Engine
-from .optimizers import SGD, Adam, Optimizer, foreign
+from .optimizers import SGD, Optimizer, start
 from .safety import made_up, probe
-from .schedules import Cyclic, Indices, Schedule, schedule
+from .schedules import Indices, Schedule, schedule
 from .terms import Terms
 
 
@@ -108,6 +108,10 @@ class Trainer:
     event: Event = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.public, Public):
+            raise _require.fail(
+                "public", type(self.public).__name__, "Public(...), the facts that the data have: data.public"
+            )
         size = self.n if self.n is not None else self.public.size
         if self.n is not None:
             _require.integer(n=self.n, at_least=1)
@@ -117,34 +121,15 @@ class Trainer:
         )  # fmt: skip
         self._set("schedule", found)
         self._set("clip", as_clipping(self.clip))
-        self._check()
+        settings.check(self)
         engine = Engine(self.model, self.loss, isolate=self.isolate)
         self._set("noise_multiplier", self._calibrated())
         self._set("event", found.event(self.noise_multiplier, self.public.neighbors, self.grid))
         if isinstance(self.clip, Adaptive):
             self.clip.split(self.noise_multiplier, found.divisor)
+        settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
             probe(engine, *self.synthetic)
-
-    def _check(self) -> None:
-        if self.average is not None:
-            _require.open_probability(average=self.average)
-        if self.microbatch is not None:
-            _require.integer(microbatch=self.microbatch, at_least=1)
-        _require.one_of(("gaussian", "discrete"), noise=self.noise)
-        _require.one_of(("mean", "sum"), pooling=self.pooling)
-        if self.augment is not None and not isinstance(self.augment, Augment):
-            raise _require.fail("augment", type(self.augment).__name__, "Augment(function=..., times=...)")
-        adaptive, correlated = isinstance(self.clip, Adaptive), isinstance(self.schedule, Cyclic)
-        if adaptive and (correlated or self.noise == "discrete"):
-            raise Unsupported(
-                "an adaptive clip changes from step to step, and correlated or exact noise is for one clip. Nothing was read or trained."
-            )
-        if (adaptive or correlated) and isinstance(self.optimizer, Adam) and self.optimizer.noise_aware:
-            raise Unsupported(
-                "Adam subtracts one variance of noise, and here it changes from step to step: give Adam(noise_aware=False). Nothing was "
-                "read or trained."
-            )
 
     @property
     def grid(self) -> Grid | None:
@@ -173,8 +158,9 @@ class Trainer:
                 raise InvalidInput(
                     "give epsilon= and delta=, or noise_multiplier=, not both. Nothing was read or trained."
                 )
+            as_floats(self, "noise_multiplier")
             _require.positive(noise_multiplier=self.noise_multiplier)
-            return float(self.noise_multiplier)
+            return self.noise_multiplier
         if self.epsilon is None or self.delta is None:
             raise InvalidInput(
                 "say how private: epsilon= and delta=, or noise_multiplier=. Nothing was read or trained."
@@ -199,7 +185,12 @@ class Trainer:
     def __call__(
         self, source: Source, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
     ) -> Release:
-        """All steps; the release's value is the trained model. `progress` is called after each step with public facts only."""
+        """All steps; the release's value is the trained model. `progress` is called after each step with public facts only.
+
+        What `progress` raises reaches the caller as it is, and ends the run: it was told nothing private.
+        """
+        if progress is not None and not callable(progress):
+            raise _require.fail("progress", progress, "a function of the progress, called after each step")
         run = self.start(source, entropy=entropy)
         with run:
             while not run.done:
@@ -212,8 +203,12 @@ class Trainer:
         """Try model and loss on made-up examples of the source's shapes: before anything is charged, and without a look at a value."""
         if self.synthetic is None:
             engine = Engine(copy.deepcopy(self.model), self.loss, isolate=self.isolate)
-            inputs, targets = shapes_of(source, self.columns)
-            probe(engine, made_up(inputs), made_up(targets))
+            self._try(engine, *shapes_of(source, self.columns))
+
+    def _try(self, engine: Engine, inputs: Any, targets: Any) -> None:
+        """The probe, on made-up examples of these shapes, or on variants of them."""
+        made = made_up(inputs)
+        probe(engine, made if self.augment is None else one_each(self.augment, made), made_up(targets))
 
     @property
     def length(self) -> int:
@@ -237,26 +232,19 @@ class Run:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self.taken = 0
         self._live = copy.deepcopy(trainer.model)
-        self._live.train()
         self._engine = Engine(self._live, trainer.loss, isolate=trainer.isolate)
+        self._engine.train()
         if trainer.synthetic is None:
-            inputs, targets = examples._shapes()
-            probe(self._engine, made_up(inputs), made_up(targets))
+            trainer._try(self._engine, *examples._shapes())
         self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
         self._terms = Terms(trainer, self._engine, examples, entropy)
         self._averaged = self._values.clone() if trainer.average is not None else None
-        self._update = self._optimizer()
+        self._update = start(
+            trainer.optimizer, list(self._engine.parameters.values()), trainer.schedule.divisor, self.deviation
+        )
         self._batches: Iterator[Indices] = trainer.schedule.batches(examples._size, entropy)
         self._context = ExitStack()
-
-    def _optimizer(self) -> Any:
-        trainer = self._trainer
-        if isinstance(trainer.optimizer, SGD | Adam):
-            return trainer.optimizer.start(
-                self._engine.size, self._values.dtype, trainer.schedule.divisor, self.deviation
-            )
-        return foreign(trainer.optimizer, list(self._engine.parameters.values()), trainer.schedule.divisor)
 
     @property
     def done(self) -> bool:
@@ -293,7 +281,7 @@ class Run:
 
     def _descend(self) -> None:
         """The move, from the noisy sum alone: nothing here depends on the data but through it."""
-        factor = self._trainer.learning_rate(self.taken - 1) if self._trainer.learning_rate else 1.0
+        factor = float(self._trainer.learning_rate(self.taken - 1)) if self._trainer.learning_rate else 1.0
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
             if self._averaged is not None:

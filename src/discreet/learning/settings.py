@@ -1,0 +1,100 @@
+"""What a trainer is told, checked when it is made: after the charge, a setting that cannot work costs the price of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .. import _require
+from .._errors import InvalidInput, Unsupported
+from .augment import Augment
+from .clipping import Adaptive
+from .data import Tabular
+from .optimizers import SGD, Adam, start
+from .schedules import Cyclic
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+_INSTEAD = "learning.SGD(lr=...), learning.Adam(lr=...), or a function that builds one of torch's: lambda parameters: torch.optim.RMSprop(parameters)"
+
+
+def check(trainer: Trainer) -> None:
+    """Everything but the schedule, the clip and the privacy, which say for themselves what is wrong with them."""
+    if trainer.average is not None:
+        _require.open_probability(average=trainer.average)
+        trainer._set("average", float(trainer.average))
+    if trainer.microbatch is not None:
+        _require.integer(microbatch=trainer.microbatch, at_least=1)
+    _require.one_of(("gaussian", "discrete"), noise=trainer.noise)
+    _require.one_of(("mean", "sum"), pooling=trainer.pooling)
+    _require.flag(isolate=trainer.isolate)
+    if trainer.augment is not None and not isinstance(trainer.augment, Augment):
+        raise _require.fail("augment", type(trainer.augment).__name__, "Augment(function=..., times=...)")
+    if trainer.columns is not None and not isinstance(trainer.columns, Tabular):
+        raise _require.fail("columns", type(trainer.columns).__name__, "Tabular(features=..., target=...)")
+    if trainer.synthetic is not None and not (isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2):
+        raise _require.fail("synthetic", type(trainer.synthetic).__name__, "a pair of made-up (inputs, targets)")
+    _check_together(trainer)
+
+
+def _check_together(trainer: Trainer) -> None:
+    adaptive, correlated = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
+    if adaptive and (correlated or trainer.noise == "discrete"):
+        raise Unsupported(
+            "an adaptive clip changes from step to step, and correlated or exact noise is for one clip. Nothing was read or trained."
+        )
+    if (adaptive or correlated) and isinstance(trainer.optimizer, Adam) and trainer.optimizer.noise_aware:
+        raise Unsupported(
+            "Adam subtracts one variance of noise, and here it changes from step to step: give Adam(noise_aware=False). Nothing was "
+            "read or trained."
+        )
+
+
+def _factors(trainer: Trainer) -> list[float]:
+    """The first and the last factor of the learning rate: a table that is too short shows there."""
+    factor, steps = trainer.learning_rate, trainer.schedule.steps
+    if factor is None:
+        return [1.0]
+    if not callable(factor):
+        raise _require.fail(
+            "learning_rate", factor, "a function of the step that gives a factor, such as warmup_cosine(steps): the rate itself is the optimizer's, SGD(lr=...)"
+        )  # fmt: skip
+    found = []
+    for step in (0, steps - 1):
+        try:
+            found.append(float(factor(step)))
+        except Exception as error:  # it was given the number of a step, and speaks of no person
+            raise InvalidInput(
+                f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number for each of {steps} steps. Nothing was read or trained."
+            ) from error
+        _require.finite(**{f"learning_rate({step})": found[-1]})
+    return found
+
+
+def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
+    """One of ours; or a function, which must build one of torch's for the parameters it is given. It takes a step with copies, from zero gradients."""
+    optimizer: Any = trainer.optimizer
+    if isinstance(optimizer, torch.optim.Optimizer):
+        raise _require.fail(
+            "optimizer", f"a {type(optimizer).__name__} of torch", f"{_INSTEAD}. The trainer trains a copy of the model, whose weights that object does not know"
+        )  # fmt: skip
+    ours = isinstance(optimizer, SGD | Adam)
+    if not ours and (not callable(optimizer) or optimizer in (SGD, Adam)):
+        raise _require.fail("optimizer", optimizer, _INSTEAD)
+    copies = [nn.Parameter(p.detach()[:0] if ours and p.dim() else p.detach().clone()) for p in parameters]
+    factors = _factors(trainer)
+    try:
+        update = start(optimizer, copies, trainer.schedule.divisor, trainer.deviation)
+        with torch.no_grad():
+            for factor in factors:
+                values = torch.zeros(sum(p.numel() for p in copies), dtype=copies[0].dtype)
+                update(values, torch.zeros_like(values), factor)
+    except InvalidInput:
+        raise
+    except Exception as error:  # no data so far: it speaks of no person
+        raise InvalidInput(
+            f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: {error}. Nothing was read or trained. Give {_INSTEAD}."
+        ) from error
