@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import discreet as dp
-from discreet import DiscreetError, InvalidInput, Public, Unsupported
+from discreet import DiscreetError, InvalidInput, PrivateFact, Public, Unsupported
 from discreet.learning import (
     SGD,
     Adam,
@@ -228,6 +229,16 @@ def test_clipped_sums_of_dicts_are_those_of_the_examples_alone() -> None:
     assert together.norm() > 0.05
 
 
+def test_a_model_that_wants_keywords_is_told_that_a_dict_is_one_argument() -> None:
+    class Keywords(Words):
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward({"ids": ids, "mask": mask})
+
+    text = {"ids": torch.zeros(SIZE, 5, dtype=torch.long), "mask": torch.ones(SIZE, 5)}
+    with pytest.raises(InvalidInput, match="ONE argument"):
+        asked(lambda: trainer(Keywords()), Examples(text, torch.zeros(SIZE, dtype=torch.long), PUBLIC))
+
+
 @pytest.mark.parametrize("target", [None, "label"])
 def test_a_dataset_of_dicts_must_say_which_entry_is_the_target(target: str | None) -> None:
     rows = Rows({"ids": torch.zeros(SIZE, 5, dtype=torch.long), "mask": torch.ones(SIZE, 5)}, torch.zeros(SIZE))
@@ -357,3 +368,18 @@ def test_estimators_refuse_the_same_things_when_they_are_fitted() -> None:
 def test_factors_may_be_any_numbers() -> None:
     for factor in (warmup_cosine(2), lambda step: torch.tensor(0.5), lambda step: np.float32(0.5), lambda step: 1):
         assert isinstance(asked(lambda factor=factor: trainer(learning_rate=factor)), nn.Linear)
+
+
+def test_the_shell_says_how_to_declare_the_number_on_the_shell(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from discreet.app.cli import app
+
+    data = tmp_path / "people.csv"
+    data.write_text("age,ill\n30,true\n60,false\n")
+    schema = 'table = "people"\nunit = "row"\n[columns.age]\ntype = "number"\nlower = 0\nupper = 100\n[columns.ill]\ntype = "boolean"\n'
+    Path(f"{data}.schema.toml").write_text(schema)
+    begun = CliRunner().invoke(app, ["init", str(data), "--epsilon", "8", "--delta", "1e-5"])
+    assert begun.exit_code == 0, begun.output
+    with pytest.raises(PrivateFact, match="--n 1000"):
+        CliRunner().invoke(app, ["train", str(data), "--target", "ill"], catch_exceptions=False)

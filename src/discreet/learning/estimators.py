@@ -6,7 +6,8 @@
     model = people.fit(LogisticRegression(epsilon=1), target="income")       # through a session: charged first, facts from the schema
     model.predict({"age": [35], "education": ["Masters"]})
 
-What scikit-learn would read off the data is declared instead: the classes, the number of examples, the bounds of features and target.
+What scikit-learn would read off the data is declared instead: the classes, the number of examples, the bounds of features and target. Each `fit` is a
+release of its own: what fits k models (GridSearchCV, cross_val_score) costs k prices, and `event_` is the last one's.
 """
 
 from __future__ import annotations
@@ -167,6 +168,10 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     tanh network. `classes` are declared; a label that is not among them counts as the first. `delta` is by default the budget's, and 1e-5
     without a session. `progress` is called after each step, with public facts. `event_` is the price, `module_` the trained model.
 
+    Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score with k folds, or GridSearchCV over k settings, fits
+    and costs k times and more, which nobody adds up outside of a session. A scaler before it in a pipeline learns from private data for
+    nothing: declare `lower` and `upper`, or pay for a `PrivateScaler`.
+
     Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit. Proof: `Trainer`.
     """
 
@@ -221,6 +226,8 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 class LogisticRegression(DPClassifier):
     """Logistic regression trained with DP-SGD: `coef_` and `intercept_` as scikit-learn has them, for features scaled to [-1, 1].
 
+    Each `fit` is paid for by itself, as by `DPClassifier`.
+
     Guarantee: `event_`. Proof: `Trainer`.
     """
 
@@ -253,6 +260,10 @@ class LogisticRegression(DPClassifier):
 
 class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """A regression trained with DP-SGD, on targets clipped to the declared bounds; linear unless `module` or `hidden` says otherwise.
+
+    Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score with k folds, or GridSearchCV over k settings, fits
+    and costs k times and more, which nobody adds up outside of a session. A scaler before it in a pipeline learns from private data for
+    nothing: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
     Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit. Proof: `Trainer`.
     """

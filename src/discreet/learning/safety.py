@@ -46,8 +46,9 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
         except DiscreetError:
             raise
         except Exception as error:  # made-up data: the message speaks of no person
+            hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(inputs, dict)
             raise InvalidInput(
-                f"the model or the loss failed on made-up examples: {type(error).__name__}: {error}. If those are not valid for this model, "
+                f"the model or the loss failed on made-up examples: {type(error).__name__}: {error}.{hint} If those are not valid for this model, "
                 f"give your own with synthetic=(inputs, targets). No data was read."
             ) from error
         finally:

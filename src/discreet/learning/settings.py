@@ -78,9 +78,11 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     """One of ours; or a function, which must build one of torch's for the parameters it is given. It takes a step with copies, from zero gradients."""
     optimizer: Any = trainer.optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
-        raise _require.fail(
-            "optimizer", f"a {type(optimizer).__name__} of torch", f"{_INSTEAD}. The trainer trains a copy of the model, whose weights that object does not know"
-        )  # fmt: skip
+        kind, rate = type(optimizer).__name__, optimizer.param_groups[0].get("lr", "...")
+        raise InvalidInput(
+            f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer trains a copy. Nothing was read or trained. Say how to "
+            f"build one, optimizer=lambda parameters: torch.optim.{kind}(parameters, lr={rate}), or give learning.SGD(lr=...) or learning.Adam(lr=...)."
+        )
     ours = isinstance(optimizer, SGD | Adam)
     if not ours and (not callable(optimizer) or optimizer in (SGD, Adam)):
         raise _require.fail("optimizer", optimizer, _INSTEAD)

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ... import accounting as acc
 from ... import session as sessions
-from ..._errors import InvalidInput
+from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..training_page import Curve, Page, Point
 from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _beside, _open, _say
@@ -60,6 +60,11 @@ def train(
     estimator = _estimator(opened, target)(
         epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden), optimizer=SGD(lr=rate, momentum=0.9)
     )  # fmt: skip
+    if n is None and opened.public.size is None:
+        raise PrivateFact(
+            "the number of people is private and never read off the data: declare it, --n 1000 or size = 1000 in the schema, or buy a noisy count: "
+            "discreet query. Nothing was charged or trained."
+        )
     names = None if features is None else [name.strip() for name in features.split(",")]
     trainer = estimator.trainer(opened.public, target=target, features=names, delta=opened.budget.delta or None)
     watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
