@@ -320,6 +320,13 @@ def test_gradients_through_frozen_batch_norm_are_those_of_the_examples_alone() -
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_layer_at_home_in_two_places_is_attached_once_and_left_as_it_was() -> None:
+    shared, norm = nn.Linear(4, 4), nn.BatchNorm1d(4).eval().requires_grad_(False)
+    model = nn.Sequential(nn.Sequential(shared, norm), nn.Sequential(shared, norm), nn.Linear(4, 2))
+    assert isinstance(asked(lambda: trainer(model)), nn.Sequential)
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
 class OwnNorm(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         return x - x.mean(0)
