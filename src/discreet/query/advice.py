@@ -59,4 +59,6 @@ def why_not(node: Node) -> tuple[str, str]:
 def _written(node: Node) -> str:
     """The function's name as people write it."""
     text: str = node.sql(dialect="duckdb")
-    return text.split("(")[0][:40].upper() if "(" in text and text.split("(")[0].isidentifier() else str(node.key).upper()
+    return (
+        text.split("(")[0][:40].upper() if "(" in text and text.split("(")[0].isidentifier() else str(node.key).upper()
+    )

@@ -293,14 +293,9 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
 
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
     """Whole numbers stay whole, and clipped they are small enough to be multiplied."""
-    low, high = int(fact.lower), int(fact.upper)
-    cases = [
-        (exp.Between(this=x, low=whole(low), high=whole(high)), cast(x.copy(), "BIGINT")),
-        (exp.GT(this=x.copy(), expression=whole(high)), whole(high)),
-        (exp.LT(this=x.copy(), expression=whole(low)), whole(low)),
-    ]
-    default = exp.Null() if fact.nullable else whole(low)
-    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=default)
+    low, high = whole(int(fact.lower)), whole(int(fact.upper))
+    inside = cast(call("LEAST", call("GREATEST", x.copy(), low), high), "BIGINT")  # a missing one counts as the least
+    return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
 
 
 def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:

@@ -20,7 +20,7 @@ from .operators import OPERATORS, cast, double
 
 HEAVIEST = 20_000
 DEEPEST = 64
-REPEATS = {"clamp": 4, "sqrt": 2, "ln": 2}  # how often these write their argument
+REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2}  # how often these write their argument
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,12 +127,21 @@ def _case_sql(*args: Node) -> Node:
     return exp.Case(ifs=ifs, default=args[-1])
 
 
-def _clamp_sql(a: Node, low: Node, high: Node) -> Node:
-    """What is not finite is missing, not large."""
-    below, above = exp.LT(this=a.copy(), expression=low), exp.GT(this=a.copy(), expression=high)
-    ifs = [(below, low.copy()), (above, high.copy())]
-    inner = exp.Case(ifs=[exp.If(this=c, true=v) for c, v in ifs], default=a.copy())
-    return if_(call("isfinite", a), inner)
+def clipped(x: Node, low: Node, high: Node, *, may_be_nan: bool = True) -> Node:
+    """A number inside [low, high]; what is not finite is missing, not large.
+
+    Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the engine a third of the time of
+    its comparisons, which have to put NaN in order. -0.0 may fail the first test, and is then left as it is by the second.
+    """
+    minus = _binary(exp.Sub)
+    outside = [call("signbit", minus(x.copy(), low)), call("signbit", minus(high, x.copy()))]
+    outside += [call("isnan", x.copy())] if may_be_nan else []
+    below, above = exp.LT(this=x.copy(), expression=low.copy()), exp.GT(this=x.copy(), expression=high.copy())
+    exactly = exp.Case(
+        ifs=[exp.If(this=below, true=low.copy()), exp.If(this=above, true=high.copy())], default=x.copy()
+    )
+    cases = [(exp.Not(this=paren(exp.or_(*outside))), x.copy()), (call("isfinite", x.copy()), exactly)]
+    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases])
 
 
 def _like_sql(a: Node, pattern: Node) -> Node:
@@ -207,7 +216,7 @@ OPERATORS: dict[str, Operator] = {
     "ln": Operator(rules.logarithm, _guarded("LN", 0.0, strictly=True), _quiet(np.log)),
     "exp": Operator(rules.exponential, lambda a: call("EXP", a), _quiet(np.exp)),
     "power": Operator(rules.power, lambda a, b: call("POW", a, b), _quiet(np.power)),
-    "clamp": Operator(rules.clamp, _clamp_sql, _quiet(np.clip)),
+    "clamp": Operator(rules.clamp, clipped, _quiet(np.clip)),
     "least": Operator(rules.extreme(min), lambda *a: call("LEAST", *a), lambda *a: reduce(np.fmin, a)),
     "greatest": Operator(rules.extreme(max), lambda *a: call("GREATEST", *a), lambda *a: reduce(np.fmax, a)),
     "=": Operator(rules.comparison, _binary(exp.EQ), _truth(operator.eq)),

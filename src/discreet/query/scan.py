@@ -15,7 +15,7 @@ from .domain import Kind
 from .errors import Node
 from .measures import grid
 from .nodes import Column, Expr, Literal, literal, make, sql
-from .operators import call, cast, double, if_
+from .operators import call, cast, clipped, double, if_
 from .sources import Filtered, From, Joined, Projected, Scan, columns_of
 
 ROW = "__discreet_row"
@@ -90,6 +90,12 @@ def used_columns(node: From) -> set[str]:
     return columns_of(*node.keys, *(a for _, a in node.aggregates)) | used_columns(node.child)
 
 
+def _joins(node: From) -> int:
+    if isinstance(node, Joined):
+        return 1 + _joins(node.left) + _joins(node.right)
+    return 0 if isinstance(node, Scan) else _joins(node.child)
+
+
 def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
     """What a query reads, as a sub-select whose columns have our own names."""
     if isinstance(node, Scan):
@@ -101,7 +107,12 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         joined = exp.select("*").from_(left.subquery("l"))
         if not node.on:
             return joined.join(right.subquery("r"), join_type="cross")
-        return joined.join(right.subquery("r"), on=all_of([sql(c) for c in node.on]), join_type=node.kind)
+        on = all_of([sql(c) for c in node.on])
+        if node.kind == "left":
+            return joined.join(right.subquery("r"), on=on, join_type="left")
+        found = f"found{_joins(node)}"  # an inner join, in words that the engine can plan without moving filters about (see `tables.reading`)
+        right = right.select(aliased(exp.Boolean(this=True), found))
+        return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
     child = source_sql(node.child, used, kinds).subquery("p")
     if isinstance(node, Projected):
         made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
@@ -160,12 +171,13 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
     """A column as declared: converted where it can be, clipped, and missing (or the least value) otherwise."""
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
-        clipped = _clipped(_as("DOUBLE", column, kind in ("integer", "number", "boolean")), low, high, kind)
-        return clipped if fact.nullable else call("COALESCE", clipped, low.copy())
+        number = _as("DOUBLE", column, kind in ("integer", "number", "boolean"))
+        inside = clipped(number, low, high, may_be_nan=kind != "integer")
+        return inside if fact.nullable else call("COALESCE", inside, low.copy())
     if isinstance(fact, Dates):
         low, high = (literal(date.fromisoformat(end)) for end in (fact.lower, fact.upper))
-        clipped = _clipped(_as("DATE", column, kind == "date"), low, high, "integer")
-        return clipped if fact.nullable else call("COALESCE", clipped, low.copy())
+        inside_days = _clipped_day(_as("DATE", column, kind == "date"), low, high)
+        return inside_days if fact.nullable else call("COALESCE", inside_days, low.copy())
     if isinstance(fact, Boolean):
         truth = _as("BOOLEAN", column, kind in ("boolean", "integer"))
         return truth if fact.nullable else call("COALESCE", truth, exp.Boolean(this=False))
@@ -185,11 +197,9 @@ def _as(to: str, column: Node, safe: bool) -> Node:
     return cast(column, to) if safe else exp.TryCast(this=column, to=exp.DataType.build(to, dialect="duckdb"))
 
 
-def _clipped(x: Node, low: Node, high: Node, kind: str) -> Node:
-    """Infinities and NaN are asked for by name: DuckDB believes the statistics of Parquet files, which leave them out, and would
-    take any comparison that says the same for a constant."""
-    cases = [(exp.LT(this=x.copy(), expression=low.copy()), low), (exp.GT(this=x.copy(), expression=high.copy()), high)]
-    inside = exp.Case(ifs=[exp.If(this=c, true=v.copy()) for c, v in cases], default=x.copy())
-    missing = exp.Is(this=x.copy(), expression=exp.Null())
-    finite = exp.Not(this=missing) if kind == "integer" else call("isfinite", x.copy())
-    return if_(finite, inside)
+def _clipped_day(day: Node, low: Node, high: Node) -> Node:
+    cases = [
+        (exp.LT(this=day.copy(), expression=low), low.copy()),
+        (exp.GT(this=day.copy(), expression=high), high.copy()),
+    ]
+    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=day)

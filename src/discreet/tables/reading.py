@@ -24,6 +24,9 @@ from .._errors import InvalidInput
 from .columns import arrow_kind, check_names, engine_holds, held, safe, to_arrow
 from .source import Memory
 
+# Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it, allow them. One row can move
+# these: with it, a query on ten million rows took a third longer.
+DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
 ROW = "__discreet_row"  # a number for each row that does not change when other rows come or go
 
 
@@ -207,6 +210,7 @@ def connection(threads: int | None, memory: str | None) -> Any:
     con = ibis.duckdb.connect(":memory:")
     con.con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
     con.con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
+    con.con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
     folder = tempfile.mkdtemp(prefix="discreet-spill-")  # for this user's eyes only, and gone with the engine
     weakref.finalize(con, shutil.rmtree, folder, ignore_errors=True)
     con.con.execute(f"SET temp_directory={literal(folder)}")

@@ -1,0 +1,119 @@
+"""The engine does the same work for neighbors: no plan of it may depend on the least or largest value in a file, which one row can move."""
+
+import re
+from datetime import date, timedelta
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import discreet as dp
+from discreet.query import Query
+from discreet.sampling import SeededEntropy
+from discreet.tables import connect, reading
+
+GROUPS = ["a", "b", "rare"]
+FACTS = dp.Public(
+    schema={
+        "g": dp.Categories(GROUPS), "x": dp.Bounds(0, 100), "i": dp.Bounds(0, 100), "k": dp.Categories([1, 2, 3]),
+        "d": dp.Dates("2020-01-01", "2020-12-31"),
+    },
+    table="t",
+)  # fmt: skip
+QUERIES = [
+    "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g",
+    "SELECT COUNT(*) AS n FROM t WHERE x > 50 AND i <= 100",
+    "SELECT COUNT(*) AS n FROM t WHERE g = 'rare'",
+    "SELECT k, AVG(i * 2 + x) AS a FROM t GROUP BY k",
+    "SELECT MEDIAN(x) AS m, STDDEV(i) AS v FROM t WHERE d >= '2020-06-01'",
+    "SELECT FLOOR(x / 10) AS b, COUNT(*) AS n FROM t GROUP BY 1",
+]
+ODD = {
+    "huge": {"x": 1e300, "i": 2**40, "k": 10**9, "d": date.fromisoformat("2999-01-01"), "g": "zzz"},
+    "small": {"x": -1e300, "i": -(2**40), "k": -(10**9), "d": date.fromisoformat("1900-01-01"), "g": ""},
+    "no number": {"x": float("nan"), "i": 7, "k": 2, "d": date.fromisoformat("2020-02-02"), "g": "rare"},
+    "missing": {"x": None, "i": None, "k": None, "d": None, "g": None},
+}
+
+
+def table(odd=None):
+    """Twenty thousand ordinary rows in parts of a few thousand; the odd one takes the place of one in the middle."""
+    n = 20_000
+    columns = {
+        "g": ["a", "b"] * (n // 2), "x": [float(i % 97) for i in range(n)], "i": [i % 97 for i in range(n)],
+        "k": [1 + i % 3 for i in range(n)], "d": [date(2020, 1, 1) + timedelta(i % 366) for i in range(n)],
+    }  # fmt: skip
+    for name, value in (odd or {}).items():
+        columns[name][n // 2] = value
+    return pa.table({**columns, "d": pa.array(columns["d"], pa.date32())})
+
+
+def stored(data, folder, name, kind):
+    if kind == "arrow":
+        return data
+    path = folder / f"{name}.{kind}"
+    if kind == "parquet":
+        pq.write_table(data, path, row_group_size=2_000)
+        return path
+    with duckdb.connect(str(path)) as con:
+        con.execute("CREATE TABLE t AS SELECT * FROM data")
+    return dp.tables.Database(path, "t")
+
+
+def plans(source, sql):
+    """How the engine goes about each statement of a query; its guesses of how many rows there are left out."""
+    seen, answer = [], source.answer
+
+    def watched(text):
+        seen.append(text)
+        return answer(text)
+
+    source.answer = watched
+    try:
+        Query(sql=sql, public=FACTS, epsilon=1)(source, entropy=SeededEntropy(1))
+    finally:
+        del source.answer
+    explained = [answer(f"EXPLAIN {text}").column(1).to_pylist()[-1] for text in seen]
+    return [re.sub(r"~[\d,]+ rows?", "", re.sub(r"[ \n│┌┐└┘─┬┴├┤]+", " ", text)) for text in explained]
+
+
+def compared(folder, kind, odd):
+    """The plans of all queries on the ordinary table and on its neighbor."""
+    ordinary = connect(stored(table(), folder, "ordinary", kind), FACTS)
+    neighbor = connect(stored(table(ODD[odd]), folder, "neighbor", kind), FACTS)
+    return [(plans(ordinary, sql), plans(neighbor, sql)) for sql in QUERIES]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("kind", ["parquet", "duckdb", "arrow"])
+def test_one_odd_row_changes_no_plan(kind, odd, tmp_path):
+    for ordinary, neighbor in compared(tmp_path, kind, odd):
+        assert ordinary
+        assert ordinary == neighbor
+        assert not any("Filters:" in plan for plan in ordinary), "parts of a file would be left out by what is in them"
+
+
+def test_the_engines_own_shortcuts_would_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "DATA_DEPENDENT", ())
+    pairs = compared(tmp_path, "parquet", "huge")
+    assert any(ordinary != neighbor for ordinary, neighbor in pairs)
+    assert any("Filters:" in plan for ordinary, _ in pairs for plan in ordinary)
+
+
+EDGES = [0.0, -0.0, 100.0, 5e-324, -5e-324, 99.99999999999999, 100.00000000000001, 1e308, -1e308, 42.5]
+
+
+@pytest.mark.parametrize("value", [*EDGES, float("inf"), float("-inf"), float("nan"), None])
+@pytest.mark.parametrize(("low", "high"), [(0, 100), (-100, 100), (-100, 0), (5, 5.5), (-1e308, 1e308)])
+def test_a_number_is_clipped_exactly(value, low, high):
+    from discreet.query.operators import clipped, double
+    from discreet.query.scan import name
+
+    expression = clipped(name("x"), double(low), double(high)).sql(dialect="duckdb")
+    (found,) = duckdb.connect().execute(f"SELECT {expression} FROM (SELECT CAST(? AS DOUBLE) AS x)", [value]).fetchone()
+    if value is None or not np.isfinite(value):
+        assert found is None
+    else:
+        assert found == min(max(value, low), high)
