@@ -39,7 +39,7 @@ def test_show_tells_who_asked_what_at_which_price(curator):
     text = run("ledger", "show", curator.ledger.path)
     assert "SELECT COUNT(*) FROM people -- [bold]" in text
     assert "ann" in text
-    assert "DiscreteLaplace(scale 2, sensitivity 1)" in text
+    assert "epsilon 0.5: DiscreteLaplace(scale 2, sensitivity 1)" in " ".join(text.split())
     assert "released (charge 2)" in text
     assert len(json.loads(run("ledger", "show", curator.ledger.path, "--json", "--last", 2))) == 2
 

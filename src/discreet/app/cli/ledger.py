@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,16 +33,18 @@ def show(
     path: Path = LEDGER, last: int = typer.Option(20, "--last", min=1, help="How many entries."), as_json: bool = JSON
 ) -> None:
     """Who asked what, when, at which price."""
-    entries = list(Ledger(path).entries())[-last:]
+    opened = Ledger(path)
+    entries = list(opened.entries())[-last:]
     if as_json:
         print(json.dumps([entry.to_json() for entry in entries], indent=2))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("entry", "when (UTC)", "who", "what", "price"):
         table.add_column(name, justify="right" if name == "entry" else "left", overflow="fold")
+    delta = books.policy_of(opened).budget.delta  # at which prices without a pure epsilon are told
     for entry in entries:
-        body = entry.body
-        cells = (str(entry.seq), entry.time[:19].replace("T", " "), body.get("analyst", ""), _what(entry), _price(body))
+        body, when = entry.body, entry.time[:19].replace("T", " ")
+        cells = (str(entry.seq), when, body.get("analyst", ""), _what(entry), _price(body, delta))
         table.add_row(*map(_plainly, cells))
     Console().print(table)
 
@@ -260,14 +263,37 @@ def _during(body: dict[str, Any]) -> str:
     return f" during {', '.join(periods['in'])}" if periods else ""
 
 
-def _price(body: dict[str, Any]) -> str:
+def _price(body: dict[str, Any], delta: float) -> str:
+    """The epsilon of the charge alone, and what exactly was done."""
     if "event" not in body:
         return ""
-    parts = []
-    for leaf, times in events.leaves(events.from_json(body["event"])).items():
-        fields = [f"{key} {_short(value)}" for key, value in leaf.to_json().items() if key not in ("type", "neighbors")]
-        parts.append(f"{type(leaf).__name__}({', '.join(fields)})" + (f" x {times}" if times > 1 else ""))
-    return " + ".join(parts)
+    event = events.from_json(body["event"])
+    parts = [
+        _named(leaf.to_json()) + (f" x {times:,}" if times > 1 else "") for leaf, times in events.leaves(event).items()
+    ]
+    return f"{_epsilon(event, delta)}{' + '.join(parts)}"
+
+
+def _epsilon(event: events.Event, delta: float) -> str:
+    for at in (0.0, delta):
+        try:
+            found = acc.epsilon(event, delta=at)
+        except Unsupported:
+            continue
+        if math.isfinite(found):
+            return f"epsilon {found:.4g}{f' at delta {at:g}' if at else ''}: "
+    return ""
+
+
+def _named(event: dict[str, Any]) -> str:
+    """An event as one would write it."""
+    fields = []
+    for key, value in event.items():
+        if key in ("type", "neighbors"):
+            continue
+        inner = isinstance(value, dict) and "type" in value
+        fields.append(f"{key} {_short(value)}" if not inner else _named(value))
+    return f"{event['type'].split('.')[-1]}({', '.join(fields)})"
 
 
 def _short(value: Any) -> str:
