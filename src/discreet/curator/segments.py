@@ -82,6 +82,21 @@ class Resumable(Protocol):
 Watch = Callable[[Any], Any]  # is told, after each step, what may be shown
 
 
+class _Onlooker(Exception):
+    """What `progress` raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _tell(progress: Watch, facts: Any) -> None:
+    try:
+        progress(facts)
+    except Exception as error:
+        raise _Onlooker(error) from None
+
+
 def train(
     curator: Curator,
     mechanism: Resumable,
@@ -99,8 +114,10 @@ def train(
                the counter with what the process had seen (`Work.claim`); no other process can then claim it. What later steps start from is
                a signed function of earlier noisy ones, which adaptive composition allows.
     Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
+
+    What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint, `resume` goes on.
     """
-    _checked(mechanism, curator.source)
+    _checked(mechanism, curator.source, progress)
     path = None if checkpoint is None else _fresh(Path(checkpoint))
     if path is None:  # in one piece, then
         every = mechanism.length
@@ -127,7 +144,7 @@ def resume(
 ) -> Release:
     """Go on from the newest checkpoint of a run, with the steps that are left. Costs nothing: the whole run was paid for at its start."""
     path = Path(checkpoint)
-    _checked(mechanism, curator.source)
+    _checked(mechanism, curator.source, progress)
     header, raw = _read(path, curator.ledger)
     charge = _signed(curator.ledger, header["charge"])
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
@@ -227,8 +244,12 @@ class Work:
                     while part.taken < goal:
                         part.step()
                         if progress is not None:
-                            progress(part.progress)
+                            _tell(progress, part.progress)
                 raw = b"" if self.path is None else part.dump()
+            except (
+                _Onlooker
+            ) as stopped:  # the caller's own code, told public facts only: like a crash, and it may say why
+                raise stopped.error from None
             except Exception as error:
                 raise self._failed() from (error if self._by_steward else None)
             self.save(raw, head, every)
@@ -295,7 +316,9 @@ def _counter(head: Entry) -> int:
     return int(head.body["to"]) if head.kind == SEGMENT else 0
 
 
-def _checked(mechanism: Any, source: Source) -> None:
+def _checked(mechanism: Any, source: Source, progress: Any) -> None:
+    if progress is not None and not callable(progress):
+        raise _require.fail("progress", progress, "a function of the progress, called after each step")
     if isinstance(mechanism, type) or not isinstance(mechanism, Resumable):
         raise InvalidInput(
             f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing was charged or read."

@@ -18,6 +18,7 @@ from .._registry import described, from_json, to_json
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .means import Mean
+from .ranges import Range
 
 Value = str | int | float | bool | None
 
@@ -28,8 +29,8 @@ class Answer:
     """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values (quantiles, modes).
 
     `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their intervals are exact.
-    `means`: for columns of averages what their intervals, which hold at every size, are made of. Other columns' intervals are normal
-    approximations from the deviation.
+    `means`, `ranges`: for columns of averages, and of deviations and expressions, what their intervals are made of, which hold at every
+    size. Intervals of columns with neither (numbers made consistent) are normal approximations from the deviation.
     """
 
     columns: tuple[str, ...]
@@ -43,6 +44,7 @@ class Answer:
     sql: str = ""
     plan: tuple[str, ...] = ()
     means: tuple[Mean | None, ...] = ()
+    ranges: tuple[Range | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,31 +76,32 @@ class Answer:
         """For every column that has one, the confidence interval of each value: from public parameters and released values only."""
         found: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
-            mean = self._mean(self._at(name))
+            ends = self._ends(self._at(name))
             found[name] = [
                 None
                 if v is None or w is None
                 else (float(v) - w, float(v) + w)
-                if mean is None
-                else mean.interval(r, confidence)
+                if ends is None
+                else ends.interval(r, confidence)
                 for r, (v, w) in enumerate(zip(self[name], widths, strict=True))
             ]
         return found
 
-    def _mean(self, i: int) -> Mean | None:
-        return self.means[i] if self.means else None
+    def _ends(self, i: int) -> Mean | Range | None:
+        mean = self.means[i] if self.means else None
+        return mean if mean is not None or not self.ranges else self.ranges[i]
 
     def _widths(self, i: int, confidence: float) -> list[float | None]:
         noise = self.noises[i]
         if noise is not None:
             width = float(noise[0].error(confidence) * noise[1])
             return [width] * len(self.rows)
-        mean = self._mean(i)
-        if mean is not None:
-            ends = [mean.interval(r, confidence) for r in range(len(self.rows))]
+        ends = self._ends(i)
+        if ends is not None:
+            found = [ends.interval(r, confidence) for r in range(len(self.rows))]
             return [
-                None if row[i] is None else max(b - row[i], row[i] - a)
-                for row, (a, b) in zip(self.rows, ends, strict=True)
+                None if row[i] is None or end is None else max(end[1] - row[i], row[i] - end[0], 0.0)
+                for row, end in zip(self.rows, found, strict=True)
             ]
         z = _normal_quantile((1 + confidence) / 2)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
@@ -171,7 +174,8 @@ class Answer:
         lines.insert(1, "  ".join("-" * w for w in widths))
         if len(self.rows) > most:
             lines.append(f"... {len(self.rows) - most} more rows")
-        return "\n".join([*lines, f"({confidence:.0%} of errors are within ±; {self.price})"])
+        told = f"{confidence:.0%} of errors are within ±" if errors else "how far off: see the plan, or preview"
+        return "\n".join([*lines, f"({told}; {self.price})"])
 
     @property
     def price(self) -> str:

@@ -39,7 +39,8 @@ from .plan import Plan, plan
 from .preview import Preview, predicted, words
 from .price import Allocation, Target, allocate, shape_of
 from .quantiles import best, pick
-from .release import direct, rows_of, table
+from .ranges import range_of
+from .release import direct, key_columns, rows_of, table
 
 Real = int | float | Fraction
 OTHER = "other"
@@ -242,12 +243,19 @@ class Query:
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
         at = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [None if m is None else (noises[m], self._recipes.measures[m].worth) for m in at]
+        means = [mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(at))]
+        columns, given = key_columns(self._plan, keys), (self._plan, self._recipes)
+        ranges = [
+            None if at[i] is not None or means[i] is not None else range_of(*given, i, measures, noises, columns, kept)
+            for i in range(len(at))
+        ]
         return Answer(
             columns=self.columns,
             rows=tuple(rows),
             deviations=tuple(deviations),
             noises=tuple(exact_noise),
-            means=tuple(mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(at))),
+            means=tuple(means),
+            ranges=tuple(ranges),
             event=self.event if private else NonPrivate(neighbors=self.event.neighbors),
             epsilon=None if self.epsilon is None else float(self.epsilon),
             delta=self._shown_delta,

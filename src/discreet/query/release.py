@@ -62,7 +62,7 @@ def table(
     noises: list[Noise],
 ) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]], list[int]]:
     """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group each is."""
-    columns = _key_columns(plan, keys)
+    columns = key_columns(plan, keys)
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
     found = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
     none = [None] * len(kept)
@@ -79,7 +79,7 @@ def rows_of(
 ) -> tuple[list[tuple[Any, ...]], list[int]]:
     """The rows of the answer, and which group each is."""
     size = len(keys)
-    columns = _key_columns(plan, keys) if columns is None else columns
+    columns = key_columns(plan, keys) if columns is None else columns
     found = aggregates(plan, recipes, measures, choices)
     kept = _kept(plan, columns, found, size)
     outputs = [_broadcast(value(e, columns, found), size)[kept] for _, e in plan.outputs]
@@ -87,7 +87,7 @@ def rows_of(
     return list(zip(*cells, strict=True)), kept
 
 
-def _key_columns(plan: Plan, keys: list[tuple[Any, ...]]) -> list[Any]:
+def key_columns(plan: Plan, keys: list[tuple[Any, ...]]) -> list[Any]:
     columns = []
     for i, k in enumerate(plan.keys):
         numeric = k.expression.domain.kind is Kind.NUMBER

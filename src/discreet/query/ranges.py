@@ -1,0 +1,163 @@
+"""Intervals for deviations and for whatever is computed from several noisy numbers, that hold at every size.
+
+Each noisy number is within its error with a known chance; what follows from them lies in what interval arithmetic makes of these ranges.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .._registry import described
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from .domain import Domain, Kind, constant, number
+from .errors import Refusal
+from .measures import Recipes
+from .nodes import Expr, Literal, Output, walk
+from .operators import OPERATORS
+from .plan import Plan
+
+Noise = IntegerLaplace | IntegerGaussian
+Formula = tuple[Any, ...]
+_COUNTS = ("rows", "present", "units", "distinct")
+_SLACK = 1e-12  # far more than the roundings of an expression add up to
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A column that is computed from noisy numbers: `formula`, the numbers of each row as `released`, in steps, and their noises.
+
+    A formula is ("literal", x), ("key", values by row), (operator, formulas...), or an aggregate: ("count" | "sum", which number, worth), or
+    (function, which numbers, their worths, shift, low, high) for averages and deviations.
+
+    Guarantee: `interval` holds the value on the bounded data, where there is one, with probability `confidence` or more.
+    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most; if none does, all true numbers are in their
+               ranges, counts are not negative, and at least 1 where they divide, or there is no value. The rules of operators
+               (`rules`) and `_moments` enclose the result over all numbers in these ranges.
+    """
+
+    formula: Formula
+    released: tuple[tuple[int, ...], ...]
+    noises: tuple[Noise, ...]
+
+    def interval(self, row: int, confidence: float) -> tuple[float, float] | None:
+        each = 1 - (1 - confidence) / len(self.noises)
+        errors = [noise.error(each) for noise in self.noises]
+        boxes = [(n[row] - e, n[row] + e) for n, e in zip(self.released, errors, strict=True)]
+        try:
+            found = _enclosed(self.formula, boxes, row)
+        except (Refusal, ArithmeticError, ValueError):
+            return None
+        if found.kind is not Kind.NUMBER or not found.bounded:
+            return None
+        slack = _SLACK * max(abs(found.low), abs(found.high))
+        return found.low - slack, found.high + slack
+
+
+def range_of(
+    plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Any], keys: list[Any], kept: list[int]
+) -> Range | None:
+    """What the interval of output `i` needs, if it is a number that is computed from noisy ones and nothing else."""
+    expression = plan.outputs[i][1]
+    used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
+    chosen = any(recipes.recipes[a].choice is not None for a in used)
+    if not used or chosen or expression.domain.kind is not Kind.NUMBER:
+        return None
+    numbers = sorted({m for a in used for m in recipes.recipes[a].measures})
+    return Range(
+        formula=_formula(expression, plan, recipes, numbers, [[column[row] for row in kept] for column in keys]),
+        released=tuple(tuple(int(measures[m][row]) for row in kept) for m in numbers),
+        noises=tuple(noises[m] for m in numbers),
+    )
+
+
+def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: list[list[Any]]) -> Formula:
+    if isinstance(e, Literal):
+        content = e.content
+        return "literal", content if content is None or isinstance(content, bool | int | float) else str(content)
+    if isinstance(e, Output) and e.kind == "key":
+        return "key", tuple(_plain(v) for v in keys[e.index])
+    if not isinstance(e, Output):
+        return e.op, *(_formula(arg, plan, recipes, numbers, keys) for arg in e.args)  # type: ignore[union-attr]
+    recipe, argument = recipes.recipes[e.index], plan.aggregates[e.index].argument
+    used = [recipes.measures[m] for m in recipe.measures]
+    at = tuple(numbers.index(m) for m in recipe.measures)
+    if recipe.function in ("count", "sum"):
+        return "count" if used[0].kind in _COUNTS else "sum", at[0], used[0].worth
+    assert argument is not None
+    ends = float(argument.domain.low), float(argument.domain.high)
+    return recipe.function, at, tuple(m.worth for m in used), used[1].center * used[1].step, *ends
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
+
+
+def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domain:
+    """All values that a formula can have where the noisy numbers are anywhere in their boxes."""
+    what, *rest = formula
+    if what == "literal":
+        return constant(rest[0])
+    if what == "key":
+        return constant(rest[0][row])
+    if what in ("count", "sum"):
+        low, high = (end * rest[1] for end in boxes[rest[0]])
+        return _number(max(low, 0) if what == "count" else low, max(high, 0) if what == "count" else high)
+    if what in OPERATORS:
+        made = [_enclosed(part, boxes, row) for part in rest]
+        if what in ("/", "//", "%") and _counts(rest[1]):  # by zero there is no value
+            made[1] = _number(max(made[1].low, 1.0), max(made[1].high, 1.0))
+        return OPERATORS[what].domain(*made)
+    return _moments(what, [boxes[i] for i in rest[0]], rest[1], *rest[2:])
+
+
+def _counts(formula: Formula) -> bool:
+    return formula[0] == "count" or (formula[0] == "nullif" and _counts(formula[1]))
+
+
+def _moments(
+    function: str, boxes: list[tuple[int, int]], worths: tuple[Fraction, ...], shift: Fraction, low: float, high: float
+) -> Domain:
+    """An average or a deviation, from the ranges of the count, of the sum and of the sum of squares of what is left after `shift`."""
+    most = boxes[0][1]
+    whole = (high - low) ** 2 / 4
+    if most < 1:
+        return (
+            _number(low, high)
+            if function == "avg"
+            else _number(0, math.sqrt(2 * whole) if "std" in function else 2 * whole)
+        )
+    least = max(boxes[0][0], 1)
+    bottom, top = (end * worths[1] for end in boxes[1])
+    mean = Fraction(bottom) / (least if bottom < 0 else most), Fraction(top) / (least if top > 0 else most)
+    if function == "avg":
+        return _number(*(min(max(float(end + shift), low), high) for end in mean))
+    squares = [max(Fraction(0), end * worths[2]) for end in boxes[2]]
+    ends = [Fraction(bottom) ** 2, Fraction(top) ** 2]
+    nearest = Fraction(0) if bottom < 0 < top else min(ends)
+    variance = [
+        min(_parabola(squares[0], max(ends), least, most)),
+        max(_parabola(squares[1], nearest, least, most)),
+    ]
+    variance = [min(max(end, 0.0), whole) for end in variance]
+    if function.endswith("_samp"):
+        variance = [variance[0] * (most / (most - 1) if most > 1 else 1.0), variance[1] * _inflation(least)]
+    return _number(*(math.sqrt(end) for end in variance) if function.startswith("stddev") else variance)
+
+
+def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list[float]:
+    """The extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative is 0."""
+    turn = 2 * total / squares if squares else Fraction(0)
+    return [float(squares / n - total / n**2) for n in (least, most, turn) if least <= n <= most]
+
+
+def _inflation(least: int) -> float:
+    """n / (n - 1) for the least n of two or more."""
+    return max(least, 2) / (max(least, 2) - 1)
+
+
+def _number(low: Any, high: Any) -> Domain:
+    return number(float(low), float(high), nullable=False)
