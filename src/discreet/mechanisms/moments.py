@@ -8,6 +8,7 @@ is private it is measured too, and paid for. What is released beside the answer 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _require
+from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Bounds, Public
 from .._registry import described
@@ -30,6 +31,7 @@ from .protocols import Release, check_source, release
 from .statistics import require_rows, row_contribution
 
 Real = int | float | Fraction
+_LARGEST = Fraction(sys.float_info.max)
 _MOST_CELLS = 1 << 30  # squares stay below 2**60
 Span = tuple[Fraction, Fraction]
 
@@ -292,11 +294,13 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
             parts.append((Fraction(low), Fraction(high)))
         return spans(parts[0], parts[1], parts[2] if len(parts) > 2 else None, scale)
 
-    value = at(None)[0]
+    value = min(
+        at(None)[0], _LARGEST
+    )  # bounds near the end of floats have squares beyond it: no answer may fail because of its noise
 
     def error(confidence: float) -> float:
         low, high = at(confidence)
-        return math.nextafter(float(max(value - low, high - value)), math.inf)
+        return math.nextafter(_round.up(max(value - low, high - value)), math.inf)
 
     return release(float(value), event=event, entropy=entropy, error=error)
 
