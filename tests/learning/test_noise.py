@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from discreet.learning import fill_gaussian
-from discreet.learning.noise import Reservoir, Stream
-from discreet.sampling import Entropy, SeededEntropy
+from discreet.learning.noise import Reservoir
+from discreet.sampling import Entropy, SeededEntropy, Stream
 
 from .test_trainer import assert_normal
 

@@ -7,23 +7,18 @@ says what that leaves open). What can be had cheaply is had: cryptographic bits,
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import GCM
 from torch import Tensor
 
 from .. import _require
-from ..sampling import Entropy
+from ..sampling import Entropy, Stream
 
-_PAIRS = (
-    1 << 15
-)  # worked on at a time: within the second-level cache, and no pass is split among threads (on one thread, twice as many)
+# Worked on at a time: within the second-level cache, and no pass is split among threads (on one thread, twice as many).
+_PAIRS = 1 << 15
 _RARE = 1 << 13  # below this many 2**-32, U gets more bits
 _UNIFORM = 2.0**-32 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
 _ANGLE = math.pi * 2.0**-31
@@ -97,33 +92,6 @@ def _extended(uniform: npt.NDArray[np.uint32], entropy: Entropy) -> dict[int, fl
     """Where U is small, all that is known of it are its few leading bits: toss 53 more. By place."""
     places = np.flatnonzero(uniform < _RARE).tolist()
     return {place: int(uniform[place]) + (entropy.integer(53) + 0.5) * 2.0**-53 for place in places}
-
-
-class Stream(Entropy):
-    """AES-256 in counter mode under a key that another stream gives: for long noise, twice as fast.
-
-    It is GCM whose tag is never asked for, which is counter mode with code of its own in OpenSSL. Threads, forks and the age of a key are looked after as
-    in every `Entropy`; a forked child takes a key of its own from the operating system, as what it was forked from may be in use.
-    """
-
-    def __init__(self, source: Entropy) -> None:
-        self._source = source
-        super().__init__()
-
-    @property
-    def private(self) -> bool:
-        return self._source.private
-
-    def _rekey(self) -> None:
-        self._use(self._source.bytes(32))
-
-    def _forked(self) -> None:
-        self._pid = os.getpid()
-        if self.private:  # else it repeats itself by design
-            self._use(os.urandom(32))
-
-    def _use(self, key: bytes) -> None:
-        self._spent, self._stream = 0, Cipher(AES(key), GCM(bytes(12))).encryptor()
 
 
 class Reservoir:

@@ -7,7 +7,7 @@ are rationals; a float is taken at its binary value. See docs/sampling.md for ho
 from ._bernoulli import bernoulli, bernoulli_each, bernoulli_exp, bernoulli_exp_each, poisson_subset
 from ._binomial import binomial
 from ._bounds import exp_neg
-from ._entropy import Entropy, SeededEntropy
+from ._entropy import Entropy, SeededEntropy, Stream
 from ._noise import discrete_gaussian, discrete_laplace, geometric
 from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel
 from ._skips import poisson_subsets
@@ -17,6 +17,7 @@ from ._uniform import categorical, permutation, subset, uniform_below
 __all__ = [
     "Entropy",
     "SeededEntropy",
+    "Stream",
     "argmax_exponential",
     "argmax_gumbel",
     "argmax_laplace",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from .. import _require
 
@@ -140,6 +140,33 @@ class SeededEntropy(Entropy):
     def _forked(self) -> None:
         """A seeded stream repeats by design; a child continues where its parent was."""
         self._pid = os.getpid()
+
+
+class Stream(Entropy):
+    """AES-256 in counter mode under a key that another stream gives: for long noise, twice as fast.
+
+    It is GCM whose tag is never asked for, which is counter mode with code of its own in OpenSSL. Threads, forks and the age of a key are looked after as
+    in every `Entropy`; a forked child takes a key of its own from the operating system, as what it was forked from may be in use.
+    """
+
+    def __init__(self, source: Entropy) -> None:
+        self._source = source
+        super().__init__()
+
+    @property
+    def private(self) -> bool:
+        return self._source.private
+
+    def _rekey(self) -> None:
+        self._use(self._source.bytes(32))
+
+    def _forked(self) -> None:
+        self._pid = os.getpid()
+        if self.private:  # else it repeats itself by design
+            self._use(os.urandom(32))
+
+    def _use(self, key: bytes) -> None:
+        self._spent, self._stream = 0, Cipher(AES(key), GCM(bytes(12))).encryptor()
 
 
 _MOST_DRAWS = 1 << 40  # more fit no memory
