@@ -117,3 +117,21 @@ def test_a_number_is_clipped_exactly(value, low, high):
         assert found is None
     else:
         assert found == min(max(value, low), high)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize(("low", "high"), [(-5, 10), (3, 7)])
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("TINYINT", (-128, 127)), ("UBIGINT", (0, 2**64 - 1)), ("HUGEINT", (-(2**127), 2**127 - 1)), ("UHUGEINT", (0, 2**128 - 1))],
+)  # fmt: skip
+def test_whole_numbers_of_every_width_are_clipped_exactly(kind, values, low, high, nullable, tmp_path):
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as con:
+        listed = ", ".join(f"'{value}'::{kind}" for value in values)
+        con.execute(f"CREATE TABLE t AS SELECT UNNEST([{listed}, NULL]) AS v")
+    facts = dp.Public(schema={"v": dp.Bounds(low, high, nullable=nullable)}, table="t")
+    query = Query(sql="SELECT SUM(v) AS s, COUNT(v) AS n FROM t", public=facts, epsilon=1)
+    ((total, count),) = query._without_noise(connect(dp.tables.Database(path, "t"), facts), 1)
+    kept = [min(max(value, low), high) for value in values] + ([] if nullable else [low])
+    assert (total, count) == (sum(kept), len(kept))
