@@ -46,8 +46,8 @@ class Same(Entropy):
         super().__init__()
         self._word = word
 
-    def words(self, n: int) -> np.ndarray:
-        return np.full(n, self._word, np.uint64)
+    def fill(self, out: np.ndarray) -> None:
+        out.view(np.uint64)[:] = self._word
 
 
 def test_the_rarest_words_get_more_bits_and_stay_finite() -> None:

@@ -72,7 +72,10 @@ class Examples:
     def _take(self, places: Array) -> tuple[Any, Any]:
         """The examples at these places, as a batch. For the trainer only: what it returns is private."""
         index = torch.from_numpy(places)
-        inputs, targets = tree_map(lambda t: t.index_select(0, index), self._data)
+        inputs, targets = (
+            part.index_select(0, index) if isinstance(part, Tensor) else tree_map(lambda t: t.index_select(0, index), part)
+            for part in self._data
+        )
         return inputs, targets
 
     def _shapes(self) -> tuple[Any, Any]:

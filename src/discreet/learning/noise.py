@@ -17,8 +17,7 @@ from torch import Tensor
 from .. import _require
 from ..sampling import Entropy, Stream
 
-# Worked on at a time: within the second-level cache, and no pass is split among threads (on one thread, twice as many).
-_PAIRS = 1 << 15
+_AT_ONCE = 1 << 19  # entries worked on together: few calls, within a core's cache or nearly (measured)
 _RARE = 1 << 13  # below this many 2**-32, U gets more bits
 _UNIFORM = 2.0**-32 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
 _ANGLE = math.pi * 2.0**-31
@@ -40,14 +39,9 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
     return vector
 
 
-def _at_once() -> int:
-    """How many entries are worked on together."""
-    return 2 * _PAIRS if torch.get_num_threads() > 1 else 4 * _PAIRS
-
-
 def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
     size = vector.numel()
-    each = -(-size // max(1, -(-size // _at_once())))  # equal parts: a short one at the end costs as many calls
+    each = -(-size // max(1, -(-size // _AT_ONCE)))  # equal parts: a short one at the end costs as many calls
     scale = deviation if _SQUARABLE[0] <= deviation <= _SQUARABLE[1] else 1.0
     for start in range(0, size, max(1, each)):
         _fill(vector[start : start + each], scale, entropy)
@@ -58,34 +52,27 @@ def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
 def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     """A 32-bit word is U, exact in a float where it is small; another is the angle. Two words make two entries.
 
-    Plain arithmetic is numpy's, whose calls cost a third of torch's; functions are torch's, which are faster.
+    Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that works.
     """
-    pairs, target = -(-out.numel() // 2), out.numpy()
-    bits = entropy.words(pairs).view(np.uint32)
-    uniform = bits[:pairs]
-    rare = _extended(uniform, entropy) if uniform.min() < _RARE else {}
-    radius, angle = (_floats(words, target.dtype) for words in (uniform, bits[pairs:].view(np.int32)))
+    pairs, rest = -(-out.numel() // 2), out.numel() // 2
+    room = out if out.dtype == torch.float32 and pairs == rest else torch.empty(2 * pairs, dtype=torch.float32)
+    bits = room.numpy().view(np.uint32)
+    entropy.fill(bits)
+    rare = _extended(bits[:pairs], entropy) if bits[:pairs].min() < _RARE else {}
+    radius, angle = (_floats(words, out.dtype) for words in (bits[:pairs], bits[pairs:].view(np.int32)))
     for place, value in rare.items():
         radius[place] = value
-    np.multiply(radius, _UNIFORM, out=radius)
-    torch.from_numpy(radius).log_()
-    np.multiply(radius, -2.0 * deviation**2, out=radius)
-    torch.from_numpy(radius).sqrt_()
-    turn, rest = torch.from_numpy(angle), out.numel() - pairs
-    torch.add(_HALF_ANGLE, turn, alpha=_ANGLE, out=turn)
-    torch.cos(turn, out=out[:pairs])
-    np.multiply(target[:pairs], radius, out=target[:pairs])
-    turn.sin_()
-    np.multiply(radius[:rest], angle[:rest], out=target[pairs:])
+    radius.mul_(_UNIFORM).log_().mul_(-2.0 * deviation**2).sqrt_()
+    torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle)
+    turned = torch.cos(angle)
+    torch.mul(angle[:rest].sin_(), radius[:rest], out=out[pairs:])
+    torch.mul(turned, radius, out=out[:pairs])
 
 
-def _floats(words: npt.NDArray[Any], dtype: Any) -> Any:
+def _floats(words: npt.NDArray[Any], dtype: torch.dtype) -> Tensor:
     """As floats; where these are as long as the words, in the same memory, which is in the cache."""
-    if dtype != np.float32:
-        return words.astype(dtype)
-    found = words.view(np.float32)
-    torch.from_numpy(found).copy_(torch.from_numpy(words))
-    return found
+    found = torch.from_numpy(words)
+    return found.to(dtype) if dtype != torch.float32 else found.view(dtype).copy_(found)
 
 
 def _extended(uniform: npt.NDArray[np.uint32], entropy: Entropy) -> dict[int, float]:
@@ -102,7 +89,7 @@ class Reservoir:
 
     def __init__(self, size: int, dtype: torch.dtype, deviation: float, entropy: Entropy) -> None:
         _require.non_negative(deviation=deviation)
-        self._block = torch.empty(max(1, _at_once() // max(1, size)), size, dtype=dtype)
+        self._block = torch.empty(max(1, _AT_ONCE // max(1, size)), size, dtype=dtype)
         self._deviation, self._entropy, self._used = deviation, Stream(entropy), len(self._block)
 
     def into(self, vector: Tensor) -> None:

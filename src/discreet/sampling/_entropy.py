@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 import weakref
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from .. import _require
 
-_BLOCK = 1 << 16  # bytes encrypted per call: stays in the first-level caches
-_ZEROS = bytes(_BLOCK)
+_BLOCK = 1 << 17  # bytes encrypted per call: few calls, within the caches
+_ZEROS = memoryview(bytes(_BLOCK))
 _REKEY_AFTER = 1 << 32  # bytes under one key; far below where AES-CTR is distinguishable from uniform
 _SLACK = 15  # update_into wants room for one more AES block
 
@@ -64,6 +64,13 @@ class Entropy:
         _require.integer(n=n, at_least=0)
         return self._take(2 * n)[: 2 * n].view(np.uint16)
 
+    def fill(self, out: npt.NDArray[Any]) -> None:
+        """Overwrite an array with uniform bits, in place: all of its memory must be in one piece."""
+        if not isinstance(out, np.ndarray) or out.dtype.hasobject or not out.flags.c_contiguous or not out.flags.writeable:
+            raise _require.fail("out", type(out).__name__, "a contiguous, writable numpy array of numbers")
+        if out.size:
+            self._pour(memoryview(out.view(np.uint8).reshape(-1)), out.nbytes)
+
     def integer(self, bits: int) -> int:
         """One uniform integer of `bits` bits."""
         return int(self.integers(bits, 1)[0])
@@ -79,17 +86,24 @@ class Entropy:
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         """At least `size` fresh bytes at the front of a new array."""
         out = np.empty(size + _SLACK, np.uint8)
-        room = memoryview(out.data)
+        self._pour(memoryview(out.data), size)
+        return out
+
+    def _pour(self, room: memoryview, size: int) -> None:
+        """The next `size` bytes to the front of the room; where it ends too soon after them, the last few come by way of a copy."""
         with self._lock:
             if self._pid != os.getpid():  # a fork that bypassed Python's hooks
                 self._forked()
             for start in range(0, size, _BLOCK):
                 length = min(_BLOCK, size - start)
-                self._stream.update_into(_ZEROS if length == _BLOCK else _ZEROS[:length], room[start:])
+                direct = max(0, min(length, len(room) - _SLACK - start))
+                if direct:
+                    self._stream.update_into(_ZEROS[:direct], room[start:])
+                if direct < length:
+                    room[start + direct : start + length] = self._stream.update(_ZEROS[direct:length])
                 self._spent += length
                 if self._spent >= _REKEY_AFTER:
                     self._rekey()
-        return out
 
     def _start(self) -> None:
         self._lock = threading.Lock()
