@@ -34,6 +34,8 @@ ENTRIES = (
 )  # floats that the taps of one part of a batch may hold: forty megabytes (measured: larger parts are no faster)
 FEWEST = 16  # examples in a part, however much they hold
 
+Found = tuple[list[Tap], Tensor | None, Tensor]  # taps, the squares of all of them together where that is known, losses
+
 
 @dataclass
 class Gradients:
@@ -127,12 +129,15 @@ class Engine:
         batch = _length(inputs)
         with full_precision():
             found = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
-            taps, losses = found
-            squares = self._squares(taps, batch, lean) if by_layer or not taps else _total(taps, lean)
+            taps, total, losses = found
+            if by_layer or not taps:
+                squares = self._squares(taps, batch, lean)
+            else:
+                squares = (_total(taps, lean) if total is None else total).unsqueeze(1)
         return Gradients(taps, squares, losses)
 
-    def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> tuple[list[Tap], Tensor]:
-        """Taps and losses, by torch's forward and backward pass."""
+    def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found:
+        """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
         recorder.batch, recorder.active = _length(inputs), True
         try:
@@ -146,9 +151,9 @@ class Engine:
         finally:
             recorder.active, recorder.edges, recorder.notes = False, [], []
         self._entries = sum(map(entries, taps)) // max(1, recorder.batch)
-        return taps, each.detach()
+        return taps, None, each.detach()
 
-    def _stacked(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> tuple[list[Tap], Tensor] | None:
+    def _stacked(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found | None:
         """The same by hand, for a plain stack of layers; None where it is not one."""
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
@@ -158,7 +163,8 @@ class Engine:
             if gradient is None:
                 return None
             self._entries = self._entries or sum(h[0].numel() for h in held)
-            return self._stack.taps(held, sums, gradient), torch.empty(0) if lean else self.loss(held[-1], targets)
+            taps, total = self._stack.taps(held, sums, gradient)
+            return taps, total, torch.empty(0) if lean else self.loss(held[-1], targets)
 
     def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
         """The gradient of the losses by the outputs, where the loss knows it."""
@@ -227,7 +233,7 @@ def full_precision() -> AbstractContextManager[Any]:
 
 
 def _total(taps: list[Tap], lean: bool) -> Tensor:
-    """[B, 1]: of all layers together."""
+    """[B]: of all layers together."""
     total: Tensor | None = None
     for tap in taps:
         found = tap.square()
@@ -235,7 +241,7 @@ def _total(taps: list[Tap], lean: bool) -> Tensor:
         if lean:
             tap.slim()
     assert total is not None
-    return total.unsqueeze(1)
+    return total
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:

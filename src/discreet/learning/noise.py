@@ -7,10 +7,7 @@ says what that leaves open). What can be had cheaply is had: cryptographic bits,
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,8 +15,8 @@ from .. import _require
 from ..sampling import Entropy, Stream
 
 _AT_ONCE = 1 << 19  # entries worked on together: few calls, within a core's cache or nearly (measured)
-_RARE = 1 << 13  # below this many 2**-32, U gets more bits
-_UNIFORM = 2.0**-32 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
+_RARE = 1 << 10  # below this many 2**-31, U gets more bits
+_UNIFORM = 2.0**-31 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
 _ANGLE = math.pi * 2.0**-31
 _HALF_ANGLE = torch.tensor(_ANGLE / 2)  # angles lie between the multiples: at zero, again, there would be no noise
 _SQUARABLE = (1e-15, 1e15)  # deviations whose square is an ordinary float
@@ -29,7 +26,7 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
     """Overwrite a vector with independent N(0, deviation²) noise.
 
     Guarantee: entries are the Box-Muller transform of fresh bits of `entropy`: r cos(a) and r sin(a), with r = sqrt(-2 ln U), rounded to the
-               vector's type. U has 32 bits, and where the first 19 of them are zero another 53: the tail goes on to 10.9
+               vector's type. U has 31 bits, and where the first 21 of them are zero another 53: the tail goes on to 10.8
                deviations, where generators with 24 bits end at 5.8. Of angles there are 2**32. No entry is exactly zero.
     Proof:     Box & Muller 1958, for the transform; the bits are those of the stream.
     Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian up to this rounding.
@@ -50,18 +47,18 @@ def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
 
 
 def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
-    """A 32-bit word is U, exact in a float where it is small; another is the angle. Two words make two entries.
+    """The size of a signed 32-bit word is U, exact in a float where it is small; another word is the angle. Two words make two entries.
 
     Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that works.
     """
     pairs, rest = -(-out.numel() // 2), out.numel() // 2
     room = out if out.dtype == torch.float32 and pairs == rest else torch.empty(2 * pairs, dtype=torch.float32)
-    bits = room.numpy().view(np.uint32)
-    entropy.fill(bits)
-    rare = _extended(bits[:pairs], entropy) if bits[:pairs].min() < _RARE else {}
-    radius, angle = (_floats(words, out.dtype) for words in (bits[:pairs], bits[pairs:].view(np.int32)))
-    for place, value in rare.items():
-        radius[place] = value
+    words = room.view(torch.int32)
+    entropy.fill(words.numpy())
+    values = room.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
+    radius, angle = values[:pairs].abs_(), values[pairs:]
+    if radius.amin() < _RARE:
+        _extend(radius, entropy)
     radius.mul_(_UNIFORM).log_().mul_(-2.0 * deviation**2).sqrt_()
     torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle)
     turned = torch.cos(angle)
@@ -69,16 +66,10 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     torch.mul(turned, radius, out=out[:pairs])
 
 
-def _floats(words: npt.NDArray[Any], dtype: torch.dtype) -> Tensor:
-    """As floats; where these are as long as the words, in the same memory, which is in the cache."""
-    found = torch.from_numpy(words)
-    return found.to(dtype) if dtype != torch.float32 else found.view(dtype).copy_(found)
-
-
-def _extended(uniform: npt.NDArray[np.uint32], entropy: Entropy) -> dict[int, float]:
-    """Where U is small, all that is known of it are its few leading bits: toss 53 more. By place."""
-    places = np.flatnonzero(uniform < _RARE).tolist()
-    return {place: int(uniform[place]) + (entropy.integer(53) + 0.5) * 2.0**-53 for place in places}
+def _extend(sizes: Tensor, entropy: Entropy) -> None:
+    """Of a small U only a few leading bits are known: toss 53 more. A size k stands for all that rounds to it, and zero for half as much."""
+    for place in torch.nonzero(sizes < _RARE).flatten().tolist():
+        sizes[place] = abs(float(sizes[place]) + (entropy.integer(53) + 0.5) * 2.0**-53 - 0.5)
 
 
 class Reservoir:

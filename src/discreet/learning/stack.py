@@ -22,7 +22,7 @@ _aten = torch.ops.aten
 _BENDS = (nn.ReLU, nn.Tanh, nn.Identity)
 _WIDEST = 8192  # beyond, inner products are worth more than one thread, and everything else is cheap beside them
 
-Sums = npt.NDArray[np.float64]
+Sums = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,8 @@ class Stack:
     width: int
     dtype: torch.dtype
     rows: dict[int, int]  # of the sums below: one for each layer whose weight learns, by its place
-    factors: (
-        Sums  # [2, layers, 1]: what sums of squares, of inputs and of gradients, are multiplied by, and what is added
-    )
-    more: Sums
+    factors: Sums  # [2, layers, 1], float64: sums of squares, of inputs and of gradients, are multiplied by these,
+    more: Sums  # and these are added
 
     def takes(self, inputs: tuple[Any, ...]) -> bool:
         """Whether this batch is one matrix of the right kind. Autocast is left to torch."""
@@ -53,12 +51,13 @@ class Stack:
         x = inputs[0]
         return x.dim() == 2 and x.shape[1] == self.width and x.dtype is self.dtype and not x.requires_grad
 
+    @np.errstate(all="ignore")  # a warning would tell of the data
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
         """What goes into each part, and at last what comes out; and room for sums of squares [2, layers, B], the first half filled.
 
         Bends work in place, on what a linear layer just made. Squares are added up while their numbers are in the cache.
         """
-        held, sums = [x], np.empty((2, len(self.rows), len(x)))
+        held, sums = [x], np.empty((2, len(self.rows), len(x)), x.numpy().dtype)
         for place, part in enumerate(self.parts):
             if not isinstance(part, _Layer):
                 x = _bent(part, x, len(held) == 1)
@@ -69,37 +68,40 @@ class Stack:
             held.append(x)
         return held, sums
 
-    def taps(self, held: list[Tensor], sums: Sums, g: Tensor) -> list[Tap]:
-        """Backward from the gradient of the outputs, as far as the first layer that learns."""
-        found: list[Tap] = []
+    @np.errstate(all="ignore")
+    def taps(self, held: list[Tensor], sums: Sums, g: Tensor) -> tuple[list[Tap], Tensor | None]:
+        """Backward from the gradient of the outputs, as far as the first layer that learns. With what all their squares add up to, where that is known."""
+        outer: list[Outer] = []
+        rest: list[Tap] = []
         for place in range(len(self.parts) - 1, self.first - 1, -1):
             part = self.parts[place]
             if not isinstance(part, _Layer):
                 g = _unbent(part, g, held[place + 1])
                 continue
             if part.weight is not None:
-                row = self.rows[place]
-                _add_up(g, sums[1, row])
-                found.append(Outer(part.weight, held[place], g, part.bias, torch.from_numpy(sums[0, row])))
+                _add_up(g, sums[1, self.rows[place]])
+                outer.append(Outer(part.weight, held[place], g, part.bias))
             elif part.bias is not None:
-                found.append(Rows(part.bias, g))
+                rest.append(Rows(part.bias, g))
             if place > self.first:
                 g = g @ part.module.weight
-        self._multiply(sums)
+        squares = self._multiplied(sums)
+        for tap, known in zip(outer, squares[::-1], strict=True):
+            tap.known = known
+        return [*outer, *rest], None if rest else torch.from_numpy(squares.sum(0))
+
+    def _multiplied(self, sums: Sums) -> Sums:
+        """[layers, B]: bounds on both sides' squares, multiplied; as `Outer.square`, for all layers at once. In float64."""
+        bounds = sums * self.factors
+        bounds += self.more
+        found: Sums = bounds[0]
+        found *= bounds[1]
         return found
 
-    @np.errstate(all="ignore")
-    def _multiply(self, sums: Sums) -> None:
-        """Bounds on both sides' squares, multiplied into the first half: as `Outer.square`, for all layers at once."""
-        sums *= self.factors
-        sums += self.more
-        sums[0] *= sums[1]
 
-
-@np.errstate(all="ignore")  # a warning would tell of the data
 def _add_up(rows: Tensor, into: Sums) -> None:
     array = rows.numpy()
-    into[:] = np.vecdot(array, array)
+    np.vecdot(array, array, out=into)
 
 
 def _bent(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -161,12 +162,12 @@ class Outer(Tap):
     x: Tensor  # [B, k]
     g: Tensor  # [B, p]
     bias: Target | None = None
-    known: Tensor | None = None  # what `square` returns, where it was computed already
+    known: npt.NDArray[np.float64] | None = None  # what `square` returns, where it was computed already
 
     def square(self) -> Tensor:
         """|g|² |x|², and |g|² more for a bias. In float64 a product of two squares neither underflows nor loses a digit."""
         if self.known is not None:
-            return self.known
+            return torch.from_numpy(self.known)
         long, wide = squares(self.g), squares(self.x)
         return long.mul_(wide if self.bias is None else wide.add_(1))
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from .. import _require
 
-_BLOCK = 1 << 17  # bytes encrypted per call: few calls, within the caches
+_BLOCK = 1 << 18  # bytes encrypted per call: few calls, within the caches
 _ZEROS = memoryview(bytes(_BLOCK))
 _REKEY_AFTER = 1 << 32  # bytes under one key; far below where AES-CTR is distinguishable from uniform
 _SLACK = 15  # update_into wants room for one more AES block
