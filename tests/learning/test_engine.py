@@ -262,13 +262,17 @@ def test_a_large_batch_in_parts_has_the_sum_of_the_whole(monkeypatch: pytest.Mon
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
 
 
-def test_norms_of_long_gradients_are_tight() -> None:
+@pytest.mark.parametrize(("p", "k", "batch"), [(300, 100, 3), (512, 128, 3), (512, 128, 11), (1024, 512, 2)])
+def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
+    """Built all at once, or a few at a time where they divide evenly."""
     from discreet.learning.taps import Product, Target
 
-    tap = Product(Target(nn.Parameter(torch.zeros(300, 100))), torch.randn(3, 200, 100), torch.randn(3, 200, 300))
+    tap = Product(Target(nn.Parameter(torch.zeros(p, k))), torch.randn(batch, 400, k), torch.randn(batch, 400, p))
     bound = tap.square().sqrt()
     assert tap.made is not None, "the built path is what is tested"
-    exact = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double()).flatten(1).norm(dim=1)
+    every = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double())
+    torch.testing.assert_close(tap.made.double(), every, rtol=1e-4, atol=1e-3)
+    exact = every.flatten(1).norm(dim=1)
     assert (bound >= exact * (1 - 1e-6)).all()  # exact is of the gradient before it was rounded
     assert (bound <= exact * (1 + 3e-5)).all()
 

@@ -16,27 +16,39 @@ SHORT = 128  # up to so many places the table of weights is smaller than what it
 
 
 class _Short(torch.autograd.Function):
-    """softmax(q kᵀ / sqrt(d)) v over few places, [B, heads, T, d]; the weights are kept for the backward pass."""
+    """softmax(q kᵀ / sqrt(d)) v over few places, from [B, T, heads, d] each to [B, T, heads d]; the weights are kept for the backward pass.
+
+    Queries, keys and values come side by side in one tensor [B, T, 3 heads d]: each way they are copied once, all together.
+    """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        ctx.scale = 1 / math.sqrt(q.shape[-1])
-        flat = [t.reshape(-1, *t.shape[2:]) for t in (q, k, v)]
-        scores = flat[0].new_empty(len(flat[0]), q.shape[2], k.shape[2])
-        torch.baddbmm(scores, flat[0], flat[1].transpose(1, 2), beta=0, alpha=ctx.scale, out=scores)
+    def forward(ctx: Any, whole: Tensor, heads: int) -> Tensor:
+        batch, places, width = whole.shape
+        ctx.heads, ctx.scale = heads, 1 / math.sqrt(width // (3 * heads))
+        parts = whole.view(batch, places, 3, heads, -1).permute(2, 0, 3, 1, 4).reshape(3, batch * heads, places, -1)
+        q, k, v = parts
+        scores = q.new_empty(len(q), places, places)
+        torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=ctx.scale, out=scores)
         shares = torch.softmax(scores, -1)
-        ctx.save_for_backward(*flat, shares)
-        return torch.bmm(shares, flat[2]).view(*q.shape[:3], -1)
+        ctx.save_for_backward(parts, shares)
+        return _beside(torch.bmm(shares, v), heads)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
-        q, k, v, shares = ctx.saved_tensors
-        heads, g = g.shape[:2], g.reshape(-1, *g.shape[2:])
-        for_v = torch.bmm(shares.transpose(1, 2), g)
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        parts, shares = ctx.saved_tensors
+        q, k, v = parts
+        g = g.view(*g.shape[:2], ctx.heads, -1).transpose(1, 2).reshape(v.shape)
+        for_q, for_k, for_v = found = torch.empty_like(parts)
+        torch.bmm(shares.transpose(1, 2), g, out=for_v)
         pulled = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), shares, -1, shares.dtype)
-        for_q = torch.baddbmm(q, pulled, k, beta=0, alpha=ctx.scale)
-        for_k = torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=ctx.scale)
-        return tuple(t.view(*heads, *t.shape[1:]) for t in (for_q, for_k, for_v))
+        torch.baddbmm(q, pulled, k, beta=0, alpha=ctx.scale, out=for_q)
+        torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=ctx.scale, out=for_k)
+        return found.view(3, -1, ctx.heads, *q.shape[1:]).permute(1, 3, 0, 2, 4).flatten(2), None
+
+
+def _beside(x: Tensor, heads: int) -> Tensor:
+    """[B heads, T, d] to [B, T, heads d]."""
+    return x.view(-1, heads, *x.shape[1:]).transpose(1, 2).flatten(2)
 
 
 def attention(
@@ -59,44 +71,52 @@ def attention(
         query, key, value = (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
     for tensor in (query, key, value):
         recorder.first(layer, tensor)
-    q, k, v = _projections(layer, recorder, query, key, value, same)
-    mask = _mask(layer, q, k, attn_mask, key_padding_mask, is_causal and attn_mask is None)
+    whole = _together(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
     drop = layer.dropout if layer.training else 0.0
+    bare = attn_mask is None and key_padding_mask is None and not is_causal and not drop and not need_weights
+    if bare and whole is not None and _is_short(whole):
+        mixed = cast(Tensor, _Short.apply(whole, layer.num_heads))  # type: ignore[no-untyped-call]
+        return _projected(layer, recorder, mixed), None
+    parts = _apart(layer, recorder, query, key, value) if whole is None else whole.chunk(3, -1)
+    q, k, v = (_heads(layer, part) for part in parts)
+    mask = _mask(layer, q, k, attn_mask, key_padding_mask, is_causal and attn_mask is None)
     if need_weights:
         scores = torch.matmul(q / math.sqrt(q.shape[-1]), k.transpose(-2, -1))
         shown = torch.softmax(scores if mask is None else scores + mask, -1)
         shown = F.dropout(shown, drop) if drop else shown
         mixed = torch.matmul(shown, v)
     else:
-        short = mask is None and not drop and k.shape[2] <= SHORT and q.dtype is torch.float32
-        if short and not torch.is_autocast_enabled("cpu"):
-            mixed = cast(Tensor, _Short.apply(q, k, v))  # type: ignore[no-untyped-call]
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, drop)
-    mixed = mixed.transpose(1, 2).flatten(2)
-    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
-    weight, bias = targets(layer.out_proj, "weight", "bias")
-    held = mixed.detach()
-    recorder.note((out,), lambda g: affine(weight, bias, held, g))
-    if not layer.batch_first:
-        out = out.transpose(0, 1)
+        mixed = F.scaled_dot_product_attention(q, k, v, mask, drop)
+    out = _projected(layer, recorder, mixed.transpose(1, 2).flatten(2))
     if not need_weights:
         return out, None
     return out, shown.mean(1) if average_attn_weights else shown
 
 
-def _projections(
-    layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, same: bool
-) -> list[Tensor]:
-    """Queries, keys and values, [B, heads, T, width each]."""
-    bias = layer.in_proj_bias
-    if same and layer._qkv_same_embed_dim:
-        whole = F.linear(query, layer.in_proj_weight, bias)
-        into, shift = targets(layer, "in_proj_weight", "in_proj_bias")
-        held = query.detach()
-        recorder.note((whole,), lambda g: affine(into, shift, held, g))
-        return [_heads(layer, part) for part in whole.chunk(3, -1)]
-    width, found = layer.embed_dim, []
+def _is_short(whole: Tensor) -> bool:
+    return whole.shape[1] <= SHORT and whole.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
+
+
+def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) -> Tensor:
+    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
+    weight, bias = targets(layer.out_proj, "weight", "bias")
+    held = mixed.detach()
+    recorder.note((out,), lambda g: affine(weight, bias, held, g))
+    return out if layer.batch_first else out.transpose(0, 1)
+
+
+def _together(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Tensor:
+    """Queries, keys and values of the same, [B, T, 3 width]."""
+    whole = F.linear(x, layer.in_proj_weight, layer.in_proj_bias)
+    into, shift = targets(layer, "in_proj_weight", "in_proj_bias")
+    held = x.detach()
+    recorder.note((whole,), lambda g: affine(into, shift, held, g))
+    return whole
+
+
+def _apart(layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    """Queries, keys and values, [B, T, width] each."""
+    bias, width, found = layer.in_proj_bias, layer.embed_dim, []
     for place, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
         rows = (place * width, (place + 1) * width)
         part = slice(*rows)
@@ -107,7 +127,7 @@ def _projections(
         (shift,) = targets(layer, "in_proj_bias")
         shift = None if shift is None else Target(shift.parameter, rows)
         _note(recorder, out, into, shift, x.detach())
-        found.append(_heads(layer, out))
+        found.append(out)
     return found
 
 

@@ -73,7 +73,9 @@ class Examples:
         """The examples at these places, as a batch. For the trainer only: what it returns is private."""
         index = torch.from_numpy(places)
         inputs, targets = (
-            part.index_select(0, index) if isinstance(part, Tensor) else tree_map(lambda t: t.index_select(0, index), part)
+            part.index_select(0, index)
+            if isinstance(part, Tensor)
+            else tree_map(lambda t: t.index_select(0, index), part)
             for part in self._data
         )
         return inputs, targets

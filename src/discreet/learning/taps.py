@@ -27,6 +27,9 @@ ENTRY_COST = 16
 PAIR_COST = 100  # and each pair of places, beside its two inner products: they are multiplied and added up in float64
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
 BLOCK = 256  # long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
+HOT = (
+    1 << 18
+)  # entries that are still in a core's own cache when they have been built (measured: twice or half as many are slower)
 FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
@@ -44,8 +47,11 @@ def lengths(rows: Tensor) -> Tensor:
 
     sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of the norm.
     """
-    n = rows.shape[-1]
-    found: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    return _lengthened(torch.linalg.vector_norm(rows, dim=-1), rows.shape[-1])
+
+
+def _lengthened(found: Tensor, n: int) -> Tensor:
+    """By what rounding may have hidden in the norms of n numbers; in place."""
     return found.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
 
 
@@ -203,8 +209,22 @@ class Product(Tap):
         )  # what is built is at most twice what it is built from, and takes its place
         if not small or not build_is_cheaper(batch, places, k, p):
             return self._ghost()
-        self.made = self.built()
-        return squares(self.made.flatten(1))
+        if k * p % BLOCK or self.x.dtype is not self.g.dtype:
+            self.made = self.built()
+            return squares(self.made.flatten(1))
+        return self._measured(self.g.new_empty(batch, p, k))
+
+    def _measured(self, made: Tensor) -> Tensor:
+        """The same, a few examples at a time: each gradient is measured while it is in the cache."""
+        self.made = made
+        blocks = made.view(len(made), -1, BLOCK)
+        found = made.new_empty(blocks.shape[:2])
+        every = max(1, HOT * torch.get_num_threads() // made[0].numel())
+        parts = (t.split(every) for t in (self.g.transpose(1, 2), self.x, made, blocks, found))
+        for g, x, gradient, block, length in zip(*parts, strict=True):
+            torch.bmm(g, x, out=gradient)
+            torch.linalg.vector_norm(block, dim=-1, out=length)
+        return _lengthened(found, BLOCK).double().square_().sum(1)
 
     def _ghost(self) -> Tensor:
         """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
