@@ -23,6 +23,7 @@ from .engine import Engine
 
 BATCH = 5
 TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
+TRIES, NUDGE = 3, 2.0**-10
 HALF_TOLERANCE = (
     2.0**-4
 )  # the same where the model computes in half precision inside: eight bits, and a few layers of it
@@ -38,7 +39,7 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
             engine.model.eval()
-            _alone(engine, inputs, targets, HALF_TOLERANCE if _halves(engine, inputs) else TOLERANCE)
+            _alone(engine, inputs, targets)
             for mode in (False, True):
                 engine.train(mode)
                 _others(engine, inputs, targets)
@@ -109,19 +110,39 @@ def _halves(engine: Engine, inputs: Any) -> bool:
     return bool(watch.seen)
 
 
-def _alone(engine: Engine, inputs: Any, targets: Any, tolerance: float) -> None:
-    """In a batch and alone, by the engine and by torch itself, an example must have one and the same gradient."""
+def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
+    """In a batch and alone, by the engine and by torch itself, an example must have one and the same gradient.
+
+    Sums are taken in another order for a batch, and where a ReLU's input is zero up to rounding that makes the difference between on and off: once in
+    a hundred times for a small transformer. With weights a little different that is gone, and mixing is not.
+    """
+    for _ in range(TRIES):
+        if not _differs(engine, inputs, targets):
+            return
+        with torch.no_grad():
+            for p in engine.model.parameters():
+                if p.dtype.is_floating_point:
+                    p.mul_(1 + NUDGE * torch.randn_like(p))
+    raise NotPrivate(
+        "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
+        "(a layer or a loss that averages over the batch?), or uses a weight outside its layer. No data was read. Remove what looks "
+        "across the batch, or run each example alone with isolate=True, where that is impossible."
+    )
+
+
+def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
     rows = rows_of(engine, inputs, targets)
-    scale = rows.abs().max().clamp(min=1e-12)
+    scale, tolerance = rows.abs().max().clamp(min=1e-12), TOLERANCE
     for i in range(len(rows)):
         single = torch.tensor([i])
         truth = _plain(engine, _pick(inputs, single), _pick(targets, single))
-        if _far(rows[i], truth, scale, tolerance):
-            raise NotPrivate(
-                "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
-                "(a layer or a loss that averages over the batch?), or uses a weight outside its layer. No data was read. Remove what looks "
-                "across the batch, or run each example alone with isolate=True, where that is impossible."
+        if tolerance == TOLERANCE and _far(rows[i], truth, scale, tolerance) and _halves(engine, inputs):
+            tolerance = (
+                HALF_TOLERANCE  # looked into only now: watching loads all of torch's compiler, a hundred megabytes
             )
+        if _far(rows[i], truth, scale, tolerance):
+            return True
+    return False
 
 
 def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:

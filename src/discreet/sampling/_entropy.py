@@ -66,7 +66,12 @@ class Entropy:
 
     def fill(self, out: npt.NDArray[Any]) -> None:
         """Overwrite an array with uniform bits, in place: all of its memory must be in one piece."""
-        if not isinstance(out, np.ndarray) or out.dtype.hasobject or not out.flags.c_contiguous or not out.flags.writeable:
+        if (
+            not isinstance(out, np.ndarray)
+            or out.dtype.hasobject
+            or not out.flags.c_contiguous
+            or not out.flags.writeable
+        ):
             raise _require.fail("out", type(out).__name__, "a contiguous, writable numpy array of numbers")
         if out.size:
             self._pour(memoryview(out.view(np.uint8).reshape(-1)), out.nbytes)
