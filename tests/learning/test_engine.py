@@ -271,7 +271,7 @@ def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     bound = tap.square().sqrt()
     assert tap.made is not None, "the built path is what is tested"
     every = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double())
-    torch.testing.assert_close(tap.made.double(), every, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(torch.cat(tap.made).double(), every.flatten(1), rtol=1e-4, atol=1e-3)
     exact = every.flatten(1).norm(dim=1)
     assert (bound >= exact * (1 - 1e-6)).all()  # exact is of the gradient before it was rounded
     assert (bound <= exact * (1 + 3e-5)).all()
@@ -282,7 +282,7 @@ def test_freed_memory_is_kept_only_while_a_model_is_attached() -> None:
 
     engine = Engine(nn.Linear(2, 2), loss)
     with engine.attached():
-        assert heap._inside == (0 if heap._mallopt() is None else 1)
+        assert heap._inside == (0 if heap._glibc('mallopt') is None else 1)
         with heap.kept():
             assert heap._inside in (0, 2)
     assert heap._inside == 0

@@ -20,19 +20,20 @@ _AFTER = 1 << 26  # where glibc's own adjustment ends up in any process that onc
 _lock, _inside = threading.Lock(), 0
 
 
-def _mallopt() -> Any:
+def _glibc(name: str) -> Any:
+    """One of its functions; None where the library is another."""
     try:
-        return ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not glibc
+        return getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
         return None
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Within this context freed memory stays with the process. It is the whole process's allocator: contexts may overlap, the last one out resets it."""
+    """Within this context freed memory stays with the process; the last one out gives it back. It is the whole process's allocator: contexts may overlap."""
     global _inside
-    mallopt = _mallopt()
-    if mallopt is None:
+    mallopt, trim = _glibc("mallopt"), _glibc("malloc_trim")
+    if mallopt is None or trim is None:
         yield
         return
     with _lock:
@@ -47,3 +48,4 @@ def kept() -> Iterator[None]:
             _inside -= 1
             if _inside == 0:
                 mallopt(_TRIM_THRESHOLD, _AFTER)
+                trim(0)

@@ -200,7 +200,7 @@ class Product(Tap):
     target: Target
     x: Tensor  # [B, T, k]
     g: Tensor  # [B, T, p]
-    made: Tensor | None = field(default=None, init=False)
+    made: list[Tensor] | None = field(default=None, init=False)  # the gradients of a few examples each
 
     def square(self) -> Tensor:
         (batch, places, k), p = self.x.shape, self.g.shape[2]
@@ -209,22 +209,19 @@ class Product(Tap):
         )  # what is built is at most twice what it is built from, and takes its place
         if not small or not build_is_cheaper(batch, places, k, p):
             return self._ghost()
-        if k * p % BLOCK or self.x.dtype is not self.g.dtype:
-            self.made = self.built()
-            return squares(self.made.flatten(1))
-        return self._measured(self.g.new_empty(batch, p, k))
+        return self._measured(max(1, HOT * torch.get_num_threads() // (k * p)))
 
-    def _measured(self, made: Tensor) -> Tensor:
-        """The same, a few examples at a time: each gradient is measured while it is in the cache."""
-        self.made = made
-        blocks = made.view(len(made), -1, BLOCK)
-        found = made.new_empty(blocks.shape[:2])
-        every = max(1, HOT * torch.get_num_threads() // made[0].numel())
-        parts = (t.split(every) for t in (self.g.transpose(1, 2), self.x, made, blocks, found))
-        for g, x, gradient, block, length in zip(*parts, strict=True):
-            torch.bmm(g, x, out=gradient)
-            torch.linalg.vector_norm(block, dim=-1, out=length)
-        return _lengthened(found, BLOCK).double().square_().sum(1)
+    def _measured(self, every: int) -> Tensor:
+        """The gradients are built a few at a time, and measured while they are in the cache. Small pieces of memory also leave no gaps."""
+        parts = zip(self.g.transpose(1, 2).split(every), self.x.split(every), strict=True)
+        self.made, found = [], []
+        even = self.g.shape[2] * self.x.shape[2] % BLOCK == 0
+        for g, x in parts:
+            rows = torch.bmm(g, x).flatten(1)
+            self.made.append(rows)
+            found.append(torch.linalg.vector_norm(rows.unflatten(1, (-1, BLOCK)), dim=-1) if even else squares(rows))
+        total = torch.cat(found)
+        return _lengthened(total, BLOCK).double().square_().sum(1) if even else total
 
     def _ghost(self) -> Tensor:
         """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
@@ -244,7 +241,9 @@ class Product(Tap):
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         if self.made is not None:
-            self.target.of(sums).view(-1).addmv_(self.made.flatten(1).T, weights)
+            out = self.target.of(sums).view(-1)
+            for rows, some in zip(self.made, weights.split(len(self.made[0])), strict=True):
+                out.addmv_(rows.T, some)
             return
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
@@ -253,14 +252,15 @@ class Product(Tap):
 
     def silence(self, keep: Tensor) -> None:
         if self.made is not None:
-            self.made = _zeroed(self.made, keep)
+            kept = keep.split(len(self.made[0]))
+            self.made = [_zeroed(rows, some) for rows, some in zip(self.made, kept, strict=True)]
             self.slim()
         else:
             self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
 
     def slim(self) -> None:
         if self.made is not None:
-            self.x = self.g = self.made.new_empty(0)
+            self.x = self.g = self.x.new_empty(0)
 
 
 def product(target: Target, x: Tensor, g: Tensor) -> Tap:
