@@ -183,3 +183,10 @@ def test_related_tables_are_drafted_and_found(data, tmp_path):
     assert [row[0] for row in found["rows"]] == ["first", "second"]
     (tmp_path / "wards.parquet").unlink()
     assert "no such file beside" in refused("preview", data, sql, "-e", "0.5")
+
+
+def test_the_ledger_is_found_by_its_data_and_analysts_by_either_name(ready):
+    run("query", ready, SQL, "-e", "0.25", "--analyst", "ann")
+    for command in (["budget"], ["ledger", "show"], ["ledger", "verify"], ["ledger", "anchor"], ["ledger", "export"]):
+        assert run(*command, ready) == run(*command, f"{ready}.ledger")
+    assert "not a discreet ledger" in refused("budget", f"{ready}.schema.toml")

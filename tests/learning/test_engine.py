@@ -282,7 +282,7 @@ def test_freed_memory_is_kept_only_while_a_model_is_attached() -> None:
 
     engine = Engine(nn.Linear(2, 2), loss)
     with engine.attached():
-        assert heap._inside == (0 if heap._glibc('mallopt') is None else 1)
+        assert heap._inside == (0 if heap._glibc("mallopt") is None else 1)
         with heap.kept():
             assert heap._inside in (0, 2)
     assert heap._inside == 0

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 
-from discreet.sampling import Entropy, SeededEntropy, _entropy
+from discreet.sampling import Entropy, SeededEntropy, Stream, _entropy
 
 from .checks import assert_frequency
 
@@ -116,6 +116,32 @@ def test_arrays_are_fresh_and_writable():
     assert entropy.integer(0) == 0
     assert 0 <= entropy.integer(3) < 8
     assert all(0 <= value < 2**70 for value in entropy.integers(70, 50))
+
+
+@pytest.mark.parametrize("shape", [0, 1, 15, 16, 17, 32_768, 65_537, (7, 11), 100_003])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float64])
+@pytest.mark.parametrize("make", [SeededEntropy, lambda seed: Stream(SeededEntropy(seed))])
+def test_filling_an_array_gives_the_next_bytes_of_the_stream_and_no_others(shape, dtype, make):
+    room = np.zeros((3, *np.shape(np.empty(shape))), dtype)
+    before, after = room[0].tobytes(), room[2].tobytes()
+    stream, twin = make(7), make(7)
+    stream.fill(room[1])
+    assert room[1].tobytes() == twin.bytes(room[1].nbytes)
+    assert stream.bytes(20) == twin.bytes(20)
+    assert (room[0].tobytes(), room[2].tobytes()) == (before, after), "nothing is written beside the array"
+
+
+def _fixed(array):
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "bad", [[1, 2], None, np.zeros((4, 4))[:, 1], np.array([None]), _fixed(np.zeros(3)), b"bytes", 5]
+)
+def test_what_cannot_be_filled_is_refused(bad):
+    with pytest.raises(ValueError, match="contiguous, writable"):
+        Entropy().fill(bad)
 
 
 @pytest.mark.parametrize("bad", [-1, 1.5, "3", None, True])

@@ -24,7 +24,22 @@ from .forms import described, exact
 
 ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True)
 
-LEDGER = typer.Argument(..., help="The ledger file.", show_default=False)
+
+def beside(data: str, suffix: str) -> Path:
+    """The file that belongs to a data file: its schema, or its ledger."""
+    path, _, table = data.partition("::")
+    return Path(f"{path}.{table}{suffix}" if table else path + suffix)
+
+
+def _ledger_of(path: Path) -> Path:
+    """The ledger itself, or that of a data file."""
+    own = beside(str(path), ".ledger")
+    return own if own.is_file() else path
+
+
+LEDGER = typer.Argument(
+    ..., help="The ledger file, or the data file it lies beside.", show_default=False, callback=_ledger_of
+)
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 

@@ -18,6 +18,7 @@ from ...curator import STEWARD, Budget, Period
 from ...curator.periods import UNLIMITED
 from ...query import Answer
 from ..demo.stage import Bar, draw
+from .ledger import beside
 
 DATA = typer.Argument(..., help="A .parquet or .csv file, or database.duckdb::table.", show_default=False)
 SQL = typer.Argument(..., help="One SELECT; - reads it from standard input.", show_default=False)
@@ -29,7 +30,7 @@ CONFIDENCE = typer.Option(0.95, "--confidence", help="Of errors and of --within.
 DELTA = typer.Option(None, "--delta", help="By default a hundredth of the budget's.")
 ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a group.")
 GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
-ANALYST = typer.Option(STEWARD, "--as", help="Who asks.")
+ANALYST = typer.Option(STEWARD, "--as", "--analyst", help="Who asks.")
 PERIOD = typer.Option([], "--period", help="Only rows of this period, where budgets are per period. Can be repeated.")
 SECONDS = typer.Option(None, "--seconds", help="Stop the engine after this long. What was charged stays charged.")
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
@@ -59,7 +60,7 @@ def init(
     as_json: bool = JSON,
 ) -> None:
     """Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."""
-    path = schema or _beside(data, ".schema.toml")
+    path = schema or beside(data, ".schema.toml")
     if not path.exists():
         source = _data(data)
         file = Path(source.path if isinstance(source, tables.Database) else source)
@@ -86,7 +87,7 @@ def init(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )
     opened = sessions.open(
-        _data(data), schema=path, ledger=ledger or _beside(data, ".ledger"),
+        _data(data), schema=path, ledger=ledger or beside(data, ".ledger"),
         budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=_period(per, total, delta)),
         analysts=dict(map(_analyst, analyst)),
     )  # fmt: skip
@@ -155,7 +156,7 @@ def preview(
 def _open(
     data: str, schema: Path | None, ledger: Path | None, analyst: str, periods: list[str], seconds: float | None = None
 ) -> sessions.Session:
-    path, books = schema or _beside(data, ".schema.toml"), ledger or _beside(data, ".ledger")
+    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
     for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
         if not needed.exists():
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
@@ -167,11 +168,6 @@ def _open(
 def _data(data: str) -> Any:
     path, _, table = data.partition("::")
     return tables.Database(path, table) if table else Path(path)
-
-
-def _beside(data: str, suffix: str) -> Path:
-    path, _, table = data.partition("::")
-    return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 
 def _text(sql: str) -> str:

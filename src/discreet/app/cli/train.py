@@ -19,7 +19,8 @@ from ... import session as sessions
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..training_page import Curve, Page, Point
-from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _beside, _open, _say
+from .ledger import beside
+from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _open, _say
 
 if TYPE_CHECKING:
     from ...learning import Trainer
@@ -54,7 +55,7 @@ def train(
     """Train a private model of one column with DP-SGD. Charged before any data is read; every step is paid for once."""
     from ...learning import SGD
 
-    path = out or _beside(data, f".{target}.model")
+    path = out or beside(data, f".{target}.model")
     opened = _open(data, schema, ledger, analyst, period)
     _writable(path, page, resume)
     estimator = _estimator(opened, target)(
