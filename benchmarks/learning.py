@@ -25,7 +25,11 @@ try:
 except ImportError:
     torch = None  # type: ignore[assignment]
 
-TURNS = 25  # our batches are Poisson: a step of the transformer varies by an eighth
+TURNS, FEWEST, ENOUGH = (
+    25,
+    9,
+    60.0,
+)  # our batches are Poisson, so that a step varies; fewer turns where they take more than so many seconds
 SECONDS = 0.15  # of a turn, about
 LR = 0.01
 MODES = ("hooks", "ghost", "ew", "functorch")
@@ -278,7 +282,10 @@ class Contender:
 
 def compare(name: str, case: Case, threads: int, contenders: list[Contender]) -> bool:
     present = [c for c in contenders if c.make(name, threads)]
+    start = time.monotonic()
     for turn in range(TURNS):
+        if turn >= FEWEST and time.monotonic() - start > ENOUGH:
+            break
         mine = next(c.time for c in present if c.name == "ours")
         for contender in present:
             if contender.time <= (4 if turn else 20) * mine:  # who is that much slower need not be measured often

@@ -29,9 +29,7 @@ from .losses import CrossEntropy, per_example
 from .stack import stack_of
 from .taps import Tap, entries, merged
 
-ENTRIES = (
-    22 << 20
-)  # floats that the taps of one part of a batch may hold: ninety megabytes (measured: larger parts are no faster)
+ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
 FEWEST = 16  # examples in a part, however much they hold
 
 Found = tuple[list[Tap], Tensor | None, Tensor]  # taps, the squares of all of them together where that is known, losses

@@ -30,10 +30,10 @@ def _glibc(name: str) -> Any:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Within this context freed memory stays with the process; the last one out gives it back. It is the whole process's allocator: contexts may overlap."""
+    """Within this context freed memory stays with the process. It is the whole process's allocator: contexts may overlap, the last one out resets it."""
     global _inside
-    mallopt, trim = _glibc("mallopt"), _glibc("malloc_trim")
-    if mallopt is None or trim is None:
+    mallopt = _glibc("mallopt")
+    if mallopt is None:
         yield
         return
     with _lock:
@@ -48,4 +48,10 @@ def kept() -> Iterator[None]:
             _inside -= 1
             if _inside == 0:
                 mallopt(_TRIM_THRESHOLD, _AFTER)
-                trim(0)
+
+
+def give_back() -> None:
+    """Return freed memory to the system now: after work that asks for other sizes than what comes next, it would lie about in pieces."""
+    trim = _glibc("malloc_trim")
+    if trim is not None:
+        trim(0)

@@ -38,7 +38,8 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
 
 def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
     size = vector.numel()
-    each = -(-size // max(1, -(-size // _AT_ONCE)))  # equal parts: a short one at the end costs as many calls
+    parts = max(1, -(-size // _AT_ONCE))
+    each = 2 * -(-size // (2 * parts))  # equal parts: a short one at the end costs as many calls
     scale = deviation if _SQUARABLE[0] <= deviation <= _SQUARABLE[1] else 1.0
     for start in range(0, size, max(1, each)):
         _fill(vector[start : start + each], scale, entropy)

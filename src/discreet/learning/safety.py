@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
+from . import heap
 from .engine import Engine
 
 BATCH = 5
@@ -56,6 +57,7 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
             for module, mode in modes:
                 module.training = mode
             engine.model.load_state_dict(state)
+    heap.give_back()
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -137,9 +139,7 @@ def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
         single = torch.tensor([i])
         truth = _plain(engine, _pick(inputs, single), _pick(targets, single))
         if tolerance == TOLERANCE and _far(rows[i], truth, scale, tolerance) and _halves(engine, inputs):
-            tolerance = (
-                HALF_TOLERANCE  # looked into only now: watching loads all of torch's compiler, a hundred megabytes
-            )
+            tolerance = HALF_TOLERANCE  # not looked into before: watching loads torch's compiler, a hundred megabytes
         if _far(rows[i], truth, scale, tolerance):
             return True
     return False

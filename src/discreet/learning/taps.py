@@ -27,9 +27,7 @@ ENTRY_COST = 16
 PAIR_COST = 100  # and each pair of places, beside its two inner products: they are multiplied and added up in float64
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
 BLOCK = 256  # long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
-HOT = (
-    1 << 18
-)  # entries that are still in a core's own cache when they have been built (measured: twice or half as many are slower)
+HOT = 1 << 18  # entries that are still in a core's own cache when they have been built (measured)
 FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 

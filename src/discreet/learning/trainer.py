@@ -28,7 +28,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from . import checkpoints, settings
+from . import checkpoints, heap, settings
 from .augment import Augment, one_each
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Examples, Tabular, examples_of, shapes_of
@@ -197,6 +197,7 @@ class Trainer:
                 run.step()
                 if progress is not None:
                     progress(run.progress)
+        heap.give_back()
         return run.release()
 
     def rehearse(self, source: Source) -> None:
