@@ -23,6 +23,19 @@ class Pick(nn.Module):
         return self.inner(x, x, x, **self.kwargs)[0] if self.same else self.inner(x)[0]
 
 
+class Chain(nn.Module):
+    """The second starts where the first ended: both of its last states have gradients."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Tensor) -> Tensor:
+        found, states = self.first(x)
+        out, (h, c) = self.second(found, states)
+        return out[:, -1] + h[0] * 2 + c[0] * 3
+
+
 class SeqFirst(nn.Module):
     """The batch second inside, first outside."""
 
@@ -172,6 +185,7 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "lstm": (lambda: Pick(nn.LSTM(4, 5, batch_first=True)), images(6, 4)),
     "lstm, two layers, both ways": (lambda: Pick(nn.LSTM(4, 5, 2, bidirectional=True, batch_first=True)), images(6, 4)),
     "lstm, projected, no bias": (lambda: Pick(nn.LSTM(4, 5, 2, bias=False, proj_size=3, batch_first=True)), images(6, 4)),
+    "lstm, states handed on": (lambda: Chain(nn.LSTM(4, 5, batch_first=True), nn.LSTM(5, 5, batch_first=True)), images(6, 4)),
     "lstm, sequence first": (lambda: SeqFirst(Pick(nn.LSTM(4, 5))), images(6, 4)),
     "gru": (lambda: Pick(nn.GRU(4, 5, batch_first=True)), images(6, 4)),
     "gru, two layers, both ways": (lambda: Pick(nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)), images(6, 4)),

@@ -246,6 +246,10 @@ class Product(Tap):
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
+        if g.stride(0) < g.stride(
+            1
+        ):  # a sequence that lies in memory step by step: added up in that order, it need not be copied
+            x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
 
     def silence(self, keep: Tensor) -> None:
