@@ -1,6 +1,7 @@
 """Whole private training steps against the same plain torch step, every mode of Opacus, and jax-privacy; in CPU time, on one thread and on two.
 
-Every contender is a process of its own, with its own memory and threads; they take turns, a few steps each, and medians are compared. All of them copy
+Every contender is a process of its own, started afresh for each model as a script that trains it would be: what a process trained before changes how its
+allocator behaves, by a tenth and more. They take turns, a few steps each, and medians are compared. All of them copy
 the rows of a batch out of a data set and update the model. Ours is `Run.step`: it tosses a coin for every example of the set, and draws its noise from AES. The
 others are given the rows of a shuffled order, which costs them nothing. `DISCREET_BENCH=mlp,lstm` picks models, `DISCREET_BENCH=memory` peak memory,
 `DISCREET_RIVALS=ew,ghost` rivals, `DISCREET_THREADS=1` threads.
@@ -280,7 +281,16 @@ class Contender:
         self._process.wait()
 
 
-def compare(name: str, case: Case, threads: int, contenders: list[Contender]) -> bool:
+def compare(name: str, case: Case, threads: int, names: list[str]) -> bool:
+    contenders = [Contender(one) for one in names]
+    try:
+        return _compared(name, case, threads, contenders)
+    finally:
+        for contender in contenders:
+            contender.stop()
+
+
+def _compared(name: str, case: Case, threads: int, contenders: list[Contender]) -> bool:
     present = [c for c in contenders if c.make(name, threads)]
     start = time.monotonic()
     for turn in range(TURNS):
@@ -366,10 +376,8 @@ def main() -> int:
     threads = [int(n) for n in os.environ.get("DISCREET_THREADS", "1,2").split(",")]
     rivals = os.environ.get("DISCREET_RIVALS", ",".join((*MODES, "jax-privacy"))).split(",")
     start = time.monotonic()
-    contenders = [Contender(name) for name in ("plain", "ours", *rivals) if name] if chosen else []
-    met = [compare(name, case, n, contenders) for n in threads for name, case in chosen.items()]
-    for contender in contenders:
-        contender.stop()
+    names = [name for name in ("plain", "ours", *rivals) if name]
+    met = [compare(name, case, n, names) for n in threads for name, case in chosen.items()]
     if not wanted or "memory" in wanted:
         met.append(memory())
     print(f"learning: measured in {time.monotonic() - start:.0f} s", flush=True)
