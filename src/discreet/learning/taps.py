@@ -211,13 +211,13 @@ class Product(Tap):
 
     def _measured(self, every: int) -> Tensor:
         """The gradients are built a few at a time, and measured while they are in the cache. Small pieces of memory also leave no gaps."""
-        parts = zip(self.g.transpose(1, 2).split(every), self.x.split(every), strict=True)
+        parts = zip(torch.split(self.g.transpose(1, 2), every), torch.split(self.x, every), strict=True)
         self.made, found = [], []
         even = self.g.shape[2] * self.x.shape[2] % BLOCK == 0
         for g, x in parts:
             rows = torch.bmm(g, x).flatten(1)
             self.made.append(rows)
-            found.append(torch.linalg.vector_norm(rows.unflatten(1, (-1, BLOCK)), dim=-1) if even else squares(rows))
+            found.append(torch.linalg.vector_norm(rows.view(len(rows), -1, BLOCK), dim=-1) if even else squares(rows))
         total = torch.cat(found)
         return _lengthened(total, BLOCK).double().square_().sum(1) if even else total
 
@@ -240,7 +240,7 @@ class Product(Tap):
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         if self.made is not None:
             out = self.target.of(sums).view(-1)
-            for rows, some in zip(self.made, weights.split(len(self.made[0])), strict=True):
+            for rows, some in zip(self.made, torch.split(weights, len(self.made[0])), strict=True):
                 out.addmv_(rows.T, some)
             return
         out = self.target.of(sums).view(self.g.shape[2], -1)
@@ -254,7 +254,7 @@ class Product(Tap):
 
     def silence(self, keep: Tensor) -> None:
         if self.made is not None:
-            kept = keep.split(len(self.made[0]))
+            kept = torch.split(keep, len(self.made[0]))
             self.made = [_zeroed(rows, some) for rows, some in zip(self.made, kept, strict=True)]
             self.slim()
         else:

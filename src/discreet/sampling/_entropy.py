@@ -74,7 +74,7 @@ class Entropy:
         ):
             raise _require.fail("out", type(out).__name__, "a contiguous, writable numpy array of numbers")
         if out.size:
-            self._pour(memoryview(out.view(np.uint8).reshape(-1)), out.nbytes)
+            self._pour(memoryview(out.reshape(-1).view(np.uint8).data), out.nbytes)
 
     def integer(self, bits: int) -> int:
         """One uniform integer of `bits` bits."""
