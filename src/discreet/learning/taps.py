@@ -217,7 +217,11 @@ class Product(Tap):
         for g, x in parts:
             rows = torch.bmm(g, x).flatten(1)
             self.made.append(rows)
-            found.append(torch.linalg.vector_norm(rows.view(len(rows), -1, BLOCK), dim=-1) if even else squares(rows))
+            found.append(
+                torch.linalg.vector_norm(rows.view(len(rows), rows.shape[1] // BLOCK, BLOCK), dim=-1)
+                if even
+                else squares(rows)
+            )
         total = torch.cat(found)
         return _lengthened(total, BLOCK).double().square_().sum(1) if even else total
 
