@@ -83,14 +83,19 @@ def test_weights_used_outside_their_layer_are_noticed() -> None:
 
 
 def test_alone_they_are_trained_right() -> None:
-    engine = Engine(Functional(), loss, isolate=True)
-    probe(engine, torch.rand(5, 4), torch.rand(5, 4))
+    engine, x, y = Engine(Functional(), loss, isolate=True), torch.rand(5, 4), torch.rand(5, 4)
+    probe(engine, x, y)
+    with engine.attached():
+        assert not safety._differs(engine, x, y)
 
 
 def test_what_mixes_cannot_when_isolated() -> None:
     """Each example sees a batch of one: its own mean is itself."""
     engine = Engine(nn.Sequential(nn.Linear(4, 4), BatchMean(), nn.Linear(4, 3)), nn.CrossEntropyLoss(), isolate=True)
-    probe(engine, torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+    x, y = torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    probe(engine, x, y)
+    with engine.attached():
+        assert not safety._differs(engine, x, y)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ assert len(child_draws(entropy)) == 64
 
 
 def test_forked_children_never_repeat_the_parents_stream():
-    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=60)
+    assert subprocess.run([sys.executable, "-c", FORKS], check=False, timeout=60).returncode == 0
 
 
 def test_threads_never_share_words():

@@ -31,7 +31,7 @@ class _Short(torch.autograd.Function):
         torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=ctx.scale, out=scores)
         shares = torch.softmax(scores, -1)
         ctx.save_for_backward(parts, shares)
-        return _beside(torch.bmm(shares, v), heads)
+        return torch.bmm(shares, v).view(batch, heads, places, -1).transpose(1, 2).flatten(2)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
@@ -44,11 +44,6 @@ class _Short(torch.autograd.Function):
         torch.baddbmm(q, pulled, k, beta=0, alpha=ctx.scale, out=for_q)
         torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=ctx.scale, out=for_k)
         return found.view(3, -1, ctx.heads, *q.shape[1:]).permute(1, 3, 0, 2, 4).flatten(2), None
-
-
-def _beside(x: Tensor, heads: int) -> Tensor:
-    """[B heads, T, d] to [B, T, heads d]."""
-    return x.view(-1, heads, *x.shape[1:]).transpose(1, 2).flatten(2)
 
 
 def attention(
@@ -100,8 +95,7 @@ def _is_short(whole: Tensor) -> bool:
 def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) -> Tensor:
     out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
     weight, bias = targets(layer.out_proj, "weight", "bias")
-    held = mixed.detach()
-    recorder.note((out,), lambda g: affine(weight, bias, held, g))
+    _note(recorder, out, weight, bias, mixed.detach())
     return out if layer.batch_first else out.transpose(0, 1)
 
 
@@ -109,8 +103,7 @@ def _together(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Te
     """Queries, keys and values of the same, [B, T, 3 width]."""
     whole = F.linear(x, layer.in_proj_weight, layer.in_proj_bias)
     into, shift = targets(layer, "in_proj_weight", "in_proj_bias")
-    held = x.detach()
-    recorder.note((whole,), lambda g: affine(into, shift, held, g))
+    _note(recorder, whole, into, shift, x.detach())
     return whole
 
 

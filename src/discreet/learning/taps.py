@@ -202,9 +202,8 @@ class Product(Tap):
 
     def square(self) -> Tensor:
         (batch, places, k), p = self.x.shape, self.g.shape[2]
-        small = k * p <= 2 * places * (
-            k + p
-        )  # what is built is at most twice what it is built from, and takes its place
+        # What is built is at most twice what it is built from, and takes its place.
+        small = k * p <= 2 * places * (k + p)
         if not small or not build_is_cheaper(batch, places, k, p):
             return self._ghost()
         return self._measured(max(1, HOT * torch.get_num_threads() // (k * p)))
@@ -212,18 +211,14 @@ class Product(Tap):
     def _measured(self, every: int) -> Tensor:
         """The gradients are built a few at a time, and measured while they are in the cache. Small pieces of memory also leave no gaps."""
         parts = zip(torch.split(self.g.transpose(1, 2), every), torch.split(self.x, every), strict=True)
+        blocks, rest = divmod(self.g.shape[2] * self.x.shape[2], BLOCK)
         self.made, found = [], []
-        even = self.g.shape[2] * self.x.shape[2] % BLOCK == 0
         for g, x in parts:
             rows = torch.bmm(g, x).flatten(1)
             self.made.append(rows)
-            found.append(
-                torch.linalg.vector_norm(rows.view(len(rows), rows.shape[1] // BLOCK, BLOCK), dim=-1)
-                if even
-                else squares(rows)
-            )
+            found.append(squares(rows) if rest else torch.linalg.vector_norm(rows.view(-1, blocks, BLOCK), dim=-1))
         total = torch.cat(found)
-        return _lengthened(total, BLOCK).double().square_().sum(1) if even else total
+        return total if rest else _lengthened(total, BLOCK).double().square_().sum(1)
 
     def _ghost(self) -> Tensor:
         """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
@@ -250,9 +245,7 @@ class Product(Tap):
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
-        if g.stride(0) < g.stride(
-            1
-        ):  # a sequence that lies in memory step by step: added up in that order, it need not be copied
+        if g.stride(0) < g.stride(1):  # in memory it lies step by step: added up in that order, it need not be copied
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
 
