@@ -286,3 +286,26 @@ def test_freed_memory_is_kept_only_while_a_model_is_attached() -> None:
         with heap.kept():
             assert heap._inside in (0, 2)
     assert heap._inside == 0
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("learns", ["weight_hh", "weight_ih", "bias_ih", "bias_hh"])
+def test_each_part_of_a_recurrent_layer_can_learn_alone(kind: type[nn.RNN], learns: str) -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = kind(4, 5, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)[0][:, -1]
+
+    model = Last()
+    for name, p in model.inner.named_parameters():
+        p.requires_grad_(name.startswith(learns))
+    engine, x, y = Engine(model, nn.CrossEntropyLoss()), torch.randn(6, 7, 4), torch.randint(0, 5, (6,))
+    with engine.attached():
+        got = engine.clipped_sum(x, y, clip=1e6)
+    nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
+    true = torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad])
+    torch.testing.assert_close(got, true, rtol=1e-4, atol=1e-5)
+    assert got.norm() > 0.01

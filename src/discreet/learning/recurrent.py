@@ -62,6 +62,8 @@ def _way(
     gru = isinstance(layer, nn.GRU)
     shift = b_ih if gru or b_ih is None else b_ih + b_hh
     gates = F.linear(x, w_ih, shift)
+    if goals[1] is not None and not gates.requires_grad:
+        gates.requires_grad_()  # only the recurrent weight learns: its gradient is tapped here
     if gru:
         steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, goals)
     elif isinstance(layer, nn.LSTM):
