@@ -271,7 +271,7 @@ def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     bound = tap.square().sqrt()
     assert tap.made is not None, "the built path is what is tested"
     every = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double())
-    torch.testing.assert_close(torch.cat(tap.made).double(), every.flatten(1), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(tap.made.built().double(), every.flatten(1), rtol=1e-4, atol=1e-3)
     exact = every.flatten(1).norm(dim=1)
     assert (bound >= exact * (1 - 1e-6)).all()  # exact is of the gradient before it was rounded
     assert (bound <= exact * (1 + 3e-5)).all()
@@ -309,3 +309,45 @@ def test_each_part_of_a_recurrent_layer_can_learn_alone(kind: type[nn.RNN], lear
     true = torch.cat([p.grad.flatten() for p in model.parameters() if p.requires_grad])
     torch.testing.assert_close(got, true, rtol=1e-4, atol=1e-5)
     assert got.norm() > 0.01
+
+
+def test_a_forward_pass_that_somebody_replaced_is_the_one_that_is_trained_and_stays() -> None:
+    model, x, y = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torch.randn(B, 3), torch.randn(B, 2)
+    first = model[0]
+    own = first.forward = lambda x: torch.nn.functional.linear(x, first.weight).sin()  # type: ignore[method-assign]
+    truth = naive(model, x, y)
+    engine = Engine(model, loss)
+    assert engine.routes == {"0": "isolated", "1": "tapped"}
+    with engine.attached():
+        got = engine.clipped_sum(x, y, clip=1e6)
+    torch.testing.assert_close(got, truth.sum(0), rtol=1e-4, atol=1e-5)
+    assert first.forward is own
+
+
+def test_what_runs_example_by_example_may_return_more_than_tensors() -> None:
+    class Talkative(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.randn(3))
+
+        def forward(self, x: Tensor) -> dict[str, object]:
+            return {"out": x * self.scale, "none": None, "name": "talkative", "pair": (x.sum(-1), 3)}
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Talkative()
+
+        def forward(self, x: Tensor) -> Tensor:
+            found = self.inner(x)
+            assert found["none"] is None
+            assert found["name"] == "talkative"
+            assert found["pair"][1] == 3
+            out: Tensor = found["out"] + found["pair"][0].unsqueeze(-1)
+            return out
+
+    model, x, y = Outer(), torch.randn(B, 3), torch.randn(B, 3)
+    engine = Engine(model, loss)
+    with engine.attached():
+        got = engine.clipped_sum(x, y, clip=1e6)
+    torch.testing.assert_close(got, naive(model, x, y).sum(0), rtol=1e-4, atol=1e-5)

@@ -15,35 +15,43 @@ from .taps import Tap, Target
 SHORT = 128  # up to so many places the table of weights is smaller than what it is made of, and cheaper to keep than to compute again (measured)
 
 
-class _Short(torch.autograd.Function):
-    """softmax(q kᵀ / sqrt(d)) v over few places, from [B, T, heads, d] each to [B, T, heads d]; the weights are kept for the backward pass.
+def attend(whole: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """softmax(q kᵀ / sqrt(d)) v over few places, [B, T, heads d], and what `pull` needs: q, k and v one after the other, and the table of weights.
 
     Queries, keys and values come side by side in one tensor [B, T, 3 heads d]: each way they are copied once, all together.
     """
+    batch, places, _ = whole.shape
+    q, k, v = parts = (
+        whole.view(batch, places, 3, heads, -1).permute(2, 0, 3, 1, 4).reshape(3, batch * heads, places, -1)
+    )
+    scores = q.new_empty(len(q), places, places)
+    torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(q.shape[2]), out=scores)
+    shares = torch.softmax(scores, -1)
+    return torch.bmm(shares, v).view(batch, heads, places, -1).transpose(1, 2).flatten(2), parts, shares
 
+
+def pull(g: Tensor, parts: Tensor, shares: Tensor) -> Tensor:
+    """The gradient of `whole`, by that of the result."""
+    (q, k, v), heads, scale = parts, parts.shape[1] // len(g), 1 / math.sqrt(parts.shape[3])
+    g = g.view(*g.shape[:2], heads, -1).transpose(1, 2).reshape(v.shape)
+    for_q, for_k, for_v = found = torch.empty_like(parts)
+    torch.bmm(shares.transpose(1, 2), g, out=for_v)
+    pulled = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), shares, -1, shares.dtype)
+    torch.baddbmm(q, pulled, k, beta=0, alpha=scale, out=for_q)
+    torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=scale, out=for_k)
+    return found.view(3, -1, heads, *q.shape[1:]).permute(1, 3, 0, 2, 4).flatten(2)
+
+
+class _Short(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, whole: Tensor, heads: int) -> Tensor:
-        batch, places, width = whole.shape
-        ctx.heads, ctx.scale = heads, 1 / math.sqrt(width // (3 * heads))
-        parts = whole.view(batch, places, 3, heads, -1).permute(2, 0, 3, 1, 4).reshape(3, batch * heads, places, -1)
-        q, k, v = parts
-        scores = q.new_empty(len(q), places, places)
-        torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=ctx.scale, out=scores)
-        shares = torch.softmax(scores, -1)
-        ctx.save_for_backward(parts, shares)
-        return torch.bmm(shares, v).view(batch, heads, places, -1).transpose(1, 2).flatten(2)
+        mixed, *held = attend(whole, heads)
+        ctx.save_for_backward(*held)
+        return mixed
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        parts, shares = ctx.saved_tensors
-        q, k, v = parts
-        g = g.view(*g.shape[:2], ctx.heads, -1).transpose(1, 2).reshape(v.shape)
-        for_q, for_k, for_v = found = torch.empty_like(parts)
-        torch.bmm(shares.transpose(1, 2), g, out=for_v)
-        pulled = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), shares, -1, shares.dtype)
-        torch.baddbmm(q, pulled, k, beta=0, alpha=ctx.scale, out=for_q)
-        torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=ctx.scale, out=for_k)
-        return found.view(3, -1, ctx.heads, *q.shape[1:]).permute(1, 3, 0, 2, 4).flatten(2), None
+        return pull(g, *ctx.saved_tensors), None
 
 
 def attention(

@@ -117,6 +117,7 @@ class Engine:
                 yield
             finally:
                 self.is_attached = False
+                self.recorder.workers.close()
 
     def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, lean: bool = False) -> Gradients:
         """Forward and backward of one batch; the first dimension of every tensor is the batch. A tuple holds the model's arguments.
@@ -137,7 +138,7 @@ class Engine:
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found:
         """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
-        recorder.batch, recorder.active = _length(inputs), True
+        recorder.batch, recorder.active, recorder.lean = _length(inputs), True, lean
         try:
             with torch.enable_grad():
                 outputs = self.model(*inputs)

@@ -16,6 +16,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from .taps import Lookup, Outer, Rows, Tap, Target, over_places, product, single
+from .threads import Workers
 
 Taps = Callable[..., list[Tap]]
 
@@ -26,6 +27,8 @@ class Recorder:
 
     batch: int = 0
     active: bool = False
+    lean: bool = False  # whoever asked will only add the taps up: they need not say more
+    workers: Workers = field(default_factory=Workers)
     inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)

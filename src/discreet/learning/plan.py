@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize, stateless
 
 from .._errors import InvalidInput, Unsupported
-from . import layers
+from . import encoder, layers
 from .attention import attention
 from .convolution import convolution
 from .layers import Recorder
@@ -48,6 +48,7 @@ KNOWN: dict[type, Callable[..., Any]] = {
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
+_TENSOR = object()  # its place in what a module returns
 _MIXING = (
     "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
 )
@@ -154,20 +155,32 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iterator[None]:
     """Within this context the model's forward pass leaves taps in the recorder."""
-    changed = []
+    own: dict[nn.Module, Any] = {}  # what somebody has put in the place of a module's forward pass, or None
+    whole = [
+        m for name, m in model.named_modules() if encoder.is_ordinary(m) and _all_tapped(ways, encoder.parts(name))
+    ]
     try:
         for name, way in ways.items():
             module = model.get_submodule(name)
-            changed.append(module)
+            own[module] = vars(module).get("forward")
             if way == CONSTANT:
                 module.forward = partial(constant, module)
                 continue
-            rule = partial(KNOWN[type(module)], module) if way == "tapped" else partial(isolated, module)
+            rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, module.forward), module)
             module.forward = partial(_recorded, recorder, rule, module.forward)
+        for module in whole:
+            own[module] = None
+            module.forward = partial(encoder.encoder, module, recorder, module.forward)
         yield
     finally:
-        for module in changed:
+        for module, forward in own.items():
             vars(module).pop("forward", None)
+            if forward is not None:
+                module.forward = forward
+
+
+def _all_tapped(ways: dict[str, str], names: list[str]) -> bool:
+    return all(ways.get(name) == "tapped" for name in names)
 
 
 def _recorded(
@@ -186,7 +199,7 @@ def constant(module: Any, x: Tensor) -> Tensor:
     )
 
 
-def isolated(module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
     """The module on each example by itself, as a batch of one, with a copy of its parameters for each example.
 
     Guarantee: no example's output or gradient depends on another example.
@@ -198,22 +211,24 @@ def isolated(module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -
     dims = [0 if isinstance(x, Tensor) and x.dim() and x.shape[0] == recorder.batch else None for x in flat]
     if not any(d == 0 for d in dims):
         raise layers.NotBatchFirst(f"{type(module).__name__} was given nothing with the batch first.")
-    forward = type(module).forward
+    shape: list[Any] = []  # of what comes out: nested as it may be, and not all of it tensors
 
     def one(params: dict[str, Tensor], *inputs: Any) -> Any:
         lifted = [x.unsqueeze(0) if d == 0 else x for x, d in zip(inputs, dims, strict=True)]
         a, k = torch.utils._pytree.tree_unflatten(lifted, spec)
         with stateless._reparametrize_module(module, params):
-            out = forward(module, *a, **k)
-        return torch.utils._pytree.tree_map(lambda t: t.squeeze(0) if isinstance(t, Tensor) else t, out)
+            leaves, outer = torch.utils._pytree.tree_flatten(forward(*a, **k))
+        shape[:] = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
+        return [leaf.squeeze(0) for leaf in leaves if isinstance(leaf, Tensor)]
 
     recorder.inside = True
     try:
-        out = by_example(one, (0, *dims))(copies, *flat)
+        tensors = iter(by_example(one, (0, *dims))(copies, *flat))
     finally:
         recorder.inside = False
     _note_copies(recorder, own, copies)
-    return out
+    outer, *leaves = shape
+    return torch.utils._pytree.tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in leaves], outer)
 
 
 def by_example(function: Callable[..., Any], dims: Any = 0) -> Callable[..., Any]:

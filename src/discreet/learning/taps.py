@@ -105,6 +105,11 @@ def build_is_cheaper(batch: int, places: int, k: int, p: int, cost: int = ENTRY_
     return batch * k * p <= ENTRIES_AT_MOST and places * places * (k + p + PAIR_COST) > cost * k * p
 
 
+def worth_building(batch: int, places: int, k: int, p: int) -> bool:
+    """The same, and what is built is at most twice what it is built from, and can take its place."""
+    return k * p <= 2 * places * (k + p) and build_is_cheaper(batch, places, k, p)
+
+
 class Tap:
     """Base: the gradient of one target, for every example of the batch."""
 
@@ -192,33 +197,55 @@ class Outer(Tap):
 
 
 @dataclass
+class Pieces(Tap):
+    """The gradients of y_t = W x_t, built a few examples at a time and measured while they are in the cache. Small pieces of memory also leave no gaps."""
+
+    target: Target
+    rows: list[Tensor] = field(default_factory=list)  # [a few, p k] each
+    norms: list[Tensor] = field(default_factory=list)  # of their blocks
+
+    def take(self, x: Tensor, g: Tensor) -> Pieces:
+        """The next examples: x [B, T, k] and g [B, T, p]."""
+        size = x.shape[2] * g.shape[2]
+        every = max(1, HOT * torch.get_num_threads() // size)
+        for some_g, some_x in zip(torch.split(g.transpose(1, 2), every), torch.split(x, every), strict=True):
+            rows = torch.bmm(some_g, some_x).flatten(1)
+            self.rows.append(rows)
+            whole = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
+            self.norms.append(squares(whole) if size % BLOCK else torch.linalg.vector_norm(whole, dim=-1))
+        return self
+
+    def square(self) -> Tensor:
+        found = torch.cat(self.norms)
+        return found if found.dim() == 1 else _lengthened(found, BLOCK).double().square_().sum(1)
+
+    def built(self) -> Tensor:
+        return torch.cat(self.rows)
+
+    def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
+        out = self.target.of(sums).view(-1)
+        for rows, some in zip(self.rows, torch.split(weights, [len(r) for r in self.rows]), strict=True):
+            out.addmv_(rows.T, some)
+
+    def silence(self, keep: Tensor) -> None:
+        kept = torch.split(keep, [len(r) for r in self.rows])
+        self.rows = [_zeroed(rows, some) for rows, some in zip(self.rows, kept, strict=True)]
+
+
+@dataclass
 class Product(Tap):
     """y_t = W x_t at T places of each example: the gradient is the sum over t of g_t x_tᵀ."""
 
     target: Target
     x: Tensor  # [B, T, k]
     g: Tensor  # [B, T, p]
-    made: list[Tensor] | None = field(default=None, init=False)  # the gradients of a few examples each
+    made: Pieces | None = field(default=None, init=False)
 
     def square(self) -> Tensor:
-        (batch, places, k), p = self.x.shape, self.g.shape[2]
-        # What is built is at most twice what it is built from, and takes its place.
-        small = k * p <= 2 * places * (k + p)
-        if not small or not build_is_cheaper(batch, places, k, p):
+        if not worth_building(len(self.x), self.x.shape[1], self.x.shape[2], self.g.shape[2]):
             return self._ghost()
-        return self._measured(max(1, HOT * torch.get_num_threads() // (k * p)))
-
-    def _measured(self, every: int) -> Tensor:
-        """The gradients are built a few at a time, and measured while they are in the cache. Small pieces of memory also leave no gaps."""
-        parts = zip(torch.split(self.g.transpose(1, 2), every), torch.split(self.x, every), strict=True)
-        blocks, rest = divmod(self.g.shape[2] * self.x.shape[2], BLOCK)
-        self.made, found = [], []
-        for g, x in parts:
-            rows = torch.bmm(g, x).flatten(1)
-            self.made.append(rows)
-            found.append(squares(rows) if rest else torch.linalg.vector_norm(rows.view(-1, blocks, BLOCK), dim=-1))
-        total = torch.cat(found)
-        return total if rest else _lengthened(total, BLOCK).double().square_().sum(1)
+        self.made = Pieces(self.target).take(self.x, self.g)
+        return self.made.square()
 
     def _ghost(self) -> Tensor:
         """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
@@ -238,21 +265,18 @@ class Product(Tap):
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         if self.made is not None:
-            out = self.target.of(sums).view(-1)
-            for rows, some in zip(self.made, torch.split(weights, len(self.made[0])), strict=True):
-                out.addmv_(rows.T, some)
-            return
+            return self.made.add(weights, sums)
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
         if g.stride(0) < g.stride(1):  # in memory it lies step by step: added up in that order, it need not be copied
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
+        return None
 
     def silence(self, keep: Tensor) -> None:
         if self.made is not None:
-            kept = torch.split(keep, len(self.made[0]))
-            self.made = [_zeroed(rows, some) for rows, some in zip(self.made, kept, strict=True)]
+            self.made.silence(keep)
             self.slim()
         else:
             self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
@@ -353,7 +377,9 @@ class Tied(Tap):
 
 
 def entries(tap: Tap) -> int:
-    """How many numbers a tap holds; of views, no more than what they view."""
+    """How many numbers a tap holds; of views, no more than what they view. What was built is counted as what it was built from, at half."""
+    if isinstance(tap, Pieces):
+        return sum(rows.numel() for rows in tap.rows) // 2
     tensors = [v for v in vars(tap).values() if isinstance(v, Tensor)]
     own = sum(min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors)
     return own + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))

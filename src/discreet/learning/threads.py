@@ -1,0 +1,70 @@
+"""Work on a few examples at a time, shared out among as many threads as torch uses.
+
+Torch's own threads meet after every operation, and whoever is early spins. Where a batch falls into parts that have nothing to do with each other it is
+cheaper to let each thread take whole parts, with torch's operations on one thread each: operations release Python's lock, and who waits for a part sleeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import torch
+
+MOST = 8  # beyond, Python's lock would be the bottleneck
+_SOFT = 1  # `omp_pause_soft` of OpenMP 5.0
+
+
+class Workers:
+    """Threads for the time of a training run, started when they are first needed."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, work: Callable[[int], None], count: int) -> None:
+        """work(0), ..., work(count - 1), in any order and at the same time. No gradients are recorded in it."""
+        threads = torch.get_num_threads()
+        if count == 1 or threads == 1 or threads > MOST:
+            with torch.no_grad():
+                for place in range(count):
+                    work(place)
+            return
+        self._pool = self._pool or ThreadPoolExecutor(MOST, "discreet")
+        places = itertools.count()
+
+        def some(_: int) -> None:
+            with torch.no_grad():
+                while (place := next(places)) < count:
+                    work(place)
+
+        torch.set_num_threads(1)  # new threads begin with this, and keep it
+        try:
+            _rest()
+            list(self._pool.map(some, range(min(threads, count))))
+        finally:
+            torch.set_num_threads(threads)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def _rest() -> None:
+    """Let go of the threads of torch's own that this one has called up: they would spin for milliseconds yet, where others have work to do."""
+    pause = _pause()
+    if pause is not None:
+        pause(_SOFT)
+
+
+@cache
+def _pause() -> Any:
+    """`omp_pause_resource_all` of the OpenMP that torch is linked with; None where there is none, or an old one."""
+    try:
+        return ctypes.CDLL(torch._C.__file__).omp_pause_resource_all
+    except (AttributeError, OSError, TypeError):
+        return None
