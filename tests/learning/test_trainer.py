@@ -363,3 +363,38 @@ def test_without_torch_the_error_names_the_extra() -> None:
     code = "import sys; sys.modules['torch'] = None\nimport discreet\ntry:\n    discreet.learning\nexcept discreet.MissingExtra as e:\n    print(e)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install 'discreet[learn]'" in said
+
+
+def test_a_model_can_be_had_between_steps_whatever_threads_its_run_keeps() -> None:
+    """A copy is made of what is attached: threads are not copied, and a forward pass that somebody replaced is kept."""
+    model = nn.Sequential(
+        nn.Linear(4, 8),
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+        nn.Flatten(),
+        nn.Linear(24, 2),
+    )
+    model[0].forward = torch.nn.functional.silu  # type: ignore[method-assign]
+    model[0] = nn.Sequential(nn.Linear(4, 8), model[0])
+    public = Public(size=64)
+    trainer = Trainer(
+        model,
+        nn.CrossEntropyLoss(),
+        public=public,
+        noise_multiplier=1.0,
+        clip=1.0,
+        batch=32,
+        steps=3,
+        optimizer=SGD(lr=0.1),
+    )
+    data = Examples(torch.randn(64, 3, 4), torch.randint(0, 2, (64,)), public)
+    torch.set_num_threads(2)
+    try:
+        with trainer.start(data, entropy=Entropy()) as run:
+            while not run.done:
+                run.step()
+                found = run.model
+                assert found(torch.zeros(1, 3, 4)).isfinite().all()
+    finally:
+        torch.set_num_threads(1)
+    assert found[0][1].forward is torch.nn.functional.silu
+    assert all("forward" not in vars(module) for module in found.modules() if module is not found[0][1])

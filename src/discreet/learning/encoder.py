@@ -145,7 +145,9 @@ class _Run:
         self._blocks = ((first, _norm(layer.norm1)), (second, _norm(layer.norm2)))
         self._before, self._workers = layer.norm_first, recorder.workers
         widest = max(len(attention.in_proj_weight), layer.linear1.out_features)
-        self._few = min(max(1, WARM // (widest * places)), -(-recorder.batch // torch.get_num_threads()))
+        hands = self._workers.count
+        room = WARM if hands > 1 else WARM * torch.get_num_threads()
+        self._few = min(max(1, room // (widest * places)), -(-recorder.batch // hands))
         self._backs: dict[int, Back] = {}
         self._taps: dict[int, Taps] = {}
 

@@ -61,10 +61,11 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     if radius.amin() < _RARE:
         _extend(radius, entropy)
     radius.mul_(_UNIFORM).log_().mul_(-2.0 * deviation**2).sqrt_()
-    torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle)
-    turned = torch.cos(angle)
-    torch.mul(angle[:rest].sin_(), radius[:rest], out=out[pairs:])
-    torch.mul(turned, radius, out=out[:pairs])
+    turned = torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle).cos()
+    angle.sin_().mul_(radius)
+    radius.mul_(turned)
+    if values is not out:
+        torch.cat((radius, angle[:rest]), out=out)
 
 
 def _extend(sizes: Tensor, entropy: Entropy) -> None:

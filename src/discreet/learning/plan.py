@@ -155,28 +155,44 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iterator[None]:
     """Within this context the model's forward pass leaves taps in the recorder."""
-    own: dict[nn.Module, Any] = {}  # what somebody has put in the place of a module's forward pass, or None
     whole = [
         m for name, m in model.named_modules() if encoder.is_ordinary(m) and _all_tapped(ways, encoder.parts(name))
     ]
     try:
         for name, way in ways.items():
             module = model.get_submodule(name)
-            own[module] = vars(module).get("forward")
             if way == CONSTANT:
-                module.forward = partial(constant, module)
+                _put(module, constant, module)
                 continue
             rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, module.forward), module)
-            module.forward = partial(_recorded, recorder, rule, module.forward)
+            _put(module, _recorded, recorder, rule, module.forward)
         for module in whole:
-            own[module] = None
-            module.forward = partial(encoder.encoder, module, recorder, module.forward)
+            _put(module, encoder.encoder, module, recorder, module.forward)
         yield
     finally:
-        for module, forward in own.items():
-            vars(module).pop("forward", None)
-            if forward is not None:
-                module.forward = forward
+        detach(model)
+
+
+class _Ours(partial[Any]):
+    """What stands in the place of a module's forward pass while it is attached."""
+
+    own: Any = None  # what somebody else had put there
+
+
+def _put(module: nn.Module, *what: Any) -> None:
+    forward = _Ours(*what)
+    forward.own = vars(module).get("forward")
+    module.forward = forward
+
+
+def detach(model: nn.Module) -> None:
+    """Every forward pass as it was: of an attached model, or of a copy of one."""
+    for module in model.modules():
+        forward = vars(module).get("forward")
+        if isinstance(forward, _Ours):
+            del module.forward
+            if forward.own is not None:
+                module.forward = forward.own
 
 
 def _all_tapped(ways: dict[str, str], names: list[str]) -> bool:

@@ -113,10 +113,12 @@ def _bent(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
 
 
 def _unbent(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tensor:
-    if kind is nn.Identity:
-        return g
-    found: Tensor = _aten.threshold_backward(g, out, 0) if kind is nn.ReLU else _aten.tanh_backward(g, out)
-    return found
+    """In place: the gradient comes from a product, or from the loss, and nobody else has it."""
+    if kind is nn.ReLU:
+        _aten.threshold_backward.grad_input(g, out, 0, grad_input=g)
+    elif kind is nn.Tanh:
+        _aten.tanh_backward.grad_input(g, out, grad_input=g)
+    return g
 
 
 def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -20,33 +20,47 @@ _SOFT = 1  # `omp_pause_soft` of OpenMP 5.0
 
 
 class Workers:
-    """Threads for the time of a training run, started when they are first needed."""
+    """Threads for the time of a training run, started when they are first needed. Whoever calls works too."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
+    def __deepcopy__(self, memo: Any) -> Workers:
+        return Workers()
+
+    @property
+    def count(self) -> int:
+        """How many share work. One, where torch has so many threads that it is better off with all of them on one thing."""
+        threads = torch.get_num_threads()
+        return threads if threads <= MOST else 1
+
     def each(self, work: Callable[[int], None], count: int) -> None:
         """work(0), ..., work(count - 1), in any order and at the same time. No gradients are recorded in it."""
-        threads = torch.get_num_threads()
-        if count == 1 or threads == 1 or threads > MOST:
-            with torch.no_grad():
-                for place in range(count):
-                    work(place)
-            return
-        self._pool = self._pool or ThreadPoolExecutor(MOST, "discreet")
         places = itertools.count()
 
-        def some(_: int) -> None:
+        def some() -> None:
             with torch.no_grad():
                 while (place := next(places)) < count:
                     work(place)
 
+        helpers = min(self.count, count) - 1
+        if helpers <= 0:
+            return some()
+        self._pool = self._pool or ThreadPoolExecutor(MOST, "discreet")
+        threads = torch.get_num_threads()
         torch.set_num_threads(1)  # new threads begin with this, and keep it
         try:
             _rest()
-            list(self._pool.map(some, range(min(threads, count))))
+            others = [self._pool.submit(some) for _ in range(helpers)]
+            try:
+                some()
+            finally:
+                wait(others)
+            for other in others:
+                other.result()
         finally:
             torch.set_num_threads(threads)
+        return None
 
     def close(self) -> None:
         if self._pool is not None:

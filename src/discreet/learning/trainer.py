@@ -28,7 +28,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from . import checkpoints, heap, settings
+from . import checkpoints, heap, plan, settings
 from .augment import Augment, one_each
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Examples, Tabular, examples_of, shapes_of
@@ -322,8 +322,7 @@ class Run:
         with torch.no_grad():
             for name, p in found.named_parameters():
                 p.data = parts[name].clone() if name in parts else p.data.clone()
-        for module in found.modules():
-            vars(module).pop("forward", None)
+        plan.detach(found)
         return found.eval()
 
 
