@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .._errors import Unsupported
 from .attention import SHORT, attend, pull
 from .layers import Recorder, targets
 from .taps import Pieces, Rows, Tap, Target, worth_building
@@ -152,6 +153,7 @@ class _Run:
         self._taps: dict[int, Taps] = {}
 
     def forward(self, x: Tensor) -> Tensor:
+        self._given, self._version = x, _version(x)
         out = torch.empty_like(x)
         some, places = torch.split(x, self._few), torch.split(out, self._few)
 
@@ -163,6 +165,11 @@ class _Run:
         return out
 
     def backward(self, g: Tensor) -> Tensor:
+        if _version(self._given) != self._version:  # as torch's own layers do
+            raise Unsupported(
+                "an encoder layer was given a tensor that the model has changed in place since (x += ..., x.relu_()): its gradient would be that of "
+                "other numbers. Nothing was added. Write x = x + ..., or give the layer a copy."
+            )
         out = torch.empty(g.shape, dtype=g.dtype)
         some, places = torch.split(g, self._few), torch.split(out, self._few)
 
@@ -196,6 +203,11 @@ class _Run:
         if not self._taps:  # nothing before this layer learns: torch had no reason to go through it
             self.backward(g)
         return [_joined(group) for group in zip(*(self._taps[i] for i in range(len(self._taps))), strict=True)]
+
+
+def _version(tensor: Tensor) -> int:
+    """Counts changes in place. Tensors of inference mode cannot be changed outside of it, and do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _joined(group: tuple[Any, ...]) -> Tap:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class Engine:
         self.layers = _layers(self.parameters)
         closed = isinstance(self.loss, CrossEntropy) and not isolate
         self._stack = stack_of(model, self.routes) if closed else None
+        self._shareable = closed and plan.is_shareable(model, self.routes)
         self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
 
     @property
@@ -197,15 +199,31 @@ class Engine:
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
         """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the sum is that of the whole."""
-        size = _length((inputs,))
-        parts = -(-size // self._at_once())
+        size, workers = _length((inputs,)), self.recorder.workers
+        hands = workers.count if self._shareable and size > FEWEST else 1
+        parts = hands * -(-size // (hands * self._at_once()))
         if parts <= 1:
             return self._add_part(inputs, targets, rule, sums)
         each = -(-size // parts)
-        for start in range(0, size, each):
-            part = slice(start, start + each)
+        apart: dict[int, dict[int, Tensor]] = {
+            threading.get_ident(): sums
+        }  # another thread adds up in a vector of its own
+
+        def one(place: int) -> None:
+            thread, part = threading.get_ident(), slice(place * each, (place + 1) * each)
+            into = apart.get(thread) or apart.setdefault(thread, self.sums(self.buffer()))
             some, goals = tree_map(itemgetter(part), (inputs, targets))
-            self._add_part(some, goals, rule, sums)
+            self._add_part(some, goals, rule, into)
+
+        count = -(-size // each)
+        if hands > 1:
+            workers.each(one, count)
+        else:
+            for place in range(count):
+                one(place)
+        for others in apart.values():
+            for key, part in others.items() if others is not sums else ():
+                sums[key].add_(part)
         return None
 
     def _at_once(self) -> int:

@@ -45,6 +45,13 @@ KNOWN: dict[type, Callable[..., Any]] = {
     nn.LSTM: recurrent,
     nn.GRU: recurrent,
 }
+# What computes each row from the same row, keeps nothing, and is torch's own: several threads may be in it at once.
+_PURE = {
+    *(kind for kind in KNOWN if not issubclass(kind, nn.RNNBase)), nn.Sequential, nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.LeakyReLU, nn.ELU,
+    nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.Tanh, nn.Hardtanh, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
+    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+}  # fmt: skip
+_LONG = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
@@ -95,6 +102,18 @@ def _ordinary(module: nn.Module) -> bool:
     if isinstance(module, nn.RNNBase):
         return all(name in module._parameters for name in module._flat_weights_names)
     return "weight" in module._parameters
+
+
+def is_shareable(model: nn.Module, ways: dict[str, str]) -> bool:
+    """Whether threads can take a part of the batch each: nobody else's code is in the model, and its operations are long beside what Python adds."""
+    modules = list(model.modules())
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return (
+        set(ways.values()) <= {"tapped"}
+        and {type(module) for module in modules} <= _PURE
+        and any(isinstance(module, _LONG) for module in modules)
+        and not any("forward" in vars(module) or any(getattr(module, hook) for hook in hooks) for module in modules)
+    )
 
 
 def routes(model: nn.Module) -> dict[str, str]:
