@@ -50,10 +50,34 @@ class Same(Entropy):
         out.view(np.uint64)[:] = self._word
 
 
-def test_the_rarest_words_get_more_bits_and_stay_finite() -> None:
-    draws = fill_gaussian(torch.empty(501), 1.0, Same(0))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rarest_words_get_more_bits_and_stay_finite(dtype: torch.dtype) -> None:
+    draws = fill_gaussian(torch.empty(501, dtype=dtype), 1.0, Same(0))
     assert draws.isfinite().all()
     assert draws.abs().max() > 6.7, "beyond what 32 bits can give"
+
+
+class Rarest(Same):
+    """And the bits after it the rarest, too."""
+
+    def integer(self, bits: int) -> int:
+        return 1 << (bits - 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_tail_goes_on_to_where_it_is_said_to_end(dtype: torch.dtype) -> None:
+    """U = 2**-84, whose square no float32 holds."""
+    draws = fill_gaussian(torch.empty(2, dtype=dtype), 1.0, Rarest(0))
+    assert float(draws.norm()) == pytest.approx(math.sqrt(2 * 84 * math.log(2)), rel=1e-5)
+
+
+def test_small_words_are_what_they_would_be_with_all_their_bits() -> None:
+    """Sizes around the border at which more bits are tossed: |r| is sqrt(-2 ln U) with U = size 2**-31, up to the half that the toss may add."""
+    for size in (1, 2, 3, 500, 1023, 1024, 1025, 70_000):
+        for word in (size, 2**32 - size):
+            radius = float(fill_gaussian(torch.empty(2), 1.0, Same(word)).norm())
+            low, high = (math.sqrt(-2 * math.log((size + half) * 2.0**-31)) for half in (0.5, -0.5))
+            assert low * (1 - 1e-6) <= radius <= high * (1 + 1e-6), (size, word)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -18,6 +18,7 @@ _AT_ONCE = 1 << 19  # entries worked on together: few calls, within a core's cac
 _RARE = 1 << 10  # below this many 2**-31, U gets more bits
 _UNIFORM = 2.0**-31 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
 _ANGLE = math.pi * 2.0**-31
+_ZERO = torch.tensor(0.0)
 _HALF_ANGLE = torch.tensor(_ANGLE / 2)  # angles lie between the multiples: at zero, again, there would be no noise
 _SQUARABLE = (1e-15, 1e15)  # deviations whose square is an ordinary float
 
@@ -26,7 +27,7 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
     """Overwrite a vector with independent N(0, deviation²) noise.
 
     Guarantee: entries are the Box-Muller transform of fresh bits of `entropy`: r cos(a) and r sin(a), with r = sqrt(-2 ln U), rounded to the
-               vector's type. U has 31 bits, and where the first 21 of them are zero another 53: the tail goes on to 10.8
+               vector's type. U has 31 bits, and where the first 21 of them are zero another 52: the tail goes on to 10.8
                deviations, where generators with 24 bits end at 5.8. Of angles there are 2**32. No entry is exactly zero.
     Proof:     Box & Muller 1958, for the transform; the bits are those of the stream.
     Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian up to this rounding.
@@ -57,10 +58,15 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     words = room.view(torch.int32)
     entropy.fill(words.numpy())
     values = room.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
-    radius, angle = values[:pairs].abs_(), values[pairs:]
-    if radius.amin() < _RARE:
-        _extend(radius, entropy)
-    radius.mul_(_UNIFORM).log_().mul_(-2.0 * deviation**2).sqrt_()
+    radius, angle = values[:pairs], values[pairs:]
+    torch.addcmul(
+        _ZERO, radius, radius, value=_UNIFORM**2, out=radius
+    )  # U²: one pass, where size and scale would be two
+    rare = _extended(radius, entropy) if radius.amin() < (_RARE * _UNIFORM) ** 2 else {}
+    radius.log_()
+    for place, log in rare.items():
+        radius[place] = log
+    radius.mul_(-(deviation**2)).sqrt_()
     turned = torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle).cos()
     angle.sin_().mul_(radius)
     radius.mul_(turned)
@@ -68,10 +74,17 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
         torch.cat((radius, angle[:rest]), out=out)
 
 
-def _extend(sizes: Tensor, entropy: Entropy) -> None:
-    """Of a small U only a few leading bits are known: toss 53 more. A size k stands for all that rounds to it, and zero for half as much."""
-    for place in torch.nonzero(sizes < _RARE).flatten().tolist():
-        sizes[place] = abs(float(sizes[place]) + (entropy.integer(53) + 0.5) * 2.0**-53 - 0.5)
+def _extended(squares: Tensor, entropy: Entropy) -> dict[int, float]:
+    """Of a small U only a few leading bits are known: toss 52 more. By place, ln U²: the square itself may be below all floats.
+
+    A size k stands for all that rounds to it, and zero for half as much. The odd multiple of 2**-53 is exact, and never one half: U is not zero.
+    """
+    found = {}
+    for place in torch.nonzero(squares < (_RARE * _UNIFORM) ** 2).flatten().tolist():
+        size = round(math.sqrt(squares[place]) / _UNIFORM)
+        more = (2 * entropy.integer(52) + 1) * 2.0**-53 - 0.5
+        found[place] = 2 * math.log(abs(size + more) * _UNIFORM)
+    return found
 
 
 class Reservoir:
