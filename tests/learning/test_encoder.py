@@ -171,6 +171,12 @@ def hooked(where: str) -> nn.Module:
     return model
 
 
+def other_norm() -> nn.Module:
+    model = layer()
+    model.norm2 = nn.RMSNorm(WIDTH)  # type: ignore[assignment]
+    return model
+
+
 def replaced() -> nn.Module:
     model = layer()
     model.linear1.forward = lambda x: F.linear(x, model.linear1.weight)  # type: ignore[method-assign]
@@ -188,6 +194,7 @@ UNUSUAL: dict[str, Callable[[], nn.Module]] = {
     "hooked projection": lambda: hooked("self_attn.out_proj"),
     "hooked dropout": lambda: hooked("dropout1"),
     "forward replaced": replaced,
+    "another norm": other_norm,
     "wide for its places": lambda: nn.Sequential(
         nn.Linear(WIDTH, 64), nn.TransformerEncoderLayer(64, 2, 256, dropout=0.0, batch_first=True)
     ),
@@ -210,7 +217,9 @@ def test_what_is_unusual_is_not_run_by_hand_and_comes_out_right(name: str, runs:
 
 
 def test_dropout_and_long_texts_are_not_run_by_hand(runs: list[int]) -> None:
-    for model, places in ((layer(dropout=0.1), PLACES), (layer(), encoder.SHORT + 1)):
+    partly = layer(dropout=0.5).eval()
+    partly.dropout1.train()
+    for model, places in ((layer(dropout=0.1), PLACES), (partly, PLACES), (layer(), encoder.SHORT + 1)):
         engine = Engine(model, loss)
         with engine.attached():
             engine.clipped_sum(torch.randn(2, places, WIDTH), torch.randn(2, places, WIDTH), clip=Flat(clip=1.0))

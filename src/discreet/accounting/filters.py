@@ -27,9 +27,8 @@ from .rdp import curve
 
 Exact = Fraction | float  # a rational, or infinity
 
-GRID = (
-    2**128
-)  # prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON
+# Prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON.
+GRID = 2**128
 SLACK = Fraction(1, 2**40)
 _PARTS = (0.15, 0.3, 0.5)  # of epsilon; see default_orders
 

@@ -252,9 +252,8 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of Vadhan 2017; rounded up."""
     if delta == 0:
         return 0.0
-    terms = (
-        size if epsilon == 0 else min(size, 1 + int(800 / epsilon))
-    )  # beyond that the sum is above any delta's inverse
+    # Beyond that the sum is above any delta's inverse.
+    terms = size if epsilon == 0 else min(size, 1 + int(800 / epsilon))
     grown = math.fsum(math.exp(min(i * epsilon, 700.0)) for i in range(terms)) * delta * (1 + 1e-12)
     return min(1.0, grown) if terms == size else 1.0
 

@@ -23,9 +23,8 @@ from ..sampling import Entropy
 
 _FINE = 64  # rounding lengthens a gradient by at most 1 / _FINE of the clip, unless a step is given
 _BLOCK = 256
-_LARGEST = (
-    1 << 48
-)  # of a squared length: then every entry is exact in float32, and sums of up to 2**29 of them are in float64
+# Of a squared length: then every entry is exact in float32, and sums of up to 2**29 of them are in float64.
+_LARGEST = 1 << 48
 
 
 @described

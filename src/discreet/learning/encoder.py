@@ -22,15 +22,20 @@ from .taps import Pieces, Rows, Tap, Target, worth_building
 
 _aten = torch.ops.aten
 _RELUS, _GELUS = (F.relu, torch.relu), (F.gelu,)
-WARM = (
-    1 << 20
-)  # entries of the widest layer, for the examples that go through together: fewer would make products dearer, more everything else (measured)
-_PARTS = ("self_attn", "linear1", "linear2", "norm1", "norm2")
+# Entries of the widest layer, for the examples that go through together: fewer would make products dearer, more everything else (measured).
+WARM = 1 << 20
+_PARTS = {
+    "self_attn": nn.MultiheadAttention,
+    "linear1": nn.Linear,
+    "linear2": nn.Linear,
+    "norm1": nn.LayerNorm,
+    "norm2": nn.LayerNorm,
+}
+_DROPS = ("dropout", "dropout1", "dropout2")
 
 Taps = list[Tap]
-Back = Callable[
-    [Tensor, Taps], Tensor
-]  # by the gradient of what came out that of what went in; taps of the parameters are appended
+# By the gradient of what came out that of what went in; taps of the parameters are appended.
+Back = Callable[[Tensor, Taps], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +260,8 @@ def _takes(layer: nn.TransformerEncoderLayer, src: Tensor) -> bool:
     kinds = {src.dtype, *(p.dtype for p in layer.parameters())}
     if src.dim() != 3 or src.shape[1] > SHORT or kinds != {torch.float32} or torch.is_autocast_enabled("cpu"):
         return False
-    drops = (layer.dropout.p, layer.dropout1.p, layer.dropout2.p, layer.self_attn.dropout)
-    if layer.training and any(drops):
+    drops = [drop.p for name in _DROPS if (drop := layer.get_submodule(name)).training]
+    if any(drops) or (layer.self_attn.training and layer.self_attn.dropout):
         return False
     batch, places, width = src.shape
     wide = layer.linear1.out_features
@@ -274,26 +279,25 @@ def _is_gelu(bend: Any) -> bool:
 
 def is_ordinary(layer: nn.Module) -> bool:
     """Whether a layer is an encoder layer as torch builds it; whether its parts are tapped is for the caller to know."""
-    if type(layer) is not nn.TransformerEncoderLayer or not _is_bare(layer):
+    if type(layer) is not nn.TransformerEncoderLayer or not all(_is_bare(module) for module in layer.modules()):
         return False
-    if {"_sa_block", "_ff_block"} & vars(layer).keys() or not (
-        _is_relu(layer.activation) or _is_gelu(layer.activation)
-    ):
+    if {"_sa_block", "_ff_block"} & vars(layer).keys():
         return False
-    inner = [m for m in (layer.dropout, layer.dropout1, layer.dropout2, layer.activation) if isinstance(m, nn.Module)]
-    attention, out = layer.self_attn, layer.self_attn.out_proj
+    kinds = _PARTS | dict.fromkeys(_DROPS, nn.Dropout)
+    attention, out, bend = layer.self_attn, layer.self_attn.out_proj, layer.activation
     return (
-        all(_is_bare(part) for part in (*inner, attention, out))
-        and all(type(drop) is nn.Dropout for drop in inner[:3])
+        all(type(layer.get_submodule(name)) is kind for name, kind in kinds.items())
         and type(out) is nn.modules.linear.NonDynamicallyQuantizableLinear
         and "weight" in out._parameters
         and attention.batch_first
         and attention._qkv_same_embed_dim
+        and (_is_relu(bend) or _is_gelu(bend))
     )
 
 
 def _is_bare(module: nn.Module) -> bool:
-    return not ("forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks)
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return "forward" not in vars(module) and not any(hooks)
 
 
 def parts(name: str) -> list[str]:

@@ -18,9 +18,8 @@ from .plan import Plan
 from .scan import Kinds
 
 UNITS = Measure(kind="units")
-PLACEHOLDER = (
-    secrets.randbits(62) | 1 << 62
-)  # stands for the key in written queries; nobody can put it into a query by hand
+# Stands for the key in written queries; nobody can put it into a query by hand.
+PLACEHOLDER = secrets.randbits(62) | 1 << 62
 
 
 @dataclass(slots=True)

@@ -172,9 +172,8 @@ class Solver:
         """Certified upper bound on delta."""
         plan = self._near(epsilon)
         plan = plan if self.mesh else _plan.scaled(plan, _FINER)
-        least = (
-            epsilon - self.offset - 2 * plan.mesh
-        )  # below the center of the law the tilt does not reach: the window must
+        # Below the center of the law the tilt does not reach: the window must.
+        least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
         curve = _engine.curve(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail)
         return min(1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15))

@@ -174,9 +174,8 @@ def symbol(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], 
     moved = np.minimum(2.0, u * float(weight @ size))
     first = np.minimum(2 * float(weight @ law.relative), u * float(weight @ (law.relative * size)))
     second = u * float(weight @ (law.absolute + 4 * unit(precise) * size))
-    rounding = (
-        6 * unit(precise) * (terms + 16) * moved
-    )  # each sum has terms of at most 4 min(2, u |L|), real and imaginary
+    # Each sum has terms of at most 4 min(2, u |L|), real and imaginary.
+    rounding = 6 * unit(precise) * (terms + 16) * moved
     return value, (first + second + rounding + law.quadrature) * (1 + 1e-9) + 1e-300
 
 
