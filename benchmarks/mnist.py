@@ -77,7 +77,8 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     # Round, not measured.
-    x, test = (torch.tensor(found[name]).float().unsqueeze(1) / 255 - 0.1) / 0.3 for name in ("x_train", "x_test")
+    names = ("x_train", "x_test")
+    x, test = ((torch.tensor(found[name]).float().unsqueeze(1) / 255 - 0.1) / 0.3 for name in names)
     y, truth = (torch.tensor(found[name]).long() for name in ("y_train", "y_test"))
     public = Public(table="mnist", size=SIZE)
     steps = EPOCHS * SIZE // BATCH
