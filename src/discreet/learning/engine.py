@@ -205,9 +205,7 @@ class Engine:
         if parts <= 1:
             return self._add_part(inputs, targets, rule, sums)
         each = -(-size // parts)
-        apart: dict[int, dict[int, Tensor]] = {
-            threading.get_ident(): sums
-        }  # another thread adds up in a vector of its own
+        apart = {threading.get_ident(): sums}  # another thread adds up in a vector of its own
 
         def one(place: int) -> None:
             thread, part = threading.get_ident(), slice(place * each, (place + 1) * each)
