@@ -371,7 +371,7 @@ def test_a_model_can_be_had_between_steps_whatever_threads_its_run_keeps() -> No
         nn.Linear(4, 8),
         nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
         nn.Flatten(),
-        nn.Linear(24, 2),
+        nn.Linear(40, 2),
     )
     model[0].forward = torch.nn.functional.silu  # type: ignore[method-assign]
     model[0] = nn.Sequential(nn.Linear(4, 8), model[0])
@@ -386,14 +386,15 @@ def test_a_model_can_be_had_between_steps_whatever_threads_its_run_keeps() -> No
         steps=3,
         optimizer=SGD(lr=0.1),
     )
-    data = Examples(torch.randn(64, 3, 4), torch.randint(0, 2, (64,)), public)
+    data = Examples(torch.randn(64, 5, 4), torch.randint(0, 2, (64,)), public)
     torch.set_num_threads(2)
     try:
         with trainer.start(data, entropy=Entropy()) as run:
             while not run.done:
                 run.step()
+                assert run._engine.recorder.workers._pool is not None, "or it would not be tested"
                 found = run.model
-                assert found(torch.zeros(1, 3, 4)).isfinite().all()
+                assert found(torch.zeros(1, 5, 4)).isfinite().all()
     finally:
         torch.set_num_threads(1)
     assert found[0][1].forward is torch.nn.functional.silu
