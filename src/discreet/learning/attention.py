@@ -21,9 +21,8 @@ def attend(whole: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     Queries, keys and values come side by side in one tensor [B, T, 3 heads d]: each way they are copied once, all together.
     """
     batch, places, _ = whole.shape
-    q, k, v = parts = (
-        whole.view(batch, places, 3, heads, -1).permute(2, 0, 3, 1, 4).reshape(3, batch * heads, places, -1)
-    )
+    parts = whole.view(batch, places, 3, heads, -1).permute(2, 0, 3, 1, 4).reshape(3, batch * heads, places, -1)
+    q, k, v = parts
     scores = q.new_empty(len(q), places, places)
     torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(q.shape[2]), out=scores)
     shares = torch.softmax(scores, -1)

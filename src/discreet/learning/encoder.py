@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from .._errors import Unsupported
 from .attention import SHORT, attend, pull
-from .layers import Recorder, targets
+from .layers import Recorder, is_bare, targets
 from .taps import Pieces, Rows, Tap, Target, worth_building
 
 _aten = torch.ops.aten
@@ -279,7 +279,7 @@ def _is_gelu(bend: Any) -> bool:
 
 def is_ordinary(layer: nn.Module) -> bool:
     """Whether a layer is an encoder layer as torch builds it; whether its parts are tapped is for the caller to know."""
-    if type(layer) is not nn.TransformerEncoderLayer or not all(_is_bare(module) for module in layer.modules()):
+    if type(layer) is not nn.TransformerEncoderLayer or not all(map(is_bare, layer.modules())):
         return False
     if {"_sa_block", "_ff_block"} & vars(layer).keys():
         return False
@@ -293,11 +293,6 @@ def is_ordinary(layer: nn.Module) -> bool:
         and attention._qkv_same_embed_dim
         and (_is_relu(bend) or _is_gelu(bend))
     )
-
-
-def _is_bare(module: nn.Module) -> bool:
-    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    return "forward" not in vars(module) and not any(hooks)
 
 
 def parts(name: str) -> list[str]:

@@ -29,6 +29,7 @@ from .layers import NotBatchFirst, Recorder
 from .losses import CrossEntropy, per_example
 from .stack import stack_of
 from .taps import Tap, entries, merged
+from .threads import Workers
 
 ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
 FEWEST = 16  # examples in a part, however much they hold
@@ -67,7 +68,7 @@ class Engine:
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"} | {name: way for name, way in self.routes.items() if way == plan.CONSTANT}
-        self.recorder, self.is_attached = Recorder(), False
+        self.recorder, self.is_attached = Recorder(Workers()), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
@@ -213,12 +214,7 @@ class Engine:
             some, goals = tree_map(itemgetter(part), (inputs, targets))
             self._add_part(some, goals, rule, into)
 
-        count = -(-size // each)
-        if hands > 1:
-            workers.each(one, count)
-        else:
-            for place in range(count):
-                one(place)
+        workers.each(one, -(-size // each), hands)
         for others in apart.values():
             for key, part in others.items() if others is not sums else ():
                 sums[key].add_(part)

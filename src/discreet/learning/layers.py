@@ -26,16 +26,16 @@ Taps = Callable[..., list[Tap]]
 class Recorder(threading.local):
     """What one forward pass leaves for the backward pass: edges of the graph, and what to make of the gradients there. Every thread has its own."""
 
+    workers: Workers  # the same for all threads
     batch: int = 0
     active: bool = False
     lean: bool = False  # whoever asked will only add the taps up: they need not say more
-    workers: Workers = field(default_factory=Workers)  # of threads other than the first: none
     inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
 
     def __deepcopy__(self, memo: Any) -> Recorder:
-        return Recorder()
+        return Recorder(Workers())
 
     def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
         """Ask for the gradients of `outputs`, and for `taps` to be called with them."""
@@ -73,6 +73,12 @@ class Recorder(threading.local):
 
 class NotBatchFirst(Exception):
     """A layer saw something else than one row per example: book-keeping does not apply."""
+
+
+def is_bare(module: nn.Module) -> bool:
+    """Whether a module runs as its class says: no hooks, no forward pass of its own (before ours is attached)."""
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return "forward" not in vars(module) and not any(hooks)
 
 
 def targets(module: nn.Module, *names: str) -> list[Target | None]:

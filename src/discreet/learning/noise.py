@@ -59,9 +59,8 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     entropy.fill(words.numpy())
     values = room.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
     radius, angle = values[:pairs], values[pairs:]
-    torch.addcmul(
-        _ZERO, radius, radius, value=_UNIFORM**2, out=radius
-    )  # U²: one pass, where size and scale would be two
+    # U²: one pass, where size and scale would be two.
+    torch.addcmul(_ZERO, radius, radius, value=_UNIFORM**2, out=radius)
     rare = _extended(radius, entropy) if radius.amin() < (_RARE * _UNIFORM) ** 2 else {}
     radius.log_()
     for place, log in rare.items():

@@ -107,12 +107,11 @@ def _ordinary(module: nn.Module) -> bool:
 def is_shareable(model: nn.Module, ways: dict[str, str]) -> bool:
     """Whether threads can take a part of the batch each: nobody else's code is in the model, and its operations are long beside what Python adds."""
     modules = list(model.modules())
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return (
         set(ways.values()) <= {"tapped"}
         and {type(module) for module in modules} <= _PURE
         and any(isinstance(module, _LONG) for module in modules)
-        and not any("forward" in vars(module) or any(getattr(module, hook) for hook in hooks) for module in modules)
+        and all(map(layers.is_bare, modules))
     )
 
 

@@ -24,9 +24,9 @@ from .engine import Engine
 
 BATCH = 5
 TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
-TRIES, NUDGE = 3, 2.0**-10
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
+TRIES, NUDGE = 3, 2.0**-10
 
 
 def probe(engine: Engine, inputs: Any, targets: Any) -> None:

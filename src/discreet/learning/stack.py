@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .layers import is_bare
 from .taps import Outer, Rows, Tap, Target, widening
 
 _aten = torch.ops.aten
@@ -158,6 +159,4 @@ def _targets(module: nn.Linear) -> tuple[Target | None, Target | None]:
 
 
 def _unusual(module: nn.Module) -> bool:
-    """Hooks, or a forward of its own (before ours is attached)."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return "forward" in vars(module) or any(hooks) or (type(module) is nn.Linear and "weight" not in module._parameters)
+    return not is_bare(module) or (type(module) is nn.Linear and "weight" not in module._parameters)

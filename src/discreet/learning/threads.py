@@ -25,17 +25,14 @@ class Workers:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
-    def __deepcopy__(self, memo: Any) -> Workers:
-        return Workers()
-
     @property
     def count(self) -> int:
         """How many share work. One, where torch has so many threads that it is better off with all of them on one thing."""
         threads = torch.get_num_threads()
         return threads if threads <= MOST else 1
 
-    def each(self, work: Callable[[int], None], count: int) -> None:
-        """work(0), ..., work(count - 1), in any order and at the same time. No gradients are recorded in it."""
+    def each(self, work: Callable[[int], None], count: int, hands: int | None = None) -> None:
+        """work(0), ..., work(count - 1), in any order and at the same time, by so many threads at most. No gradients are recorded in it."""
         places = itertools.count()
 
         def some() -> None:
@@ -43,7 +40,7 @@ class Workers:
                 while (place := next(places)) < count:
                     work(place)
 
-        helpers = min(self.count, count) - 1
+        helpers = min(self.count if hands is None else hands, count) - 1
         if helpers <= 0:
             return some()
         self._pool = self._pool or ThreadPoolExecutor(MOST, "discreet")
