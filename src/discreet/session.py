@@ -18,6 +18,8 @@ from typing import Any
 from . import _require
 from ._errors import InvalidInput, LedgerError
 from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors, rows
+from .accounting.caps import asked_of, share
+from .accounting.filters import Filter
 from .accounting.filters import Preview as Cost
 from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, segments
 from .mechanisms import Answer as Told
@@ -28,7 +30,8 @@ from .tables import Database, Memory, Source, connect, data_of, dummy, load, ver
 
 Real = int | float | Fraction
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
-_SHARE = 100  # of the budget's delta, what one query may fail with unless told otherwise
+# Of a budget in rho: the part of its delta that one query may fail with unless told otherwise.
+_SHARE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,8 @@ class Session:
     def preview(self, text: str, *, confidence: float = 0.95, **how: Any) -> Asked:
         """Price, error and plan of a question, and how many more of these the budget buys. Free: no data is touched."""
         query = self._query(text, {**how, "confidence": confidence})
-        return Asked(query.preview(confidence), self.curator.preview(query.event, analyst=self.analyst))
+        cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
+        return Asked(query.preview(confidence), cost)
 
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
         """Any mechanism of discreet, or the steward's own."""
@@ -161,7 +165,8 @@ class Session:
             raise _require.fail(
                 "estimator", type(estimator).__name__, "one of discreet.learning, such as LogisticRegression(epsilon=1)"
             )
-        trainer = estimator.trainer(self.public, target=target, features=features, delta=self.budget.delta or None)
+        delta = None if getattr(estimator, "epsilon", None) is None else self._delta(estimator.epsilon)
+        trainer = estimator.trainer(self.public, target=target, features=features, delta=delta or None)
         how = {"text": f"{type(estimator).__name__} of {target}", **how}
         return estimator.adopt(self.train(trainer, **how), trainer)
 
@@ -217,9 +222,14 @@ class Session:
             )
         if by_price and how.get("within") is None:
             how = {key: value for key, value in how.items() if key != "confidence"}
-        if self.budget.delta and how.get("rho") is None:
-            how = {"delta": self.budget.delta / _SHARE, **how}
+        if how.get("rho") is None:
+            how = {"delta": self._delta, **how}
         return ask(text, self.public, **how)
+
+    def _delta(self, epsilon: Any) -> float:
+        """The delta that goes with an epsilon unless told otherwise: so much that deltas last as long as epsilon does."""
+        own = self.curator.policy.of(self.analyst)
+        return min(_share(budget, epsilon) for budget in (self.budget, own) if budget is not None)
 
 
 def open(
@@ -272,6 +282,14 @@ def open(
     if ledger == TRIAL:
         weakref.finalize(curator, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
+
+
+def _share(budget: Budget, epsilon: Any) -> float:
+    """The part of a budget's delta that goes with an epsilon."""
+    if budget.epsilon is None:
+        return budget.delta / _SHARE
+    rule = Filter(epsilon=budget.epsilon, delta=budget.delta)
+    return share(_require.exact(epsilon, "epsilon"), of=rule)
 
 
 def _existing(

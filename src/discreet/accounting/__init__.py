@@ -42,7 +42,8 @@ from .events import (
     from_json,
     leaves,
 )
-from .filters import BudgetFilter, Filter, Preview, Spent, at_once
+from .filters import BudgetFilter, Filter, Preview, at_once
+from .lanes import Capped, Spent
 from .odometers import Odometer, Reading
 from .plain_filters import GaussianFilter, ZCDPFilter, gaussian_filter
 from .sampled_events import (

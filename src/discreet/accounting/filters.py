@@ -19,53 +19,12 @@ from .. import _require, _round
 from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
-from . import pure
 from .conversion import rdp_to_epsilon
 from .events import ApproximateDP, Event, Real
-from .normal import normal
-from .rdp import curve
+from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
-Exact = Fraction | float  # a rational, or infinity
-
-# Prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON.
-GRID = 2**128
 SLACK = Fraction(1, 2**40)
 _PARTS = (0.15, 0.3, 0.5)  # of epsilon; see default_orders
-
-
-def on_grid(value: Exact | int) -> Exact:
-    """`value`, rounded up to the grid of prices."""
-    if isinstance(value, float) and math.isinf(value):
-        return math.inf
-    return Fraction(_round.ceil_div(Fraction(value) * GRID, 1), GRID)
-
-
-@described
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """What was spent, in the lanes of one filter or odometer: a function of the events, whatever their order.
-
-    `sums` has one entry a lane, `delta` is the sum of the events' own deltas, `events` how many were charged.
-    """
-
-    sums: tuple[Exact, ...]
-    delta: Exact = Fraction(0)
-    events: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sums", tuple(self.sums))
-        for value in (*self.sums, self.delta):
-            _require.number(spent=value)
-            if value < 0:
-                raise _require.fail("spent", value, "zero or above")
-        _require.integer(events=self.events, at_least=0)
-
-    def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Both together; `other` may count several times."""
-        pairs = zip(self.sums, other.sums, strict=True)
-        sums = tuple(a if times == 0 else a + times * b for a, b in pairs)
-        delta = self.delta if times == 0 else self.delta + times * other.delta
-        return Spent(sums=sums, delta=delta, events=self.events + times * other.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +70,7 @@ class BudgetFilter:
         """The budget in the filter's own unit, as certified."""
         raise NotImplementedError
 
-    def price(self, event: Event) -> Spent:
+    def price(self, event: Item) -> Spent:
         """What an event adds to each lane, rounded up."""
         raise NotImplementedError
 
@@ -119,11 +78,11 @@ class BudgetFilter:
         """Nothing spent yet."""
         return Spent(sums=(Fraction(0),) * len(self.lanes))
 
-    def admits(self, spent: Spent | Iterable[Event], event: Event) -> bool:
+    def admits(self, spent: Spent | Iterable[Item], event: Item) -> bool:
         """Whether `event` may follow what was spent (or the list of events that were run)."""
         return self._holds(self._state(spent).plus(self.price(event)))
 
-    def charge(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
+    def charge(self, spent: Spent | Iterable[Item], event: Item) -> Spent:
         """What is spent after `event`; raises BudgetExceeded, and changes nothing, if the filter does not admit it."""
         before = self._state(spent)
         after = before.plus(self.price(event))
@@ -131,14 +90,14 @@ class BudgetFilter:
             raise BudgetExceeded(self._refusal(before, after))
         return after
 
-    def replay(self, events: Iterable[Event]) -> Spent:
+    def replay(self, events: Iterable[Item]) -> Spent:
         """What a list of events has spent, each admitted in turn; raises BudgetExceeded at the first that should not have been."""
         spent = self.start()
         for event in events:
             spent = self.charge(spent, event)
         return spent
 
-    def used(self, spent: Spent | Iterable[Event]) -> float:
+    def used(self, spent: Spent | Iterable[Item]) -> float:
         """How much of the budget is gone: the least budget whose limits, moved down in parallel, would still hold. Rounded up.
 
         This is book-keeping. A bound on the privacy loss so far, valid at a time chosen by looking at answers, is an `Odometer`'s.
@@ -149,7 +108,7 @@ class BudgetFilter:
         room = max(limit - total for limit, total in zip(self.limits, state.sums, strict=True))
         return math.inf if math.isinf(room) else max(0.0, _round.up(self.total - room))
 
-    def preview(self, spent: Spent | Iterable[Event], event: Event) -> Preview:
+    def preview(self, spent: Spent | Iterable[Item], event: Item) -> Preview:
         """What `event` would cost here, and how many of it fit."""
         before = self._state(spent)
         price = self.price(event)
@@ -160,16 +119,16 @@ class BudgetFilter:
             after=self.used(after),
             limit=_round.up(self.total),
             delta_left=max(0.0, _round.down(self.delta_limit - after.delta)) if math.isfinite(after.delta) else 0.0,
-            fits=self._fits(before, price),
+            fits=self._fits(before, price, event),
         )
 
-    def report(self, spent: Spent | Iterable[Event]) -> list[tuple[str, float, float]]:
+    def report(self, spent: Spent | Iterable[Item]) -> list[tuple[str, float, float]]:
         """Every lane with its sum and its limit, for people to look at."""
         state = self._state(spent)
         rows = zip(self.lanes, state.sums, self.limits, strict=True)
         return [(name, _round.up(total), _round.down(limit)) for name, total, limit in rows]
 
-    def _state(self, spent: Spent | Iterable[Event]) -> Spent:
+    def _state(self, spent: Spent | Iterable[Item]) -> Spent:
         state = spent if isinstance(spent, Spent) else self.replay(spent)
         if len(state.sums) != len(self.lanes):
             raise _require.fail("spent", state, f"what this filter's own {len(self.lanes)} lanes added up")
@@ -179,7 +138,21 @@ class BudgetFilter:
         within = any(total <= limit for total, limit in zip(state.sums, self.limits, strict=True))
         return within and state.delta <= self.delta_limit
 
-    def _fits(self, before: Spent, price: Spent) -> int | None:
+    def _fits(self, before: Spent, price: Spent, item: Item) -> int | None:
+        """Count copies: capped ones while the pure lane and own deltas hold them, then the same release as it is."""
+        if not isinstance(item, Capped):
+            return self._copies(before, price)
+        room = _copies(self.limits[0] - before.sums[0], price.sums[0])
+        capped = min(room, _copies(self.delta_limit - before.delta, price.delta))
+        if math.isinf(capped):
+            return None
+        try:
+            rest = self._copies(before.plus(price, int(capped)), self.price(item.event))
+        except Unsupported:
+            rest = 0
+        return None if rest is None else int(capped) + rest
+
+    def _copies(self, before: Spent, price: Spent) -> int | None:
         """n copies are admitted if own deltas allow n and some lane allows n: both are divisions."""
         by_lane = [
             _copies(limit - total, one)
@@ -211,8 +184,8 @@ class BudgetFilter:
     def _settle(self) -> None:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
-    def _check(self, event: Event) -> None:
-        if not isinstance(event, Event):
+    def _check(self, event: Item) -> None:
+        if not isinstance(event, Event | Capped):
             raise _require.fail("event", event, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
@@ -303,7 +276,7 @@ class Filter(BudgetFilter):
         assert self.orders is not None
         return _limits(self.total, self.orders, self.share)
 
-    def price(self, event: Event) -> Spent:
+    def price(self, event: Item) -> Spent:
         self._check(event)
         assert self.orders is not None
         return _price(event, self.orders, self.total)
@@ -335,33 +308,21 @@ def _limits(total: Fraction, orders: tuple[float, ...], share: float) -> tuple[F
 
 
 @lru_cache(maxsize=4096)
-def _price(event: Event, orders: tuple[float, ...], total: Fraction) -> Spent:
+def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
     """Pure epsilon, Rényi divergences, own delta. A run at total-variation distance d from its price is charged (1 + e^eps) d."""
-    bare, own, distance = split(event)
+    bare, own, distance = split(event_of(item))
+    if isinstance(item, Capped):
+        if not item.holds:
+            raise InvalidInput(
+                f"this release is not certified to be ({item.epsilon:g}, {item.delta:g})-DP, so it cannot be charged as such. "
+                f"Nothing was released. Charge it as it is."
+            )
+        own += Fraction(item.delta)
     if distance > 0:
         grown = math.exp(min(_round.up(total), 700.0)) * (1 + 1e-12)
         own = Fraction(1) if total > 700 else own + (1 + Fraction(grown)) * distance
-    return replace(lane_prices(bare, orders), delta=on_grid(min(own, Fraction(1))))
-
-
-def split(event: Event) -> tuple[Event, Fraction, Fraction]:
-    """What an event is when it does not fail; its own delta; its distance. Interactive events become their dominating pair."""
-    form = normal(event)
-    return form.event, Fraction(form.delta), Fraction(form.distance)
-
-
-def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
-    """Pure epsilon and Rényi divergences at `orders` of an event without a delta of its own."""
-    exact = pure.epsilon_of(bare)
-    try:
-        renyi = [max(0.0, value) for value in curve(bare, orders)]
-    except Unsupported:
-        if exact is None:
-            raise
-        renyi = [exact] * len(orders)  # a Rényi divergence never exceeds the pure epsilon
-    largest = math.inf if exact is None else exact
-    sums = (on_grid(largest), *(on_grid(min(value, largest)) for value in renyi))
-    return Spent(sums=sums, events=1)
+    sums = capped_prices(item, orders) if isinstance(item, Capped) else lane_prices(bare, orders)
+    return replace(sums, delta=on_grid(min(own, Fraction(1))))
 
 
 def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from .. import _require, _round
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
 from .events import Event
-from .filters import Spent, lane_prices, on_grid, split
+from .lanes import Spent, lane_prices, on_grid, split
 from .refusal import refuse
 
 _ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))

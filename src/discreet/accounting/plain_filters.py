@@ -13,7 +13,8 @@ from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
 from .conversion import gaussian_delta
 from .events import Event, Gaussian, Real, leaves
-from .filters import SLACK, BudgetFilter, Spent, on_grid, split
+from .filters import SLACK, BudgetFilter
+from .lanes import Item, Spent, event_of, on_grid, split
 from .refusal import refuse
 from .totals import zcdp
 
@@ -62,8 +63,9 @@ class ZCDPFilter(BudgetFilter):
     def delta_limit(self) -> Fraction:
         return Fraction(self.delta) * (1 + self.slack)
 
-    def price(self, event: Event) -> Spent:
+    def price(self, event: Item) -> Spent:
         self._check(event)
+        event = event_of(event)
         bare, own, distance = split(event)
         if distance > 0:
             raise refuse(event, "zcdp", "closeness in total variation says nothing about concentrated privacy")
@@ -113,8 +115,9 @@ class GaussianFilter(BudgetFilter):
     def delta_limit(self) -> Fraction:
         return Fraction(0)
 
-    def price(self, event: Event) -> Spent:
+    def price(self, event: Item) -> Spent:
         self._check(event)
+        event = event_of(event)
         bare, own, distance = split(event)
         total: Fraction | float = Fraction(0)
         for part, times in leaves(bare).items():

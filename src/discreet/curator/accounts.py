@@ -15,8 +15,10 @@ from typing import Any
 from .. import _registry
 from .._errors import BudgetExceeded
 from .._public import Public
-from ..accounting import Event, Group, NoOp
-from ..accounting.filters import BudgetFilter, Preview, Spent
+from ..accounting import Event, Group, NoOp, caps
+from ..accounting.caps import Asked
+from ..accounting.filters import BudgetFilter, Preview
+from ..accounting.lanes import Item, Spent
 from . import charges
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import Budget
@@ -62,7 +64,8 @@ class Accounts:
         whose = "dataset" if self.owner is None else self.owner
         per = self.budget.per
         if per is None:
-            return [Account(whose, self.rule, charges.spent_by(self.ledger, self.rule, self.owner))]
+            rule, spent, _ = charges.spent_by(self.ledger, self.rule, self.owner)
+            return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
         whole = self._stored(_WHOLE)
         found = [
@@ -76,21 +79,41 @@ class Accounts:
             found.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
         return found
 
-    def preview(self, event: Event, periods: tuple[str, ...] = ()) -> Preview:
+    def preview(self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None) -> Preview:
         """What `event` would do to the account on which the least of it fits."""
-        views = [a.rule.preview(a.spent, e) for a, e in self.priced(event, periods)]
+        views = [account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)]
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
-    def admit(self, event: Event, periods: tuple[str, ...] = ()) -> dict[str, Any]:
-        """What the entry of the charge says of the total; refused, and nothing changed, if one account does not admit it."""
-        after = [_charge(account, e, self.budget) for account, e in self.priced(event, periods)]
+    def admit(
+        self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None, *, elsewhere: bool = False
+    ) -> dict[str, Any]:
+        """What the entry of the charge says of prices and totals; refused, and nothing changed, if one account does not admit it.
+
+        What was released `elsewhere` may come first, but then it came before the budget: it does not fix the split of delta.
+        """
+        priced = self.priced(event, periods, asked, elsewhere=elsewhere)
+        after = [_charge(account, item, self.budget) for account, item in priced]
+        facts = charges.cap_of(priced[0][1], charges.cap_name(self.owner))
         if self.budget.per is not None:
-            return {}
-        return {"spent" if self.owner is None else "own": _registry.to_json(after[0])}
+            # All periods are charged the same; the total, which comes last, is priced by itself.
+            limited = self.budget.per.limit is not None
+            return facts | (charges.cap_of(priced[-1][1], charges.cap_name(self.owner, total=True)) if limited else {})
+        return facts | self._totals(after[0], elsewhere)
+
+    def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
+        """What a charge carries along: the new total, and the own delta of the first charge, which has fixed the split of delta."""
+        name = charges.first_name(self.owner)
+        last = charges.last_charge(self.ledger, self.owner)
+        if last is None:
+            first = None if elsewhere else _registry.to_json(after.delta)
+        else:
+            first = last.body.get(name)
+        total = {"spent" if self.owner is None else "own": _registry.to_json(after)}
+        return total if first is None else total | {name: first}
 
     def post(self, writer: Writer, event: Event, charge: Entry, periods: tuple[str, ...] = ()) -> None:
         """Write the new totals of a budget per period, after `admit`."""
-        for name, price in self._prices(event, periods).items():
+        for name, price in self._prices(event, charge.body, periods).items():
             self._write(writer, name, self._stored(name).plus(price), charge.seq)
 
     def recount(self, writer: Writer, policy: Entry) -> None:
@@ -101,7 +124,7 @@ class Accounts:
     def check(self) -> None:
         """Refuse a budget that does not hold what was spent."""
         if self.budget.per is None:
-            self.rule.replay(charges.charged(self.ledger, self.owner))
+            self._replay()
             return
         counted = self._replayed()
         nothing = NoOp(neighbors=self.public.neighbors)
@@ -124,22 +147,39 @@ class Accounts:
         except BudgetExceeded:
             return [f"the charges{whose} add up to more than the budget"]
         if self.budget.per is None:
-            counted = self.rule.replay(charges.charged(self.ledger, self.owner))
-            same = counted == charges.spent_by(self.ledger, self.rule, self.owner)
+            same = self._replay() == charges.spent_by(self.ledger, self.rule, self.owner)[:2]
             return [] if same else [f"the running total{whose} is not what the charges add up to"]
         replayed = self._replayed()
         names = {*replayed, *((PERIOD, name) for name in self._seen()), _WHOLE}
         wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._stored(n))
         return [f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to" for n in wrong]
 
-    def priced(self, event: Event, periods: tuple[str, ...] = ()) -> Iterable[tuple[Account, Event]]:
+    def _replay(self) -> tuple[BudgetFilter, Spent]:
+        """The rule and what was spent, from the list of charges alone: the first fixes the split of delta."""
+        items = charges.items(self.ledger, self.owner)
+        rule = caps.with_first(self.rule, self.rule.price(items[0]).delta) if items and self._splits else self.rule
+        return rule, rule.replay(items)
+
+    @property
+    def _splits(self) -> bool:
+        """Whether a first charge has fixed the split of delta: not so in ledgers that were begun before there was a choice."""
+        last = charges.last_charge(self.ledger, self.owner)
+        return last is not None and charges.first_name(self.owner) in last.body
+
+    def priced(
+        self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None, *, elsewhere: bool = False
+    ) -> list[tuple[Account, Item]]:
         """Every account that must admit an event, with what it is charged there."""
-        found = self.all(periods)
-        if self.budget.per is None:
-            return [(found[0], event)]
+        accounts = self.all(periods)
+        per = self.budget.per
+        if per is None:
+            fresh = not elsewhere and charges.last_charge(self.ledger, self.owner) is None
+            return [_choice(accounts[0], event, asked, fresh=fresh)]
+        cut, total = (accounts, []) if per.limit is None else (accounts[:-1], accounts[-1:])
         seen = self._seen_by_one(event, periods)
-        limited = self.budget.per.limit is not None
-        return [(account, event if limited and account is found[-1] else seen) for account in found]
+        fullest = max(cut, key=lambda account: account.used)
+        item = caps.choose(fullest.rule, fullest.spent, seen, asked if seen is event else None)
+        return [(account, item) for account in cut] + [_choice(account, event, asked) for account in total]
 
     def _seen_by_one(self, event: Event, periods: tuple[str, ...]) -> Event:
         """What an event costs someone whose rows *within one period* change.
@@ -151,14 +191,18 @@ class Accounts:
         alone = self.public.unit.column is None or len(periods) == 1
         return event if alone else Group(event=event, size=2, neighbors=event.neighbors)
 
-    def _prices(self, event: Event, periods: tuple[str, ...]) -> dict[Name, Spent]:
-        """What an event adds to which account."""
+    def _prices(self, event: Event, body: dict[str, Any], periods: tuple[str, ...]) -> dict[Name, Spent]:
+        """What an event adds to which account, priced as the entry of its charge says."""
         per = self.budget.per
         if per is None:
             return {}
-        price = self.rule.price(self._seen_by_one(event, periods))
-        found: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
-        return found | ({} if per.limit is None else {_TOTAL: self._rule(_TOTAL).price(event)})
+        seen = charges.priced(self._seen_by_one(event, periods), body, charges.cap_name(self.owner))
+        price = self.rule.price(seen)
+        prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
+        if per.limit is not None:
+            whole = charges.priced(event, body, charges.cap_name(self.owner, total=True))
+            prices[_TOTAL] = self._rule(_TOTAL).price(whole)
+        return prices
 
     def _rule(self, name: Name) -> BudgetFilter:
         per = self.budget.per
@@ -170,7 +214,7 @@ class Accounts:
         if self.budget.per is None:
             return totals
         for event, body in charges.spending(self.ledger, self.owner):
-            for name, price in self._prices(event, read(body, self.budget)).items():
+            for name, price in self._prices(event, body, read(body, self.budget)).items():
                 totals[name] = totals.get(name, self._rule(name).start()).plus(price)
         return totals
 
@@ -210,7 +254,15 @@ def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
     return tuple(told["in"]) if told is not None and same else ()
 
 
-def _charge(account: Account, event: Event, budget: Budget) -> Spent:
+def _choice(account: Account, event: Event, asked: Asked | None, *, fresh: bool = False) -> tuple[Account, Item]:
+    """The account and the price that an event has there; the first charge also fixes how the account splits its delta."""
+    if not fresh:
+        return account, caps.choose(account.rule, account.spent, event, asked)
+    rule, item = caps.first(account.rule, event, asked)
+    return Account(account.of, rule, rule.start()), item
+
+
+def _charge(account: Account, event: Item, budget: Budget) -> Spent:
     try:
         return account.rule.charge(account.spent, event)
     except BudgetExceeded as refused:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from .. import _registry
 from .._public import Public
-from ..accounting.filters import BudgetFilter, Spent
+from ..accounting.filters import BudgetFilter
+from ..accounting.lanes import Spent
 from ..accounting.odometers import Odometer, Reading
 from . import segments
 from .accounts import Account, Accounts
-from .charges import SERVED, SPENDING, charged, spending, spent_by
+from .charges import SERVED, SPENDING, cap_name, charged, last_charge, priced, spending, spent_by, split_by_first
 from .ledger import Anchor, Ledger
 from .policy import Budget, Policy
 
@@ -44,7 +45,9 @@ def policy_of(ledger: Ledger) -> Policy:
 
 def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
     """The filter of a budget (the dataset's, if none is given) under the ledger's relation."""
-    return (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
+    rule = (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
+    last = None if budget is not None else last_charge(ledger)
+    return rule if last is None else split_by_first(rule, last.body)
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
@@ -77,7 +80,8 @@ def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, Spent]] = {}
     for event, body in spending(ledger):
         times, spent = found.get(body["analyst"], (0, rule.start()))
-        found[body["analyst"]] = times + 1, spent.plus(rule.price(event))
+        item = priced(event, body, cap_name(None))
+        found[body["analyst"]] = times + 1, spent.plus(rule.price(item))
     return {who: (times, rule.used(spent)) for who, (times, spent) in found.items()}
 
 

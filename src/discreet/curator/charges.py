@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _registry
-from ..accounting import Event, events
-from ..accounting.filters import BudgetFilter, Spent
-from .ledger import Ledger, Writer
+from ..accounting import Capped, Event, events
+from ..accounting.caps import with_first
+from ..accounting.filters import BudgetFilter
+from ..accounting.lanes import Item, Spent
+from .ledger import Entry, Ledger, Writer
 
 SPENDING = "charge"  # the kind of entry that raises what was spent of the dataset
 SERVED = "served"  # a stored release given to another analyst: counts for them, not for the dataset
@@ -23,19 +25,60 @@ def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tu
 
 
 def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
-    """All that was charged to the dataset, or to one analyst, in order."""
+    """All that was charged to the dataset, or to one analyst, in order, whatever it was priced as."""
     return [event for event, _ in spending(ledger, analyst)]
 
 
-def spent_by(ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None) -> Spent:
-    """What was spent under `rule` by the dataset or an analyst: the total that their last entry carries."""
-    kinds, total = ((SPENDING,), "spent") if analyst is None else ((SPENDING, SERVED), "own")
-    found = [entry for kind in kinds if (entry := ledger.last(kind, analyst)) is not None]
-    policy = ledger.last("policy")
-    if not found:
-        return rule.start()
-    last = max(found, key=lambda entry: entry.seq)
-    if total not in last.body or (policy is not None and policy.seq > last.seq):  # the rule has changed since
-        return rule.replay(charged(ledger, analyst))
+def items(ledger: Ledger | Writer, analyst: str | None = None) -> list[Item]:
+    """All that was charged to the dataset, or to one analyst, in order, as it was priced when it was charged."""
+    return [priced(event, body, cap_name(analyst)) for event, body in spending(ledger, analyst)]
+
+
+def cap_name(analyst: str | None, *, total: bool = False) -> str:
+    """Return the field of a charge that says how it was capped: for the dataset or for the analyst, and for which account."""
+    return ("cap" if analyst is None else "own cap") + (" of total" if total else "")
+
+
+def priced(event: Event, body: dict[str, Any], name: str) -> Item:
+    """Return the event as the charge says that it was priced."""
+    cap = body.get(name)
+    return event if cap is None else Capped(event=event, epsilon=cap["epsilon"], delta=cap["delta"])
+
+
+def cap_of(item: Item, name: str) -> dict[str, Any]:
+    """Return what a charge says about the cap of what it was priced as; nothing for an event as it is."""
+    return {name: {"epsilon": item.epsilon, "delta": item.delta}} if isinstance(item, Capped) else {}
+
+
+def split_by_first(rule: BudgetFilter, last: dict[str, Any] | None, analyst: str | None = None) -> BudgetFilter:
+    """Return the rule with the split of delta that the account's first charge fixed; later charges carry it along."""
+    told = None if last is None else last.get(first_name(analyst))
+    return rule if told is None else with_first(rule, _registry.from_json(told))
+
+
+def first_name(analyst: str | None) -> str:
+    """Return the field of a charge that holds the own delta of the first charge of its account."""
+    return "first" if analyst is None else "own first"
+
+
+def last_charge(ledger: Ledger | Writer, analyst: str | None = None) -> Entry | None:
+    """Return the newest entry that was charged to the dataset, or to one analyst."""
+    kinds = (SPENDING,) if analyst is None else (SPENDING, SERVED)
+    entries = [entry for kind in kinds if (entry := ledger.last(kind, analyst)) is not None]
+    return max(entries, key=lambda entry: entry.seq, default=None)
+
+
+def spent_by(
+    ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None
+) -> tuple[BudgetFilter, Spent, dict[str, Any] | None]:
+    """Return the rule with its split of delta, what was spent under it by the dataset or an analyst, and their last charge."""
+    last = last_charge(ledger, analyst)
+    if last is None:
+        return rule, rule.start(), None
+    rule = split_by_first(rule, last.body, analyst)
+    policy, total = ledger.last("policy"), "spent" if analyst is None else "own"
+    # After a change of budgets the rule is another one: everything is counted again.
+    if total not in last.body or (policy is not None and policy.seq > last.seq):
+        return rule, rule.replay(items(ledger, analyst)), last.body
     spent: Spent = _registry.from_json(last.body[total])
-    return spent
+    return rule, spent, last.body

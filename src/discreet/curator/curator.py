@@ -16,7 +16,9 @@ from .. import _registry, _require
 from .._errors import DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
-from ..accounting.filters import BudgetFilter, Preview, Spent
+from ..accounting.caps import Asked, asked_of
+from ..accounting.filters import BudgetFilter, Preview
+from ..accounting.lanes import Spent
 from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
@@ -116,9 +118,12 @@ class Curator:
         rule = self.filter
         return max((account for account in self.accounts if account.rule == rule), key=lambda account: account.used)
 
-    def preview(self, event: Event, *, analyst: str = STEWARD) -> Preview:
-        """What an event would cost the dataset, or the analyst where that is the tighter one. Touches no data."""
-        views = [owned.preview(event, self.periods) for owned in self._owners(self.ledger, analyst)]
+    def preview(self, event: Event, *, analyst: str = STEWARD, asked: Asked | None = None) -> Preview:
+        """What an event would cost the dataset, or the analyst where that is the tighter one. Touches no data.
+
+        `asked` is the (epsilon, delta) it was asked with, where it was: `asked_of(mechanism)`.
+        """
+        views = [owned.preview(event, self.periods, asked) for owned in self._owners(self.ledger, analyst)]
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
     def ask(
@@ -140,7 +145,10 @@ class Curator:
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
                 return self._serve(writer, stored, mechanism, analyst)
-            charge = self._charge(writer, mechanism.event, analyst, text=text, mechanism=described, trusted=key is None)
+            asked = asked_of(mechanism)
+            charge = self._charge(
+                writer, mechanism.event, analyst, asked, text=text, mechanism=described, trusted=key is None
+            )
         return self._run(mechanism, charge, key)
 
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> Live:
@@ -148,7 +156,10 @@ class Curator:
         _check(interactive, self.source, Interactive, "it is asked with `ask`")
         described = _described(interactive)
         with self.ledger.writing() as writer:
-            charge = self._charge(writer, interactive.event, analyst, mechanism=described, trusted=described is None)
+            asked = asked_of(interactive)
+            charge = self._charge(
+                writer, interactive.event, analyst, asked, mechanism=described, trusted=described is None
+            )
         try:
             return Live.begin(self.ledger, self.source, interactive, charge, self._entropy)
         except Exception as error:
@@ -194,7 +205,9 @@ class Curator:
         """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
         return books.verify(self.ledger, anchor)
 
-    def _charge(self, writer: Writer, event: Event, analyst: str, **facts: Any) -> Entry:
+    def _charge(
+        self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any
+    ) -> Entry:
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
@@ -203,7 +216,7 @@ class Curator:
             )
         body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
-        return self._post(writer, books.SPENDING, body, event, self._owners(writer, analyst))
+        return self._post(writer, books.SPENDING, body, event, self._owners(writer, analyst), asked)
 
     def _owners(self, ledger: Ledger | Writer, analyst: str) -> list[Accounts]:
         """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a budget."""
@@ -213,11 +226,19 @@ class Curator:
     def _accounts(self, ledger: Ledger | Writer, budget: Budget | None = None, owner: str | None = None) -> Accounts:
         return Accounts(ledger, self._whole.public, budget or self.policy.budget, owner)
 
-    def _post(self, writer: Writer, kind: str, body: dict[str, Any], event: Event, owners: list[Accounts]) -> Entry:
+    def _post(
+        self,
+        writer: Writer,
+        kind: str,
+        body: dict[str, Any],
+        event: Event,
+        owners: list[Accounts],
+        asked: Asked | None = None,
+    ) -> Entry:
         """The entry of a charge, and all running totals; refused, and nothing written, if one account does not admit it."""
         body = body | said(self.policy.budget, self.periods)
         for owned in owners:
-            body |= owned.admit(event, self.periods)
+            body |= owned.admit(event, self.periods, asked, elsewhere=bool(body.get("elsewhere")))
         entry = writer.append(kind, body, topic=body["analyst"])
         for owned in owners:
             owned.post(writer, event, entry, self.periods)
@@ -231,7 +252,8 @@ class Curator:
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
-            self._post(writer, books.SERVED, body, mechanism.event, self._owners(writer, analyst)[1:])
+            own = self._owners(writer, analyst)[1:]
+            self._post(writer, books.SERVED, body, mechanism.event, own, asked_of(mechanism))
         value, told = values.decode(stored.body["value"]), stored.body.get("errors")
         error = _own_error(value, mechanism) if told is None else values.recalled(told)
         return Release(value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error)

@@ -21,6 +21,7 @@ from .. import _require
 from .._errors import InvalidInput, LedgerError, NotPrivate
 from .._public import Public
 from ..accounting import Event, events
+from ..accounting.caps import asked_of
 from ..mechanisms.protocols import Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
@@ -125,7 +126,7 @@ def train(
         _multiple(every, mechanism.period)
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
-        charge = curator._charge(writer, mechanism.event, analyst, **facts)
+        charge = curator._charge(writer, mechanism.event, analyst, asked_of(mechanism), **facts)
     work = Work(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
     if path is not None:

@@ -170,6 +170,11 @@ class Trainer:
             acc.calibrate(lambda s: self.schedule.event(s, relation, grid), epsilon=self.epsilon, delta=self.delta)
         )
 
+    @property
+    def asked(self) -> tuple[float, float] | None:
+        """The (epsilon, delta) that the noise was calibrated to; None where the noise itself was given."""
+        return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
+
     def spent(self, step: int, *, delta: float) -> float:
         """Epsilon after so many steps of a Poisson or fixed-size schedule; the whole price for others."""
         if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import _require
@@ -21,22 +22,25 @@ def ask(
     rho: Any = None,
     within: float | None = None,
     confidence: float = 0.95,
+    delta: float | Callable[[Any], float] = 0.0,
     **options: Any,
 ) -> Query:
     """A query at a price, or at the least epsilon (to one in a thousand) for which every number is within `within` of the truth.
 
     The promise is about each number by itself, with probability `confidence`, over the noise; the truth is the answer on the
-    bounded data. Averages need a declared size of the table, as their error depends on it.
+    bounded data. Averages need a declared size of the table, as their error depends on it. `delta` may be a function of epsilon.
     """
     if within is None:
-        return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, **options)
+        given = delta(epsilon) if callable(delta) else delta
+        return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, delta=given, **options)
     if epsilon is not None or rho is not None:
         raise InvalidInput("ask by price or by accuracy, not both. Nothing was read or charged.")
     _require.positive(within=within)
     _require.open_probability(confidence=confidence)
 
     def at(price: float) -> Query:
-        return Query(sql=sql, public=public, epsilon=price, **options)
+        given = delta(price) if callable(delta) else delta
+        return Query(sql=sql, public=public, epsilon=price, delta=given, **options)
 
     def good(query: Query) -> bool:
         return all(error <= within for error in _promised(query, confidence))

@@ -162,6 +162,11 @@ class Query:
         return self._allocation.event
 
     @property
+    def asked(self) -> tuple[Any, float] | None:
+        """The (epsilon, delta) that was asked for; None for a price in rho."""
+        return None if self.epsilon is None else (self.epsilon, float(self.delta))
+
+    @property
     def key(self) -> str:
         """Stable text of what is asked at which price: equal for equal questions, for the store of released answers."""
         return json.dumps(
