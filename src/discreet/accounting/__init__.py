@@ -66,6 +66,7 @@ __all__ = [
     "BallsInBins",
     "Banded",
     "BudgetFilter",
+    "Capped",
     "Comparison",
     "Composed",
     "CorrelatedGaussian",

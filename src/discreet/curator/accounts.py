@@ -8,7 +8,6 @@ own account and *whole* add up to. The running totals are entries of the ledger,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 

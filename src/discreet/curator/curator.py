@@ -205,9 +205,7 @@ class Curator:
         """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
         return books.verify(self.ledger, anchor)
 
-    def _charge(
-        self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any
-    ) -> Entry:
+    def _charge(self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any) -> Entry:
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
