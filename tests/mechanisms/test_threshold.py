@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet import accounting as acc
 from discreet._errors import DiscreetError, Halted, InvalidInput, Unsupported, WrongRelation
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Public
 from discreet._registry import from_json, to_json
@@ -30,7 +31,14 @@ from discreet.mechanisms import (
     SumOfSquares,
     Trusted,
 )
-from discreet.mechanisms.sparse_vector import dwork_roth_epsilon, round_epsilon
+from discreet.mechanisms.sparse_vector import (
+    CONSTANTS,
+    dwork_roth_epsilon,
+    optimal_epsilon,
+    pure_epsilon,
+    round_epsilon,
+    zcdp_epsilon,
+)
 from discreet.mechanisms.threshold import moves_up
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -308,7 +316,7 @@ def test_redrawn_rounds_can_tell_values_and_gaps_too() -> None:
 @pytest.mark.parametrize("rounds", [1, 10, 500])
 def test_composed_rounds_stay_within_epsilon_and_delta(epsilon: float, rounds: int) -> None:
     delta = 1e-6
-    zcdp, textbook = round_epsilon(epsilon, delta, rounds), dwork_roth_epsilon(epsilon, delta, rounds)
+    zcdp, textbook = zcdp_epsilon(epsilon, delta, rounds), dwork_roth_epsilon(epsilon, delta, rounds)
     for each in (zcdp, textbook):
         rho = rounds * float(each) ** 2 / 2
         assert rho + 2 * math.sqrt(rho * math.log(1 / delta)) <= epsilon
@@ -320,6 +328,55 @@ def test_composed_rounds_stay_within_epsilon_and_delta(epsilon: float, rounds: i
     p = stats.binom.pmf(wins, rounds, 1 / (1 + math.exp(-e0)))
     spent = np.maximum(0, 1 - np.exp(epsilon - (2 * wins - rounds) * e0))
     assert float(np.sum(p * spent)) <= delta
+
+
+def _true_delta(each: F, rounds: int, epsilon: float) -> float:
+    """Of binary randomized responses, in 50 digits (Kairouz, Oh & Viswanath 2015): the truth for pure mechanisms in sequence."""
+    from mpmath import mp, mpf
+
+    with mp.workdps(50):
+        e0 = mpf(each.numerator) / each.denominator
+        p, total = 1 / (1 + mp.exp(-e0)), mpf(0)
+        for wins in range(rounds + 1):
+            loss = (2 * wins - rounds) * e0
+            if loss > epsilon:
+                total += mp.binomial(rounds, wins) * p**wins * (1 - p) ** (rounds - wins) * (1 - mp.exp(epsilon - loss))
+        return float(total)
+
+
+@pytest.mark.parametrize("constants", CONSTANTS)
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-9), (5, 1e-2), (0.3, 1e-12)])
+@pytest.mark.parametrize("rounds", [1, 2, 5, 20, 37, 300])
+def test_every_price_of_a_round_composes_to_what_was_asked(
+    constants: str, epsilon: float, delta: float, rounds: int
+) -> None:
+    each = CONSTANTS[constants](epsilon, delta, rounds)
+    assert _true_delta(each, rounds, epsilon) <= delta
+    if constants == "optimal" and rounds > 1:
+        assert _true_delta(each * F(1001, 1000), rounds, epsilon) > delta
+
+
+@pytest.mark.parametrize(("rounds", "least"), [(1, 1.0), (5, 0.2), (20, 0.05)])
+def test_few_rounds_get_the_pure_split_and_more(rounds: int, least: float) -> None:
+    mechanism = RedrawnSparseVector(public=PUBLIC, threshold=0, epsilon=1, delta=1e-6, positives=rounds)
+    assert mechanism.round_epsilon >= least
+    assert acc.epsilon(mechanism.event, delta=1e-6) <= 1
+    budget = acc.Filter(epsilon=1, delta=1e-6)
+    assert budget.admits(budget.start(), mechanism.event)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 4])
+@pytest.mark.parametrize("rounds", [1, 3, 11, 28, 90, 1000, 10**9])
+def test_the_best_round_is_never_below_the_simple_ones_and_fits_a_fresh_budget(epsilon: float, rounds: int) -> None:
+    delta = 1e-7
+    best = round_epsilon(epsilon, delta, rounds)
+    assert best >= max(pure_epsilon(epsilon, delta, rounds), zcdp_epsilon(epsilon, delta, rounds))
+    assert best <= optimal_epsilon(epsilon, delta, rounds)
+    event = PureDP(epsilon=best).repeated(rounds)
+    budget = acc.Filter(epsilon=epsilon, delta=delta)
+    assert budget.admits(budget.start(), event)
+    if rounds <= 1000:
+        assert acc.epsilon(event, delta=delta) <= epsilon
 
 
 def test_the_textbook_noise_of_the_lecture() -> None:

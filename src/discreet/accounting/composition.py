@@ -245,6 +245,22 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     return high
 
 
+def optimal_delta(epsilon: float, times: int, total: float) -> float:
+    """The delta at which `times` mechanisms that are epsilon-DP are (total, delta)-DP: the exact optimum, rounded up.
+
+    Guarantee: their composition, adaptive too, is (total, delta)-DP.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3: the total loss of randomized response, a sum of signs.
+
+    >>> optimal_delta(0.5, 2, 1.0)
+    0.0
+    """
+    _require.non_negative(epsilon=epsilon, total=total)
+    _require.integer(times=times, at_least=1)
+    if epsilon == 0 or _require.exact(epsilon, "epsilon") * times <= _require.exact(total, "epsilon"):
+        return 0.0
+    return min(1.0, _delta(*_losses(*_grid([(epsilon, times)])), total))
+
+
 def rounding(pairs: Iterable[tuple[float, int]]) -> float:
     """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in epsilon."""
     given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]

@@ -136,17 +136,17 @@ class Thresholdout:
         delta: float,
         budget: int,
         threshold: Real,
-        constants: str = "zcdp",
+        constants: str = "best",
         **more: Any,
     ) -> Thresholdout:
-        """(epsilon, delta)-DP. `constants`: "zcdp" (less noise), or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
+        """(epsilon, delta)-DP. `constants`: "best" (least noise), those of `RedrawnSparseVector`, or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
 
-        Proof: `sparse_vector.round_epsilon`; the paper's bound is its textbook form at delta / 2, checked with the same inequality.
+        Proof: `sparse_vector.CONSTANTS`; the paper's bound is its textbook form at delta / 2, checked with the same inequality.
         """
-        _require.one_of(("zcdp", "paper"), constants=constants)
+        _require.one_of((*CONSTANTS, "paper"), constants=constants)
         _require.integer(budget=budget, at_least=1)
         _require.open_probability(delta=delta)
-        rule, failing = ("dwork-roth", delta / 2) if constants == "paper" else ("zcdp", delta)
+        rule, failing = ("dwork-roth", delta / 2) if constants == "paper" else (constants, delta)
         each = CONSTANTS[rule](epsilon, failing, budget)
         return _with_round(cls, public, each, budget, threshold, more)
 

@@ -69,8 +69,8 @@ class Paprika:
     """Tests hypotheses as they come; halts for good after `rejections` of them were rejected.
 
     `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a p-value, where that is the
-    score. With `delta` there is a round for each rejection, with a noisy threshold of its own, and rounds are priced by concentrated
-    privacy: noise in proportion to the square root of `rejections`. Without, one noisy threshold serves throughout; `redraw` draws it anew
+    score. With `delta` there is a round for each rejection, with a noisy threshold of its own, and rounds are priced by the best
+    composition (`sparse_vector.round_epsilon`): for many, noise in proportion to the square root of `rejections`. Without, one noisy threshold serves throughout; `redraw` draws it anew
     after each rejection also then. `monotone` halves the noise on each test where all statistics are counts, or sums of values that are
     never negative, and all alternatives are "greater". `paper` takes the paper's scales, 2 eta c / epsilon for the threshold and
     4 eta c / epsilon for each test, and draws anew.

@@ -27,7 +27,7 @@ from ..accounting import Event, compose
 from ..mechanisms.choosers import TopK
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Release, check_source, release
-from ..mechanisms.sparse_vector import round_epsilon
+from ..mechanisms.sparse_vector import zcdp_epsilon
 from ..mechanisms.stability import check_budget
 from ..mechanisms.statistics import require_rows
 from ..mechanisms.threshold import number
@@ -60,8 +60,8 @@ class PrivateBenjaminiHochberg:
     Guarantee: epsilon-DP, or (epsilon, delta)-DP.
     Proof:     one person moves every evidence by at most `moved`, computed from the public laws over their whole range. Peeling is `TopK`,
                `candidates` choices of bounded range 2 e0 for as many pieces of discrete Laplace noise that are e0-DP. Without delta these
-               add up to epsilon. With it, both are e0²/2-zCDP (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and `round_epsilon`
-               makes 2 `candidates` of these (epsilon, delta)-DP.
+               add up to epsilon. With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP (Cesar & Rogers 2021,
+               arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2 `candidates` of these (epsilon, delta)-DP.
     Assumes:   the statistics' sensitivities are right.
 
     False discoveries: FDR <= alpha with `strict`, and at most alpha (1 + ln(1/alpha)) without, if the statistics of true nulls follow their
@@ -118,9 +118,8 @@ class PrivateBenjaminiHochberg:
     @property
     def part_epsilon(self) -> Fraction:
         """e0: the price of telling one evidence; a choice has twice this range."""
-        if self.delta is None:
-            return _require.exact(self.epsilon, "epsilon") / (3 * self.candidates)
-        return round_epsilon(self.epsilon, self.delta, 2 * self.candidates)
+        split = _require.exact(self.epsilon, "epsilon") / (3 * self.candidates)
+        return split if self.delta is None else max(split, zcdp_epsilon(self.epsilon, self.delta, 2 * self.candidates))
 
     @property
     def chooser(self) -> TopK:

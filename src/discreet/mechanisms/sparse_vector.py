@@ -1,28 +1,100 @@
 """Sparse vector for many positives: a fresh noisy threshold after each, priced by composition over the rounds.
 
-Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times sqrt(ln(1/delta)).
+Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times sqrt(ln(1/delta)). So
+the pure split is better for a few positives, composition for many: the better of them is taken.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from .. import _require
+from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from ..accounting import Event, PureDP
+from ..accounting import Event, Filter, PureDP
+from ..accounting.composition import optimal_delta
 from . import _certified
 from .stability import check_budget
 from .threshold import Real, SparseVector, Thresholds, check_positives
 
 
+# Rounds up to which optimal composition is computed; its law has 40 sqrt(rounds) cells (measured: 2 ms at 10,000, 30 ms at the limit).
+_MANY = 10**6
+# By how much optimal composition must raise e0 for the event to leave the simple split.
+_GAIN = Fraction(1001, 1000)
+
+
 @lru_cache(maxsize=256)
 def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
+    """The largest e0 for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP, and fit a fresh budget of that size.
+
+    The best of three: the pure split epsilon / rounds (best up to some 20 rounds), zCDP, and optimal composition as far as
+    `accounting.Filter(epsilon, delta)` admits the rounds one by one: what was asked at (epsilon, delta) is to fit such a budget.
+    `optimal_epsilon` is for those who need not care.
+
+    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
+    Proof:     basic composition (Dwork & Roth 2014, Theorem 3.16); `zcdp_epsilon`; `optimal_epsilon`.
+    """
+    simple = max(pure_epsilon(epsilon, delta, rounds), zcdp_epsilon(epsilon, delta, rounds))
+    budget = Filter(epsilon=epsilon, delta=delta)
+
+    def fits(each: float) -> bool:
+        return budget.admits(budget.start(), PureDP(epsilon=each).repeated(rounds))
+
+    raised = _raised(float(simple), epsilon, delta, rounds, fits)
+    return raised if raised > simple * _GAIN else simple
+
+
+@lru_cache(maxsize=256)
+def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
+    """epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of 1 are 0.2 each."""
+    exact, _ = _epsilon_and_log(epsilon, delta)
+    above = _round.up(exact / rounds)
+    room = rounds <= _MANY and math.isfinite(above) and optimal_delta(above, rounds, _round.down(exact)) <= delta
+    return Fraction(above) if room else exact / rounds
+
+
+@lru_cache(maxsize=256)
+def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
+    """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP.
+
+    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds that of `zcdp_epsilon`.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3, by `accounting.composition.optimal_delta`.
+    """
+    simple = max(pure_epsilon(epsilon, delta, rounds), zcdp_epsilon(epsilon, delta, rounds))
+    return max(simple, _raised(float(simple), epsilon, delta, rounds, lambda each: True))
+
+
+def _raised(start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]) -> Fraction:
+    """The largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there is none."""
+    total = _round.down(_require.exact(epsilon, "epsilon"))
+    if rounds > _MANY or not 0 < total < 300:
+        return Fraction(0)
+
+    def allowed(each: float) -> bool:
+        return optimal_delta(each, rounds, total) <= delta and fits(each)
+
+    low, high = start, start
+    for _ in range(4):
+        low, high = high, 1.5 * high
+        if not allowed(high):
+            break
+    if low > start or allowed(low):
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowed(middle) else (low, middle)
+        return Fraction(low)
+    return Fraction(0)
+
+
+@lru_cache(maxsize=256)
+def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely (epsilon, delta)-DP by zCDP.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
@@ -42,7 +114,7 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is sqrt(32 c ln(1/delta)) / epsilon.
 
-    Half of `round_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8 ln(1/delta), not only
+    Half of `zcdp_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8 ln(1/delta), not only
     below 1 as their Corollary 3.21 says.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
@@ -65,7 +137,13 @@ def _covered(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int)
     return rho <= epsilon and 4 * rho * log_term <= (epsilon - rho) ** 2
 
 
-CONSTANTS = {"zcdp": round_epsilon, "dwork-roth": dwork_roth_epsilon}
+CONSTANTS = {
+    "best": round_epsilon,
+    "optimal": optimal_epsilon,
+    "zcdp": zcdp_epsilon,
+    "pure": pure_epsilon,
+    "dwork-roth": dwork_roth_epsilon,
+}
 
 
 def check_constants(constants: Any) -> None:
@@ -77,8 +155,10 @@ def check_constants(constants: Any) -> None:
 class RedrawnSparseVector(Thresholds):
     """`SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
 
-    `constants` chooses the price of a round: "zcdp" (the default, half the noise) or "dwork-roth" (the textbook's, and the
-    lecture's lambda = sqrt(32 c ln(1/delta)) / epsilon with equal shares).
+    `constants` chooses the price of a round: "best" (the default: the pure split for few positives, then concentrated and optimal
+    composition as far as a budget of (epsilon, delta) admits it), "optimal" (up to a third less noise, for rounds that no filter has to
+    admit one by one), "zcdp", "pure", or "dwork-roth" (the textbook's, and the lecture's lambda = sqrt(32 c ln(1/delta)) / epsilon with
+    equal shares).
 
     Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event says more: c rounds, each of them e0-DP.
     Proof:     until its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are in sequence, each chosen
@@ -96,7 +176,7 @@ class RedrawnSparseVector(Thresholds):
     numeric: bool = False
     gap: bool = False
     split: tuple[Real, ...] | None = None
-    constants: str = "zcdp"
+    constants: str = "best"
     questions: int | None = None
     redraws: ClassVar[bool] = True
 
@@ -107,7 +187,7 @@ class RedrawnSparseVector(Thresholds):
         check_constants(self.constants)
         if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
             raise InvalidInput(
-                "the textbook's constants have no monotone, numeric or split variant. Nothing was drawn. Use constants='zcdp'."
+                "the textbook's constants have no monotone, numeric or split variant. Nothing was drawn. Use constants='best'."
             )
         if self.split is not None:
             object.__setattr__(self, "split", _require.listed(split=self.split))

@@ -32,8 +32,8 @@ from .threshold import SparseVector, State
 class StableSparseVector:
     """Exact values of stable functions, or None; halts at the `failures`-th None, or after `questions` questions.
 
-    With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "zcdp" or "dwork-roth" it is drawn again after
-    each failure, as `RedrawnSparseVector` does, with half of delta for the composition: better for hundreds of failures.
+    With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "optimal", "zcdp" or another of `RedrawnSparseVector` it is
+    drawn again after each failure, as there, with half of delta for the composition: better for hundreds of failures.
 
     Guarantee: (epsilon, delta)-DP.
     Proof:     "None" is distance + nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None / not None are those of
