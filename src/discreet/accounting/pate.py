@@ -7,9 +7,12 @@ through the smooth-sensitivity release priced here; the ledger is charged `GNMax
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 from .. import _require
 from .conversion import rdp_to_epsilon, rdp_to_epsilon_classic
@@ -21,17 +24,18 @@ ORDERS: tuple[float, ...] = (
 )
 
 
-def other_answer(votes: Sequence[float], sigma: float) -> float:
+def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -> float:
     """A bound on the chance that noise N(0, sigma²) on every count makes another class win: sum over others of Phi(-gap / (sigma sqrt 2)).
 
-    Papernot et al. 2018, arXiv:1802.08908, Proposition 7.
+    Papernot et al. 2018, arXiv:1802.08908, Proposition 7. Without `capped` the sum itself, which may be above 1.
     """
     _require.positive(sigma=sigma)
     if len(votes) < 2:
         raise _require.fail("votes", f"{len(votes)} counts", "counts for at least two classes")
     top = max(range(len(votes)), key=lambda i: votes[i])
     total = math.fsum(0.5 * math.erfc((votes[top] - count) / (2 * sigma)) for i, count in enumerate(votes) if i != top)
-    return min(1.0, max(total, _LEAST) * (1 + 1e-12))
+    bound = max(total, _LEAST) * (1 + 1e-12)
+    return min(1.0, bound) if capped else bound
 
 
 def query_rdp(order: float, q: float, sigma: float) -> float:
@@ -110,40 +114,87 @@ def _local_sensitivity(order: float, low: float, high: float, sigma: float, clas
     return max(more, less, 0.0)
 
 
+# Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its cell a value lies.
+_CELLS = 16
+_CROSSED = _CELLS + 1
+
+
 def smooth_sensitivity(
     queries: Iterable[Sequence[float]], sigma: float, *, order: float, beta: float, distance: int = 200
 ) -> float:
-    """The beta-smooth sensitivity of the total cost at one order: max over d of e^{-beta d} times the local sensitivity d votes away.
+    """A beta-smooth upper bound of the local sensitivity of the total cost at one order. Private: for the steward or the release below.
 
-    Private, for the steward or the release below. Local sensitivity is bounded on intervals that cover all q reachable with d
-    moved votes in every query; beyond `distance` the data-independent bound order / sigma² per query is used (Papernot et al.
-    2018, arXiv:1802.08908, Appendix B; Nissim, Raskhodnikova & Smith 2007).
+    Guarantee: at least how far moving one vote in every query changes the total of `query_rdp`; and S(v) <= e^beta S(v') for any
+               two vectors of votes that differ by one moved vote in every query.
+    Proof:     a query stands at z = Phi^-1(q / others) sigma / sqrt(2) votes, q its bound on the chance of another answer. One moved vote
+               changes each gap by at most 2, so that by concavity of p -> Phi(Phi^-1(p) + t), t > 0, all runners-up alike are the
+               worst, and z moves by at most 1 (Papernot et al. 2018, arXiv:1802.08908, Appendix B); where another class
+               takes the lead, q about the old leader is an upper bound. The cost grows with z. On one grid of z, the same for all votes,
+               each cell holds an upper bound of the local sensitivity of all z in it. M(d) is the largest in the cells within d
+               times 17 of the one where z lies: one vote crosses at most 17 cells of 1/16, so the cells of M(d) of a query are among
+               those of M(d + 1) of its neighbor. S = max over d of e^{-beta d} times the sum of M(d), with order / sigma²,
+               which no local sensitivity exceeds, for M(d) beyond `distance`: shifting d by one gives e^beta (Nissim, Raskhodnikova & Smith
+               2007, Definition 2.2 and Claim 3.2).
     """
-    _require.positive(beta=beta)
-    given = [list(votes) for votes in queries]
-    worst_each = order / (sigma * sigma)
-    peak = [0.0] * len(given)
-    best = math.exp(-beta * (distance + 1)) * worst_each * len(given)
+    _require.positive(beta=beta, sigma=sigma)
+    _require.integer(distance=distance, at_least=0)
+    if not order > 1:
+        raise _require.fail("order", order, "above 1")
+    places = Counter((len(votes), _place(votes, sigma)) for votes in queries)
+    worst = order / (sigma * sigma) * (1 + 1e-12) * sum(places.values())
+    best = math.exp(-beta * (distance + 1)) * worst
+    peaks = dict.fromkeys(places, 0.0)
     for d in range(distance + 1):
-        for i, votes in enumerate(given):
-            peak[i] = max(peak[i], _between(order, other_answer(votes, sigma), sigma, len(votes), d))
-        best = max(best, math.exp(-beta * d) * math.fsum(peak))
-        if math.exp(-beta * d) * worst_each * len(given) <= best:
+        if math.exp(-beta * d) * worst <= best:
             break
+        for classes, at in places:
+            grid = _Grid(order, sigma, classes)
+            peaks[classes, at] = max(peaks[classes, at], *(_bound(grid, cell) for cell in _ring(at, d, grid.lowest)))
+        total = math.fsum(n * peaks[place] for place, n in places.items())
+        best = max(best, math.exp(-beta * d) * min(total, worst))
     return best * (1 + 1e-9)
 
 
-def _between(order: float, q: float, sigma: float, classes: int, d: int) -> float:
-    """The largest local sensitivity that d - 1 to d moved votes can lead to, either way, over eight intervals that leave no gap."""
+def _place(votes: Sequence[float], sigma: float) -> int:
+    """The cell in which a query stands: 0 where all classes have the same votes, negative where one leads."""
+    share = min(other_answer(votes, sigma, capped=False) / (len(votes) - 1), 0.5)
+    return math.floor(_NORMAL.inv_cdf(share) * sigma / math.sqrt(2) * _CELLS) if share < 0.5 else 0
+
+
+class _Grid(NamedTuple):
+    """The grid of z, in cells: the same for all votes among so many classes."""
+
+    order: float
+    sigma: float
+    classes: int
+
+    @property
+    def lowest(self) -> int:
+        """The cell of the least chance that is told from 0, below which all cells are alike."""
+        return math.floor(_NORMAL.inv_cdf(_LEAST / (self.classes - 1)) * self.sigma / math.sqrt(2) * _CELLS) - _CROSSED
+
+    def cost(self, cell: float) -> float:
+        """The cost at this end of a cell; it does not fall with z."""
+        z = min(cell / _CELLS / self.sigma, 0.0)
+        chance = min(1.0, max((self.classes - 1) * 0.5 * math.erfc(-z), _LEAST))
+        return query_rdp(self.order, chance, self.sigma)
+
+
+def _ring(at: int, d: int, lowest: int) -> list[int]:
+    """The cells that d moved votes may lead to and d - 1 may not; cells beyond either end of the grid are those at the end."""
     if d == 0:
-        return _local_sensitivity(order, q, q, sigma, classes)
-    worst = 0.0
-    for quarter in range(4):
-        near, far = d - 1 + quarter / 4, d - 1 + (quarter + 1) / 4
-        for low, high in ((near, far), (-far, -near)):
-            ends = (_moved(q, sigma, classes, low), _moved(q, sigma, classes, high))
-            worst = max(worst, _local_sensitivity(order, *ends, sigma, classes))
-    return worst
+        return [min(max(at, lowest), 0)]
+    below = range(max(at - d * _CROSSED, lowest), max(at - (d - 1) * _CROSSED, lowest))
+    above = range(min(at + (d - 1) * _CROSSED, 0) + 1, min(at + d * _CROSSED, 0) + 1)
+    return [*below, *above] or [min(max(at, lowest), 0)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _bound(grid: _Grid, cell: int) -> float:
+    """A bound of the local sensitivity anywhere in a cell, which is taken a little larger than it is, for what floats make of z."""
+    low, high, vote = cell - 1e-3, cell + 1 + 1e-3, _CELLS + 1e-3
+    more, less = grid.cost(high + vote) - grid.cost(low), grid.cost(high) - grid.cost(low - vote)
+    return max(more, less, 0.0) * (1 + 1e-9) + 1e-12 * grid.order / grid.sigma**2
 
 
 def release_rdp(order: float, *, beta: float, noise: float) -> float:

@@ -136,21 +136,25 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     low, high = digits(16)
     if low == 1 << 16 or high == 0:  # certain
         return np.arange(size if high else 0, dtype=np.int64)
-    parts = [_kept(digits, low, high, min(_CHUNK, size - start), entropy) + start for start in range(0, size, _CHUNK)]
+    parts = [_kept(digits, low, high, start, min(_CHUNK, size - start), entropy) for start in range(0, size, _CHUNK)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _kept(digits: _bounds.Digits, low: int, high: int, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """Which of n coins come up: those whose first 16 bits leave no other way, and those for which more bits say so."""
+def _kept(
+    digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
+) -> npt.NDArray[np.int64]:
+    """Which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or for which more bits say so.
+
+    All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are kept.
+    """
     prefixes = entropy.shorts(n)
-    kept = np.flatnonzero(prefixes < high)
-    if low == high:
-        return kept
-    near = prefixes[kept]
-    sure: Bools = near < low
-    for i in np.flatnonzero(~sure).tolist():
-        sure[i] = _bounds.below(int(near[i]), 16, digits, entropy)
-    return kept[sure]
+    mask: Bools = prefixes < low
+    if low < high:
+        for i in np.flatnonzero(prefixes == low).tolist():
+            mask[i] = _bounds.below(low, 16, digits, entropy)
+    kept = np.flatnonzero(mask)
+    kept += start
+    return kept
 
 
 def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:

@@ -26,6 +26,9 @@ from .result import DOUBT, Floats, Real, TestResult
 
 _MOST_STEPS = 1 << 30  # squares stay below 2**60
 _SHARES = (2, 3, 3)  # of epsilon: counts, sums, squares
+# Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the p-values of the test.
+_FEWEST = 30
+_UNSEEN = 5
 
 
 @described
@@ -116,7 +119,9 @@ class TwoSampleMeanTest:
 
     p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is simulated `runs` times with Student's
                law for the means, and with the noise on sums and counts. On the safe side: as few rows, as large variances and a common
-               mean as far out as the noise allows, outside a chance of `DOUBT`, which is added. 1 where there may be fewer than five rows.
+               mean as far out as the noise allows, outside a chance of `DOUBT`, which is added; variances as if five more rows of each group
+               were at the end of the range, because a rare value that no row happened to have would be missing in both the mean and the
+               variance; 1 where a group may have fewer than 30 rows, for which Student's law needs values that are nearly normal.
     """
 
     public: Public
@@ -206,7 +211,7 @@ class TwoSampleMeanTest:
 
     def _pvalue(self, statistic: float, seen: _Measured, random: np.random.Generator) -> float:
         fewest = np.floor(seen.counts - seen.slack[0])
-        if fewest.min() < 5:
+        if fewest.min() < _FEWEST:
             return 1.0
         common = abs(seen.sums.sum()) / seen.counts.sum() + (2 * seen.slack[1]) / seen.counts.sum()
         common = min(float(common), float(seen.half)) * (1 if seen.sums.sum() >= 0 else -1)
@@ -224,9 +229,10 @@ class TwoSampleMeanTest:
 
 
 def _variances(seen: _Measured, fewest: Floats) -> Floats:
-    """The largest variance in each group that the noise allows; never more than values in the range can have."""
+    """The largest variance in each group that the noise allows, with a few unseen rows at the far end; never more than the range allows."""
     center = np.maximum(0, np.abs(seen.sums) - seen.slack[1]) / (seen.counts + seen.slack[0])
-    squares = np.minimum((seen.squares + seen.slack[2]) / fewest, seen.half**2)
+    unseen = _UNSEEN * (seen.half + center) ** 2
+    squares = np.minimum((seen.squares + seen.slack[2] + unseen) / fewest, seen.half**2 + center**2)
     found: Floats = np.clip(squares - center**2, 0.25, seen.half**2)
     return found
 

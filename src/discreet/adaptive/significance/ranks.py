@@ -35,6 +35,7 @@ from .result import DOUBT, Floats, Real, TestResult
 
 _SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
 _MOST = 10**9
+_FEWEST = 8  # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value is 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +114,7 @@ class _Signs:
         noisy = signs + draw(scale, entropy)
         slack = _certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
         most = [min(size, value + slack) for value in sizes]
-        pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) > 0 else 1.0
+        pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) >= _FEWEST else 1.0
         told = TestResult(statistic=float(noisy), pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=sum(sizes))
 
         def error(confidence: float) -> int:
@@ -182,7 +183,8 @@ class MannWhitneyTest(_Grouped):
                the larger group, as in the code of Couch et al.
 
     p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance n1 n2 (n1 + n2 + 1) / 3,
-               less with ties. The normal law with a continuity correction, plus the noise; sizes as large as their noise allows.
+               less with ties. The normal law with a continuity correction, plus the noise; sizes as large as their noise allows; 1 where
+               these are below 8.
     """
 
     alternative: str = "two-sided"
@@ -220,7 +222,7 @@ class KruskalWallisTest(_Grouped):
                at most 8, the number in the authors' code (github.com/simonpcouch/non-pm-dpht); every table of four rows was tried.
 
     p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums, plus the noise; sizes as large as
-               their noise allows, no ties, which would only make it vary less.
+               their noise allows, no ties, which would only make it vary less; 1 where a group has at most 7 rows.
     """
 
     runs: int = 9999
@@ -258,7 +260,8 @@ class CorrelationTest(_Signs):
     Proof:     a row is in one pair with each other one.
 
     p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and variance n (n - 1) (2 n + 5) / 18,
-               less with ties (Kendall 1938). The normal law with a continuity correction, plus the noise; n as large as its noise allows.
+               less with ties (Kendall 1938). The normal law with a continuity correction, plus the noise; n as large as its noise allows; 1
+               where that is below 8.
     """
 
     first: str
