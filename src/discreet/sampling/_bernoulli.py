@@ -136,8 +136,15 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     low, high = digits(16)
     if low == 1 << 16 or high == 0:  # certain
         return np.arange(size if high else 0, dtype=np.int64)
-    parts = [_kept(digits, low, high, start, min(_CHUNK, size - start), entropy) for start in range(0, size, _CHUNK)]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    parts = (_kept(digits, low, high, start, min(_CHUNK, size - start), entropy) for start in range(0, size, _CHUNK))
+    if 2 * low < 1 << 16:
+        return np.concatenate([np.empty(0, np.int64), *parts])
+    # most are kept: written once, to where they stay
+    result, count = np.empty(size, np.int64), 0
+    for part in parts:
+        result[count : count + len(part)] = part
+        count += len(part)
+    return result[:count]
 
 
 def _kept(

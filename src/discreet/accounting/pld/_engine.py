@@ -167,14 +167,16 @@ def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
     plan = _centered(ps, plan)
     window = _window(plan)
     total = _fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
-    return _read_lower(total, plan, window, _wrapped(ps, plan.theta, plan, window))
+    steps = sum(part.times for part in parts)
+    return _read_lower(total, plan, window, _wrapped(ps, plan.theta, plan, window), 64 * U * (steps + 8))
 
 
-def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped) -> Tests:
+def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped, rounding: float) -> Tests:
     """With P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j) + e^(K-j) D(j), in mesh units.
 
     What wraps around counts once against P where it helps; its D is at most as large, since Q is not negative, and where D is
-    negative it only hurts.
+    negative it only hurts. `rounding`, relative to the Q-mass of a test, is for masses that are floats: where nearly all of it cancels
+    against P, at an epsilon much below the typical loss, that is the largest error left.
     """
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
@@ -202,7 +204,7 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped)
     either = total.p.error + total.gain_error  # Q = P - D
     wrong = 2 * beyond + (slack + 1e-11) * (size + discounted((np.maximum(law, 0.0) + total.p.error) * weight))
     held, kept = (discounted((law - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
-    return Tests(first, h, scale, better, np.maximum(kept, 0.0), held)
+    return Tests(first, h, scale, better - rounding * np.maximum(held, 0.0), np.maximum(kept, 0.0), held)
 
 
 def _centered(parts: Sequence[Part], plan: Plan) -> Plan:

@@ -201,7 +201,7 @@ class TwoSampleMeanTest:
             half=max(high, -low),
         )
         statistic = float(_difference(seen.sums, seen.counts, seen.half))
-        pvalue = self._pvalue(statistic, seen, shared.random_source(entropy))
+        pvalue = self._pvalue(seen, shared.random_source(entropy))
         told = TestResult(
             statistic=statistic * float(as_step(self.step)),
             pvalue=shared.at_most_one(pvalue, 2 * DOUBT),
@@ -209,7 +209,8 @@ class TwoSampleMeanTest:
         )
         return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
 
-    def _pvalue(self, statistic: float, seen: _Measured, random: np.random.Generator) -> float:
+    def _pvalue(self, seen: _Measured, random: np.random.Generator) -> float:
+        """By simulation of differences that are not cut off at the range: at its ends Student's law would lose one of its halves."""
         fewest = np.floor(seen.counts - seen.slack[0])
         if fewest.min() < _FEWEST:
             return 1.0
@@ -222,8 +223,8 @@ class TwoSampleMeanTest:
         drawn = _difference(
             means * fewest + shared.simulated(random, sums, shape),
             fewest + shared.simulated(random, counts, shape),
-            seen.half,
         )
+        statistic = float(_difference(seen.sums, seen.counts))
         greater, less = shared.monte_carlo(statistic, drawn), shared.monte_carlo(-statistic, -drawn)
         return shared.two_sided(greater, less, self.alternative)
 
@@ -237,8 +238,8 @@ def _variances(seen: _Measured, fewest: Floats) -> Floats:
     return found
 
 
-def _difference(sums: Floats, counts: Floats, half: int) -> Floats:
-    """First mean less second, each within the range of values."""
+def _difference(sums: Floats, counts: Floats, half: float = math.inf) -> Floats:
+    """First mean less second, each at most `half` from the middle."""
     means = np.clip(sums / np.maximum(counts, 1), -half, half)
     found: Floats = means[..., 0] - means[..., 1]
     return found

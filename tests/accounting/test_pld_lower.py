@@ -1,0 +1,65 @@
+"""Lower ends of delta never exceed the truth, also where nearly everything cancels: at an epsilon far below the typical loss."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from discreet import REPLACE
+from discreet import accounting as acc
+from discreet.accounting import pld
+from discreet.accounting.pld import _engine
+
+mpmath = pytest.importorskip("mpmath")
+mp, mpf = mpmath.mp, mpmath.mpf
+
+
+def _two_outcomes(p: Any, q: Any, times: int, epsilon: float) -> Any:
+    """delta of `times` draws that show one of two outcomes, in 60 digits."""
+    total = mpf(0)
+    for k in range(times + 1):
+        apart = p[0] ** k * p[1] ** (times - k) - mp.exp(mpf(epsilon)) * q[0] ** k * q[1] ** (times - k)
+        total += mp.binomial(times, k) * max(mpf(0), apart)
+    return total
+
+
+def _cases(count: int) -> list[tuple[acc.Event, float, Any]]:
+    rng, cases = random.Random(4), []
+    for _ in range(count):
+        inner, rate = 10 ** rng.uniform(-4, -1), 10 ** rng.uniform(-5, -1)
+        yes = 1 / (1 + mp.exp(-mpf(inner)))
+        q, shown = (1 - yes, yes), (yes, 1 - yes)
+        times = rng.choice([1, 2, 10, 60])
+        p = tuple((1 - mpf(rate)) * b + mpf(rate) * a for a, b in zip(shown, q, strict=True))
+        epsilon = rng.choice([0.0, 10 ** rng.uniform(-12, 0) * float(mp.log(p[0] / q[0]))])
+        event = acc.PureDP(epsilon=inner).sampled(rate).repeated(times)
+        cases.append((event, epsilon, max(_two_outcomes(p, q, times, epsilon), _two_outcomes(q, p, times, epsilon))))
+    return cases
+
+
+def test_lower_ends_of_delta_at_tiny_epsilons_are_below_the_truth() -> None:
+    with mp.workdps(60):
+        for event, epsilon, truth in _cases(25):
+            low, high = pld.front.delta_bounds(event, epsilon)
+            assert low <= truth <= high, (event, epsilon)
+            assert low >= truth * (1 - mpf("1e-3"))
+
+
+def test_fixed_size_samples_of_almost_nothing() -> None:
+    with mp.workdps(60):
+        for inner, sample in ((3.2827441582721326e-05, 3), (1e-6, 3), (8.3e-05, 9)):
+            base = acc.PureDP(epsilon=inner, neighbors=REPLACE)
+            event = acc.SampledWithoutReplacement(event=base, size=1000, sample=sample)
+            truth = mpf(sample) / 1000 * mp.tanh(mpf(inner) / 2)
+            low, high = pld.front.delta_bounds(event, 0.0)
+            assert low <= truth <= high
+
+
+def test_without_the_allowance_for_rounding_the_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = _engine._read_lower
+    monkeypatch.setattr(_engine, "_read_lower", lambda *given: read(*given[:-1], 0.0))
+    with pytest.raises(AssertionError):
+        test_lower_ends_of_delta_at_tiny_epsilons_are_below_the_truth()
+        test_fixed_size_samples_of_almost_nothing()

@@ -1,0 +1,146 @@
+"""P(p <= alpha) <= alpha where p-values are hardest: few rows, ties, rare cells, groups of very different sizes, little noise.
+
+Slack: each rate is of `RUNS` independent tables; it may exceed its level by the one-sided binomial bound of a false alarm of 1e-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet import Boolean, Bounds, Categories, Public
+from discreet.adaptive.significance import (
+    CorrelationTest,
+    GoodnessOfFitTest,
+    IndependenceTest,
+    KruskalWallisTest,
+    MannWhitneyTest,
+    ProportionTest,
+    TwoSampleMeanTest,
+    chi_squared,
+    means,
+    ranks,
+)
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory
+
+SCHEMA = {
+    "x": Bounds(0, 10),
+    "y": Bounds(0, 10),
+    "arm": Categories(["a", "b"]),
+    "site": Categories(["p", "q", "r"]),
+    "ill": Boolean(),
+}
+PUBLIC = Public(schema=SCHEMA)
+RUNS, FALSE_ALARM = 150, 1e-6
+LEVELS = (0.01, 0.05, 0.1, 0.25)
+Draw = Callable[[np.random.Generator, int], Any]
+LAWS: dict[str, Draw] = {
+    "normal": lambda r, n: np.clip(r.normal(5, 2, n), 0, 10),
+    "rare": lambda r, n: 10.0 * (r.random(n) < 0.02),
+    "ties": lambda r, n: 10.0 * (r.random(n) < 0.5),
+}
+
+
+def rates(test: Any, make: Callable[[np.random.Generator], dict[str, Any]], seed: int = 0) -> list[int]:
+    """How often the p-value is at most each level, for tables of a true null."""
+    random, entropy = np.random.default_rng(seed), SeededEntropy(seed)
+    pvalues = [test(Memory(make(random), PUBLIC), entropy=entropy).value.pvalue for _ in range(RUNS)]
+    return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
+
+
+def assert_valid(counts: list[int]) -> None:
+    for count, level in zip(counts, LEVELS, strict=True):
+        assert count <= stats.binom.ppf(1 - FALSE_ALARM, RUNS, level), (counts, LEVELS)
+
+
+def _rows(random: np.random.Generator, n1: int, n2: int, law: str, shares: tuple[float, ...] = (0.4, 0.3, 0.3)) -> Any:
+    n = n1 + n2
+    return {
+        "x": LAWS[law](random, n),
+        "y": LAWS[law](random, n),
+        "arm": ["a"] * n1 + ["b"] * n2,
+        "site": random.choice(["p", "q", "r"], n, p=shares),
+        "ill": random.random(n) < 0.02,
+    }
+
+
+RARE = [
+    ((0.999, 0.0005, 0.0005), 1000, 5),
+    ((0.98, 0.01, 0.01), 60, 8),
+    ((0.9, 0.05, 0.05), 10, 20),
+    ((0.4, 0.3, 0.3), 3, 2),
+]
+
+
+@pytest.mark.parametrize(("shares", "n", "epsilon"), [RARE[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in RARE[1:])])
+def test_goodness_of_fit_with_rare_cells(shares: tuple[float, ...], n: int, epsilon: float) -> None:
+    test = GoodnessOfFitTest(public=PUBLIC, column="site", shares=shares, epsilon=epsilon, runs=199)
+    assert_valid(rates(test, lambda random: _rows(random, n, 0, "ties", shares)))
+
+
+def test_one_size_alone_fails_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault that was mended: the null simulated at the largest possible number of people only."""
+    shares = RARE[0][0]
+    test = GoodnessOfFitTest(public=PUBLIC, column="site", shares=shares, epsilon=5, runs=199)
+    monkeypatch.setattr(chi_squared, "_MOST_DRAWS", 0)
+    monkeypatch.setattr(chi_squared, "_EXPECTED", 0.0)
+    with pytest.raises(AssertionError):
+        assert_valid(rates(test, lambda random: _rows(random, 1000, 0, "ties", shares)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("n1", "n2"), [(6, 200), (40, 300)])
+@pytest.mark.parametrize("alternative", ["two-sided", "less"])
+def test_means_of_few_and_of_rare_values(law: str, n1: int, n2: int, alternative: str) -> None:
+    ours: dict[str, Any] = {"public": PUBLIC, "epsilon": 100, "step": 1, "runs": 199, "alternative": alternative}
+    test = TwoSampleMeanTest(**ours, column="x", group="arm")
+    assert_valid(rates(test, lambda random: _rows(random, n1, n2, law)))
+
+
+def test_a_low_cut_off_and_no_unseen_rows_fail_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(means, "_FEWEST", 5)
+    monkeypatch.setattr(means, "_UNSEEN", 0)
+    test = TwoSampleMeanTest(public=PUBLIC, epsilon=200, step=1, runs=199, column="x", group="arm")
+    with pytest.raises(AssertionError):
+        assert_valid(rates(test, lambda random: _rows(random, 6, 200, "rare")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("n1", "n2"), [(1, 60), (3, 3), (9, 40)])
+def test_ranks_of_few_rows_and_of_ties(law: str, n1: int, n2: int) -> None:
+    ours: dict[str, Any] = {"public": PUBLIC, "epsilon": 200, "delta": 1e-3}
+    for test in (
+        MannWhitneyTest(**ours, column="x", group="arm", alternative="greater"),
+        KruskalWallisTest(**ours, column="x", group="arm", runs=199),
+        CorrelationTest(**ours, first="x", second="y"),
+    ):
+        assert_valid(rates(test, lambda random: _rows(random, n1, n2, law)))
+
+
+def test_one_row_against_many_is_not_normal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why rank tests need rows: the rank of one row is uniform. At level 0.1 its normal law would reject 13% of the time."""
+    values = np.arange(1000)
+    deviation = np.sqrt(1000 * 1002 / 3)
+    pvalues = [ranks._normal_tail(int(2 * v - 999), deviation, 0.01) for v in values[::7]]
+    assert np.mean(np.array(pvalues) <= 0.1) > 0.12
+    test = MannWhitneyTest(public=PUBLIC, epsilon=200, delta=1e-3, column="x", group="arm", alternative="greater")
+    assert rates(test, lambda random: _rows(random, 1, 60, "normal")) == [0, 0, 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [4, 60])
+@pytest.mark.parametrize("shares", [(0.98, 0.01, 0.01), (0.4, 0.3, 0.3)])
+def test_tables_and_proportions_with_rare_cells(n: int, shares: tuple[float, ...]) -> None:
+    for test in (
+        IndependenceTest(public=PUBLIC, first="arm", second="site", epsilon=20, runs=199),
+        ProportionTest(public=PUBLIC, column="ill", chance=0.02, epsilon=20),
+        ProportionTest(public=PUBLIC, column="ill", chance=0.02, epsilon=20, trials=n),
+    ):
+        assert_valid(rates(test, lambda random: _rows(random, n // 2, n - n // 2, "ties", shares)))
