@@ -25,6 +25,8 @@ from discreet.adaptive.significance import (
     means,
     ranks,
 )
+from discreet.adaptive.significance.result import DOUBT, simulated
+from discreet.mechanisms._tails import laplace_sum_error
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -53,9 +55,9 @@ def rates(test: Any, make: Callable[[np.random.Generator], dict[str, Any]], seed
     return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
 
 
-def assert_valid(counts: list[int]) -> None:
+def assert_valid(counts: list[int], runs: int = RUNS) -> None:
     for count, level in zip(counts, LEVELS, strict=True):
-        assert count <= stats.binom.ppf(1 - FALSE_ALARM, RUNS, level), (counts, LEVELS)
+        assert count <= stats.binom.ppf(1 - FALSE_ALARM, runs, level), (counts, LEVELS)
 
 
 def _rows(random: np.random.Generator, n1: int, n2: int, law: str, shares: tuple[float, ...] = (0.4, 0.3, 0.3)) -> Any:
@@ -70,27 +72,36 @@ def _rows(random: np.random.Generator, n1: int, n2: int, law: str, shares: tuple
 
 
 RARE = [
-    ((0.999, 0.0005, 0.0005), 1000, 5),
+    ((0.999, 0.0005, 0.0005), 1000, 10),
     ((0.98, 0.01, 0.01), 60, 8),
     ((0.9, 0.05, 0.05), 10, 20),
     ((0.4, 0.3, 0.3), 3, 2),
 ]
 
 
-@pytest.mark.parametrize(("shares", "n", "epsilon"), [RARE[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in RARE[1:])])
-def test_goodness_of_fit_with_rare_cells(shares: tuple[float, ...], n: int, epsilon: float) -> None:
+def fit_rates(epsilon: float, n: int, shares: tuple[float, ...], runs: int = 300) -> list[int]:
+    """The same for noisy counts that are drawn directly: 300 tables in a second."""
     test = GoodnessOfFitTest(public=PUBLIC, column="site", shares=shares, epsilon=epsilon, runs=199)
-    assert_valid(rates(test, lambda random: _rows(random, n, 0, "ties", shares)))
+    random, scale = np.random.default_rng(0), float(test.noise.scale)
+    slack, pvalues = laplace_sum_error(test.noise.scale, 3, DOUBT), []
+    for _ in range(runs):
+        counts = random.multinomial(n, shares) + simulated(random, scale, (3,))
+        people = int(counts.sum())
+        pvalues.append(test.judge(counts, (max(0, people - slack), people + slack), scale, random)[1] + DOUBT)
+    return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
+
+
+@pytest.mark.parametrize(("shares", "n", "epsilon"), RARE)
+def test_goodness_of_fit_with_rare_cells(shares: tuple[float, ...], n: int, epsilon: float) -> None:
+    assert_valid(fit_rates(epsilon, n, shares), 300)
 
 
 def test_one_size_alone_fails_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was mended: the null simulated at the largest possible number of people only."""
-    shares = RARE[0][0]
-    test = GoodnessOfFitTest(public=PUBLIC, column="site", shares=shares, epsilon=5, runs=199)
     monkeypatch.setattr(chi_squared, "_MOST_DRAWS", 0)
     monkeypatch.setattr(chi_squared, "_EXPECTED", 0.0)
     with pytest.raises(AssertionError):
-        assert_valid(rates(test, lambda random: _rows(random, 1000, 0, "ties", shares)))
+        assert_valid(fit_rates(10, 1000, RARE[0][0]), 300)
 
 
 @pytest.mark.slow
@@ -103,12 +114,28 @@ def test_means_of_few_and_of_rare_values(law: str, n1: int, n2: int, alternative
     assert_valid(rates(test, lambda random: _rows(random, n1, n2, law)))
 
 
+def mean_rates(n1: int, n2: int, rare: float, runs: int = 300) -> list[int]:
+    """For values of 0 or 10 (steps from the middle: -5, 5) and hardly any noise: sums are drawn directly."""
+    test = TwoSampleMeanTest(public=PUBLIC, epsilon=200, step=1, runs=199, column="x", group="arm")
+    random, pvalues, sizes = np.random.default_rng(0), [], np.array([n1, n2], dtype=np.float64)
+    for _ in range(runs):
+        sums = 10.0 * random.binomial([n1, n2], rare) - 5 * sizes
+        seen = means._Measured(counts=sizes, sums=sums, squares=25 * sizes, slack=(0, 0, 0), half=5)
+        pvalues.append(test._pvalue(seen, random) + DOUBT)
+    return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(6, 200), (31, 31), (40, 400), (100, 3000)])
+@pytest.mark.parametrize("rare", [0.005, 0.02, 0.1, 0.5])
+def test_means_of_rare_values_without_noise(n1: int, n2: int, rare: float) -> None:
+    assert_valid(mean_rates(n1, n2, rare), 300)
+
+
 def test_a_low_cut_off_and_no_unseen_rows_fail_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(means, "_FEWEST", 5)
     monkeypatch.setattr(means, "_UNSEEN", 0)
-    test = TwoSampleMeanTest(public=PUBLIC, epsilon=200, step=1, runs=199, column="x", group="arm")
     with pytest.raises(AssertionError):
-        assert_valid(rates(test, lambda random: _rows(random, 6, 200, "rare")))
+        assert_valid(mean_rates(6, 200, 0.1), 300)
 
 
 @pytest.mark.slow
@@ -124,7 +151,7 @@ def test_ranks_of_few_rows_and_of_ties(law: str, n1: int, n2: int) -> None:
         assert_valid(rates(test, lambda random: _rows(random, n1, n2, law)))
 
 
-def test_one_row_against_many_is_not_normal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_against_many_is_not_normal() -> None:
     """Why rank tests need rows: the rank of one row is uniform. At level 0.1 its normal law would reject 13% of the time."""
     values = np.arange(1000)
     deviation = np.sqrt(1000 * 1002 / 3)
