@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -24,8 +25,12 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
 def _trials(rng: random.Random) -> acc.Trials:
     if rng.random() < 0.5:
         return acc.PoissonTrials(mean=_log_uniform(rng, 1e-12, 50))
-    shape = rng.choice([0, 1, rng.uniform(-0.999999, 3), _log_uniform(rng, 1e-14, 1e-6), -_log_uniform(rng, 1e-14, 1e-6)])
-    gamma = rng.choice([rng.uniform(1e-3, 1 - 1e-3), _log_uniform(rng, 1e-200, 1e-2), 1 - _log_uniform(rng, 1e-15, 1e-2)])
+    shape = rng.choice(
+        [0, 1, rng.uniform(-0.999999, 3), _log_uniform(rng, 1e-14, 1e-6), -_log_uniform(rng, 1e-14, 1e-6)]
+    )
+    gamma = rng.choice(
+        [rng.uniform(1e-3, 1 - 1e-3), _log_uniform(rng, 1e-200, 1e-2), 1 - _log_uniform(rng, 1e-15, 1e-2)]
+    )
     return acc.NegativeBinomialTrials(shape=shape, gamma=gamma)
 
 
@@ -150,7 +155,7 @@ def _best_of(law: list[float], trials: acc.Trials) -> list[float]:
         reached.append(min(1.0, reached[-1] + mass))
     reached[-1] = 1.0
     values = [_generating(trials, x) for x in reached]
-    return [values[0], *(b - a for a, b in zip(values, values[1:], strict=False))]
+    return [values[0], *(b - a for a, b in pairwise(values))]
 
 
 def _log_moment(p: list[float], q: list[float], order: float) -> float:
@@ -168,7 +173,9 @@ def _case(rng: random.Random) -> tuple[list[float], list[float], acc.Trials, flo
     p, q = [x / sum(p) for x in p], [x / sum(q) for x in q]
     trials: acc.Trials = acc.PoissonTrials(mean=_log_uniform(rng, 1e-3, 20))
     if rng.random() < 0.4:
-        trials = acc.NegativeBinomialTrials(shape=rng.choice([0, 1, rng.uniform(-0.9, 2)]), gamma=rng.uniform(0.02, 0.98))
+        trials = acc.NegativeBinomialTrials(
+            shape=rng.choice([0, 1, rng.uniform(-0.9, 2)]), gamma=rng.uniform(0.02, 0.98)
+        )
     return p, q, trials, rng.choice([1.2, 2.0, 4.5, 12.0])
 
 

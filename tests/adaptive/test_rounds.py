@@ -31,9 +31,7 @@ MECHANISMS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize(("rounds", "least"), [(1, 1.0), (5, 0.2), (20, 0.05), (100, 0.0207)])
-def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(
-    name: str, rounds: int, least: float
-) -> None:
+def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(name: str, rounds: int, least: float) -> None:
     mechanism = MECHANISMS[name](rounds, epsilon=1, delta=1e-6)
     ((part, times),) = acc.leaves(mechanism.event).items()
     assert isinstance(part, acc.PureDP)

@@ -147,9 +147,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     return result[:count]
 
 
-def _kept(
-    digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
-) -> npt.NDArray[np.int64]:
+def _kept(digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     """Which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or for which more bits say so.
 
     All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are kept.

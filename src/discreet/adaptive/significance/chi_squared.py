@@ -105,7 +105,9 @@ class _FromCounts:
         least, most = max(0, people - slack), people + slack
         statistic, pvalue = 0.0, 1.0
         if 0 < most <= _MOST_PEOPLE:
-            statistic, pvalue = self.judge(counts, (least, most), float(self.noise.scale), shared.random_source(entropy))
+            statistic, pvalue = self.judge(
+                counts, (least, most), float(self.noise.scale), shared.random_source(entropy)
+            )
         told = TestResult(statistic=statistic, pvalue=shared.at_most_one(pvalue, DOUBT), people=people)
         return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
 

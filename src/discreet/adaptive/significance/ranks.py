@@ -35,7 +35,9 @@ from .result import DOUBT, Floats, Real, TestResult
 
 _SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
 _MOST = 10**9
-_FEWEST = 8  # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value is 1
+_FEWEST = (
+    8  # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value is 1
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
