@@ -122,7 +122,7 @@ def plain_normal(signs, deviation, scale):
 IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the number of rows
     "proportion, greater, trials known": ([(proportion, "_binomial_tails", plain_binomial)], 0.05, N),
     "proportion": ([(proportion, "_largest_tail", plain_tail)], 0.05, N),
-    "goodness of fit": ([], 0.1, N),
+    "goodness of fit": ([], 0.01, N),
     "independence": ([], 0.05, 1500),
     "two-sample mean": ([(means, "DOUBT", 0.9), (result, "at_most_one", lambda p, doubt=0.0: p)], 0.05, 6000),
     "Mann-Whitney": ([(ranks, "_normal_tail", plain_normal)], 0.05, N),
