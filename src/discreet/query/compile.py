@@ -1,8 +1,15 @@
 """From a plan to the engine's SQL, built as a syntax tree from our own nodes. What comes back is aggregated, bounded and on the grid.
 
 For a unit with many rows: rows are added up by (unit, group), amounts are limited, and of each unit's groups only those with the
-smallest keyed hash count. The key is fresh for every run. Whatever it is, one unit's choice depends on that unit's rows alone,
-so the sensitivity holds for every key; the hash only has to be fair. Ties are broken by the group's own order.
+smallest keyed hash of (unit, group) count. The key is fresh for every run.
+
+Guarantee: for every key, two tables that differ in one unit give amounts that differ in that unit's contribution only.
+Proof:     the hash sees who the unit is and which group it is, by names that do not move when other rows come or go: a person's id, or
+           of a single row its content with a number among equal rows (`scan.identity`), and the group's own keys. So every other unit
+           makes the same choice in both tables. Rows with one content are interchangeable; one less of them is the last number less.
+Assumes:   nothing of the hash. That the choice is uniform and independent between units, which answers need in order to favor no
+           group, rests on the finalizer in `_hash`; tests/query/test_choice.py measures both.
+Ties are broken by the group's own order.
 """
 
 from __future__ import annotations
@@ -19,7 +26,20 @@ from .measures import Bounding, Choice, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import call, cast, double, if_
 from .plan import Key, Plan
-from .scan import Kinds, aliased, all_of, binary, clean, name, not_null, raw_columns, source_sql, used_columns, whole
+from .scan import (
+    Kinds,
+    aliased,
+    all_of,
+    binary,
+    clean,
+    identity,
+    name,
+    not_null,
+    raw_columns,
+    source_sql,
+    used_columns,
+    whole,
+)
 from .sources import columns_of
 
 
@@ -37,6 +57,9 @@ class Compiler:
         self.plan, self.bounding, self.kinds, self.key = plan, bounding, kinds, key
         self.raw = raw_columns(plan.source, kinds)
         self.chooses = plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
+        # Where a single row is the unit and a join makes many of it, its position says which rows belong together, and its identity
+        # chooses among them. Computing that identity takes a sort, so it is read only by queries that choose.
+        self.identity = identity(plan.source, plan.unit) if plan.many else None
 
     def additive(self, measures: list[Measure]) -> str:
         """One row a group: its index (and its keys, where unknown), then the measures in order."""
@@ -44,7 +67,7 @@ class Compiler:
         sums = [_per_row(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
             return self._grouped_first(columns, sums)
-        query = self._keyed(columns)
+        query = self._keyed(columns, choosing=self.chooses)
         if not self.plan.many:
             totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
             return self._finish(query, "keyed", totals)
@@ -55,7 +78,7 @@ class Compiler:
         pairs = (
             exp.select(name("u"), name("j"), *amounts, *self._rank())
             .from_("keyed")
-            .group_by(name("u"), name("j"), *self._raw_keys())
+            .group_by(name("u"), name("j"), *(name(n) for n in self._names(self.chooses)), *self._raw_keys())
         )
         query = query.with_("pairs", copy=False, as_=pairs, materialized=self.chooses)
         totals = [aliased(call("SUM", name(f"a{i}")), f"m{i}") for i in range(len(measures))]
@@ -67,12 +90,14 @@ class Compiler:
 
     def distinct(self, expression: Expr) -> str:
         """How many values there are in each group, when each unit counts for at most `rows` of them."""
-        query = self._keyed([("x0", sql(clean(expression)))])
-        query = self._with_choice(query, ["x0"])
+        query = self._keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
+        query = self._with_choice(query, [*self._beside(), "x0"])
         if self.plan.many:
-            mine = exp.select(name("u"), name("j"), name("x0")).distinct().from_("chosen").where(not_null("x0"))
-            query = query.with_("mine", copy=False, as_=mine)
-            pair = exp.Struct(expressions=[_slice("h", self._hash(name("u"), name("x0"))), _slice("x", name("x0"))])
+            beside = [name(n) for n in self._beside()]
+            mine = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
+            query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
+            order = self._hash(self._who(), *self._group(), name("x0"))
+            pair = exp.Struct(expressions=[_slice("h", order), _slice("x", name("x0"))])
             taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", pair, whole(self.bounding.rows))), "t"))
             query = query.with_("taken", copy=False, as_=taken.from_("mine").group_by(name("u"), name("j")))
             value = exp.Dot(this=name("t"), expression=exp.to_identifier("x", quoted=True))
@@ -87,22 +112,33 @@ class Compiler:
         nearest = cast(call("ROUND", sql(scaled)), "BIGINT")
         bounded = call("LEAST", call("GREATEST", nearest, whole(0)), whole(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
-        query = self._keyed([("x0", present)])
-        query = self._with_choice(query, ["x0"])
+        query = self._keyed([("x0", present)], choosing=self.plan.many)
+        query = self._with_choice(query, [*self._beside(), "x0"])
         query = query.with_("present", copy=False, as_=exp.select("*").from_("chosen").where(not_null("x0")))
         if self.plan.many:
-            ordered = _packed(self._hash(name("u"), name("x0")), name("x0"), 32)
-            taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", ordered, whole(self.bounding.rows))), "t"))
-            taken = taken.from_("present").group_by(name("u"), name("j"))
-            query = query.with_("taken", copy=False, as_=taken)
-            unpacked = cast(exp.BitwiseAnd(this=name("t"), expression=_unsigned((1 << 32) - 1)), "BIGINT")
-            query = query.with_("picked", copy=False, as_=exp.select(name("j"), aliased(unpacked, "x0")).from_("taken"))
+            query = self._some_rows(query)
             return self._finish(query, "picked", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
+    def _some_rows(self, query: exp.Select) -> exp.Select:
+        """WITH picked AS at most `rows` rows of each unit in each group, each set of them equally likely.
+
+        Equal values of one unit are numbered, so that each of its rows has a hash of its own.
+        """
+        by = [name(n) for n in ("u", "j", *self._beside(), "x0")]
+        counted = exp.select(*by, aliased(exp.Count(this=exp.Star()), "n")).from_("present")
+        query = query.with_("counted", copy=False, as_=counted.group_by(*(column.copy() for column in by)))
+        each = exp.select(*(column.copy() for column in by), aliased(call("UNNEST", call("RANGE", name("n"))), "o"))
+        query = query.with_("each_row", copy=False, as_=each.from_("counted"))
+        ordered = _packed(self._hash(self._who(), *self._group(), name("x0"), name("o")), name("x0"), 32)
+        taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", ordered, whole(self.bounding.rows))), "t"))
+        query = query.with_("taken", copy=False, as_=taken.from_("each_row").group_by(name("u"), name("j")))
+        unpacked = cast(exp.BitwiseAnd(this=name("t"), expression=_unsigned((1 << 32) - 1)), "BIGINT")
+        return query.with_("picked", copy=False, as_=exp.select(name("j"), aliased(unpacked, "x0")).from_("taken"))
+
     def frequencies(self, choice: Choice) -> str:
         """How often each value occurs, in each group: (group, value's index, times); a unit counts at most `rows` times for each."""
-        query = self._keyed([("k", sql(choice.expression))])
+        query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
         query = self._with_choice(query, ["k"])
         indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
         query = query.with_("indexed", copy=False, as_=indexed)
@@ -146,20 +182,39 @@ class Compiler:
             return _raw_steps(raw, fact, step), 1
         return cast(_times(sql(clean(x)), step), "BIGINT"), 1
 
-    def _keyed(self, columns: list[tuple[str, Node]]) -> exp.Select:
+    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
         keys = self.plan.keys
-        query = exp.select().with_("read", copy=False, as_=self._rows(columns))
-        names = ["u", *(alias for alias, _ in columns)]
+        query = exp.select().with_("read", copy=False, as_=self._rows(columns, choosing))
+        names = ["u", *self._names(choosing), *(alias for alias, _ in columns)]
         if self.plan.known_keys:
             return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
         return self._unknown(query, keys, names)
 
-    def _rows(self, columns: list[tuple[str, Node]]) -> exp.Select:
+    def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         made = [aliased(node, alias) for alias, node in columns]
-        rows = exp.select(aliased(name(self.plan.unit), "u"), *keys, *made)
-        return rows.from_(self._source().subquery("s", copy=False), copy=False)
+        identities = [aliased(name(str(self.identity)), n) for n in self._names(choosing)]
+        rows = exp.select(aliased(name(self.plan.unit), "u"), *identities, *keys, *made)
+        return rows.from_(self._source(choosing).subquery("s", copy=False), copy=False)
+
+    def _names(self, choosing: bool) -> list[str]:
+        """The column that holds who a unit is, where the unit's own column does not say it for good."""
+        return ["i"] if choosing and self.identity is not None else []
+
+    def _who(self) -> Node:
+        return name("u" if self.identity is None else "i")
+
+    def _group(self) -> list[Node]:
+        """What names a group for good: its index where all groups are public, else its keys, as the index moves with other groups."""
+        return [name("j")] if self.plan.known_keys else self._raw_keys()
+
+    def _beside(self) -> list[str]:
+        """The columns that a later choice among one unit's rows in one group needs."""
+        if not self.plan.many:
+            return []
+        raw = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
+        return [*self._names(True), *raw]
 
     def _key_value(self, x: Expr) -> Node:
         """Whole numbers that are declared as categories are compared as they are."""
@@ -209,11 +264,15 @@ class Compiler:
             return []
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
-        of = [name("j")] if groups is not None else self._raw_keys()
-        return [aliased(_packed(self._hash(name("u"), *of), name("j"), bits), "h")]
+        return [aliased(_packed(self._hash(self._who(), *self._group()), name("j"), bits), "h")]
 
     def _hash(self, *parts: Node) -> Node:
-        return call("hash", *parts, _unsigned(self.key))
+        """A keyed hash whose order is uniform over keys, and independent between units.
+
+        The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose the third of three groups
+        half of the time, and two units the same group more often than chance. The outer hash mixes all bits (about 2 ns a row).
+        """
+        return call("hash", call("hash", _unsigned(self.key), *parts))
 
     def _chosen(self, query: exp.Select, source: str, names: list[str], pairs: str | None = None) -> exp.Select:
         """Of each unit the groups with the smallest rank: those up to the rank of its last one. `pairs` has each group once a unit."""
@@ -248,9 +307,11 @@ class Compiler:
             query = outer
         return query.sql(dialect="duckdb")
 
-    def _source(self) -> exp.Select:
+    def _source(self, choosing: bool = False) -> exp.Select:
         used = columns_of(*(k.expression for k in self.plan.keys), *(a.argument for a in self.plan.aggregates))
         used |= used_columns(self.plan.source)
+        if choosing and self.identity is not None:
+            used.add(self.identity)
         return source_sql(self.plan.source, used, self.kinds)
 
 

@@ -164,7 +164,41 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
     query = exp.select(*(columns or [aliased(whole(1), f"{scan.prefix}n")])).from_(
         exp.Table(this=exp.to_identifier(scan.table, quoted=True))
     )
+    if _identified(scan) in used and scan.private and scan.unit is None:
+        return _with_identity(query, scan)
     return query.where(not_null(scan.unit)) if scan.private and scan.unit is not None else query
+
+
+def identity(node: From, unit: str) -> str | None:
+    """The column with the identity of a row where a row is the unit, for `source_sql`; None where a column says whose a row is."""
+    if isinstance(node, Scan):
+        own = node.private and node.unit is None and f"{node.prefix}u" == unit
+        return _identified(node) if own else None
+    if isinstance(node, Joined):
+        return identity(node.left, unit) or identity(node.right, unit)
+    return identity(node.child, unit)
+
+
+def _identified(scan: Scan) -> str:
+    return f"{scan.prefix}i"
+
+
+def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
+    """Who a row is, by what a query reads of it: a hash of these values and a number among rows that agree in all of them.
+
+    Guarantee: with one row less, the identities of all others are the same, up to the order of rows that the query cannot tell apart.
+    Proof:     rows are numbered within one content, so rows of another content keep their numbers, and of n equal rows one less have
+               the numbers 1 to n - 1. Which of them bears which number is open, and changes nothing: they are equal.
+
+    NULLs are equal here, and so is every NaN; the sign of a zero is content, as the engine calls the two zeros equal and prints them apart.
+    """
+    # The first column is the row's position.
+    content = [name(column.alias) for column in query.selects[1:]]
+    numbers = {scan.alias(column) for column, fact in scan.schema if isinstance(fact, Bounds)}
+    signs = [call("SIGNBIT", cast(c.copy(), "DOUBLE")) for c in content if c.name.removesuffix("r") in numbers]
+    ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs])
+    parts = [*(column.copy() for column in (*content, *signs)), ordinal]
+    return exp.select("*", aliased(call("hash", call("hash", *parts)), _identified(scan))).from_(query.subquery("c"))
 
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
