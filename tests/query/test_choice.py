@@ -128,6 +128,7 @@ KEYS, ALPHA = 20_000, 1e-9
 
 def choices(units, groups, written=Compiler._hash):
     """The group that each unit keeps under each of many keys, by the very expression that queries use: one row a unit."""
+
     class Stub:
         key = 1 << 61
 
@@ -137,7 +138,9 @@ def choices(units, groups, written=Compiler._hash):
     con.register("keys", keys)
     con.register("units", pa.table({"n": range(len(units)), "u": units}))
     con.register("groups", pa.table({"g": range(len(groups)), "j": groups}))
-    sql = f"SELECT n, secret, arg_min(g, {order}) AS kept FROM keys, units, groups GROUP BY n, secret ORDER BY n, secret"
+    sql = (
+        f"SELECT n, secret, arg_min(g, {order}) AS kept FROM keys, units, groups GROUP BY n, secret ORDER BY n, secret"
+    )
     return con.execute(sql).fetchnumpy()["kept"].reshape(len(units), KEYS)
 
 
@@ -169,6 +172,7 @@ def test_the_choice_of_a_group_is_uniform_and_independent_between_units(units, g
 @pytest.mark.parametrize("first", [True, False])
 def test_the_test_of_choices_has_teeth(groups, first):
     """The engine's hash of several values without a finalizer, key first or last, was neither."""
+
     def without(self, *parts):
         key = cast(exp.Literal.number(self.key), "UBIGINT")
         return exp.Anonymous(this="hash", expressions=[key, *parts] if first else [*parts, key])
@@ -205,6 +209,9 @@ def test_choices_in_two_groups_of_one_person_are_independent():
     ((_, text),) = statements(query._plan, query._recipes, query._bounding, engine.kinds).distinct
     values = text.replace('COUNT(DISTINCT "x0")', 'MIN("x0")')
     assert values != text
-    kept = [engine.answer(values.replace(str(PLACEHOLDER), str(7919 * key))).column("m0").to_pylist() for key in range(1, 401)]
+    kept = [
+        engine.answer(values.replace(str(PLACEHOLDER), str(7919 * key))).column("m0").to_pylist()
+        for key in range(1, 401)
+    ]
     assert {len(two) for two in kept} == {2}
     assert abs(sum(one == other for one, other in kept) - 200) < 6 * 10

@@ -44,6 +44,7 @@ class Curator:
                 f"All versions of a table share one ledger, but the protected unit and the relation stay what they are."
             )
         self._entropy = Entropy()
+        self._seen: str | None = None
 
     @classmethod
     def create(cls, path: str | Path, source: Source, policy: Policy) -> Curator:
@@ -140,7 +141,7 @@ class Curator:
         """
         _check(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = _described(mechanism)
-        key = None if described is None else question_key(getattr(mechanism, "key", described))
+        key = None if described is None else self._question(getattr(mechanism, "key", described))
         with self.ledger.writing() as writer:
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
@@ -204,6 +205,16 @@ class Curator:
     def verify(self, anchor: Anchor | None = None) -> list[str]:
         """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
         return books.verify(self.ledger, anchor)
+
+    def _question(self, described: Any) -> str:
+        """The key of a question in the store: what is asked and, where data are held in memory, a keyed fingerprint of these.
+
+        A data frame that changed gets no old answer, whatever its version says. Nobody without the ledger's key can check a guess of the data.
+        """
+        key = self.ledger.key
+        if self._seen is None and key is not None and hasattr(self._whole, "_fingerprint"):
+            self._seen = self._whole._fingerprint(key.fingerprints()).hex()
+        return question_key([described, self._seen] if self._seen else described)
 
     def _charge(self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any) -> Entry:
         if not isinstance(event, Event):
@@ -311,6 +322,9 @@ def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
     if not isinstance(mechanism, kind):
         raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read.")
     check_source(facts, source)
+    # An engine that broke is replaced before anything is charged, or says so.
+    if hasattr(source, "ready"):
+        source.ready()
     segments.rehearse(mechanism, source)
 
 

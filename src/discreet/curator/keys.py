@@ -83,6 +83,10 @@ class Key:
                 "the stored state of a live mechanism does not decrypt: it was changed or moved."
             ) from None
 
+    def fingerprints(self) -> bytes:
+        """The secret under which data are fingerprinted."""
+        return self._derive(b"fingerprint")
+
     def _signer(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self._derive(b"sign"))
 

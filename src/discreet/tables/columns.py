@@ -7,6 +7,7 @@ A fact that does not fit a column's type is refused as well: read as numbers, da
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -77,10 +78,20 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
     return f"TRY_CAST({column} AS TIMESTAMP)" if type_ in ("TIMESTAMP_S", "TIMESTAMP_MS") else None
 
 
+def probing(column: str, type_: str) -> tuple[str, ...]:
+    """What fails, in the engine's words, if a query could fail on a value of this column; nothing where no value can."""
+    kind = kind_of(type_)
+    if kind == "text":
+        return (f"decode(encode(CAST({column} AS VARCHAR)))",)
+    if kind == "date":
+        return (f"CAST({column} AS VARCHAR)", f"CAST({column} AS DATE)")
+    return (f"CAST({column} AS DOUBLE)", f"CAST({column} AS VARCHAR)") if type_.startswith("DECIMAL") else ()
+
+
 def arrow_kind(type_: pa.DataType) -> str:
     """The same from an Arrow type."""
     is_ = pa.types
-    if is_.is_dictionary(type_):
+    if is_.is_dictionary(type_) or is_.is_run_end_encoded(type_):
         return arrow_kind(type_.value_type)
     if is_.is_decimal(type_):
         return "decimal" if type_.precision > 38 else "number"
@@ -97,7 +108,6 @@ def arrow_kind(type_: pa.DataType) -> str:
         (is_.is_string_view, "text"),
         (is_.is_temporal, "time"),
         (is_.is_nested, "nested"),
-        (is_.is_run_end_encoded, "nested"),
     )
     return next((kind for rule, kind in rules if rule(type_)), "binary")
 
@@ -164,25 +174,94 @@ def check_names(table: str, names: Iterable[str]) -> None:
 
 
 def held(table: pa.Table) -> pa.Table:
-    """The same values in types that the engine holds: half floats become floats, small decimals decimal128, dictionaries and run ends
-    their values, columns without any value text. What has no such type stays, to be refused where it is declared."""
+    """The same values in types that the engine holds, and none that a query could trip over.
+
+    Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns without any value text. Text that
+    is not UTF-8 and decimals with more digits than their type has are missing; days and times before the year 1 or after 9999 are the first
+    and last of these. All of that looks at one value at a time. What has no such type stays, to be refused where it is declared.
+    """
     columns = {}
     for field, column in zip(table.schema, table.columns, strict=True):
-        to = _holdable(field.type)
-        columns[field.name] = column if to is None else _converted(column, to)
+        if arrow_kind(field.type) not in KINDS:
+            columns[field.name] = column
+            continue
+        plain = _sound(_decoded(column))
+        to = _holdable(plain.type)
+        columns[field.name] = _within_years(plain if to is None else _converted(plain, to))
     return table if not columns else pa.table(columns)
 
 
-def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values of a dictionary or of run ends. A dictionary is looked through entry by entry: one bad entry must not spoil others' rows."""
     import pyarrow.compute as pc
 
     if pa.types.is_run_end_encoded(column.type):
-        return pc.run_end_decode(column)
-    if pa.types.is_timestamp(column.type):  # years beyond what microseconds can count are the last that can
-        most = (1 << 63) // (10**6 if column.type.unit == "s" else 10**3) - 1
-        whole = column.cast(pa.timestamp(column.type.unit)).cast(pa.int64())
-        inside = pc.min_element_wise(pc.max_element_wise(whole, -most, skip_nulls=False), most, skip_nulls=False)
-        return inside.cast(pa.timestamp(column.type.unit)).cast(pa.timestamp("us")).cast(to)
+        return pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
+    if not pa.types.is_dictionary(column.type):
+        return column
+    chunks = []
+    for chunk in column.chunks:
+        places = chunk.indices.cast(pa.int64(), safe=False)
+        known = pc.and_(pc.greater_equal(places, 0), pc.less(places, len(chunk.dictionary)))
+        chunks += _sound(chunk.dictionary).take(pc.if_else(known, places, None)).chunks
+    return pa.chunked_array(chunks, column.type.value_type)
+
+
+def _sound(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+    """A column whose every value is one of its type: bytes that are no text, or a decimal too long for its type, are missing."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    # A day that is written with a time of day is a day all the same.
+    if pa.types.is_date64(column.type):
+        return column
+    return pa.chunked_array([part for chunk in chunks for part in _sound_parts(chunk)], column.type)
+
+
+def _sound_parts(chunk: pa.Array) -> list[pa.Array]:
+    try:
+        chunk.validate(full=True)
+    except pa.ArrowException:
+        if len(chunk) <= 1:
+            return [pa.nulls(len(chunk), chunk.type)]
+        half = len(chunk) // 2
+        return [*_sound_parts(chunk.slice(0, half)), *_sound_parts(chunk.slice(half))]
+    return [chunk]
+
+
+# The years that people write, so that no conversion to text or to a day can fail: in days from 1970.
+_FIRST_DAY, _LAST_DAY = (date(1, 1, 1) - date(1970, 1, 1)).days, (date(9999, 12, 31) - date(1970, 1, 1)).days
+_A_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+# Nanoseconds reach from 1677 to 2262; the engine has no text for the first and last of these.
+_NANOSECONDS = (1 << 63) - 86_400 * 10**9
+
+
+def _within_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Days and times no earlier than the year 1 and no later than 9999."""
+    type_ = column.type
+    if pa.types.is_date32(type_):
+        return _between(column, pa.int32(), _FIRST_DAY, _LAST_DAY)
+    if not pa.types.is_timestamp(type_):
+        return column
+    if type_.unit == "ns":
+        return _between(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS)
+    day = _A_DAY[type_.unit]
+    return _between(column, pa.int64(), _FIRST_DAY * day, (_LAST_DAY + 1) * day - 1)
+
+
+def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    numbers = pa.chunked_array([chunk.view(as_) for chunk in column.chunks], as_)
+    ends = (pa.scalar(low, as_), pa.scalar(high, as_))
+    inside = pc.min_element_wise(pc.max_element_wise(numbers, ends[0], skip_nulls=False), ends[1], skip_nulls=False)
+    return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
+
+
+def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type):
+        return _within_years(column).cast(to)
+    if pa.types.is_date64(column.type):
+        as_times = pa.chunked_array([chunk.view(pa.timestamp("ms")) for chunk in column.chunks], pa.timestamp("ms"))
+        return _within_years(as_times).cast(pa.date32(), safe=False)
     return column.cast(to)
 
 
@@ -198,9 +277,9 @@ def _holdable(type_: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(type_.precision, type_.scale)
     if is_.is_decimal(type_) and type_.bit_width < 128:
         return pa.decimal128(type_.precision, type_.scale)
-    if is_.is_dictionary(type_):
-        return _holdable(type_.value_type) or type_.value_type
-    return type_.value_type if is_.is_run_end_encoded(type_) else None
+    if is_.is_date64(type_):
+        return pa.date32()
+    return None
 
 
 def engine_holds(type_: pa.DataType) -> bool:
@@ -213,7 +292,8 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column
     try:
-        return pa.array(column, from_pandas=True)
+        # A copy: Arrow would share the memory of numbers, and who changes the data frame would change the table behind the curator's back.
+        return pa.array(column.copy() if hasattr(column, "copy") else column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
         raise InvalidInput(
             f"column {name!r} does not hold values of one kind (numbers, text, dates, true or false). Nothing was opened. Convert it "

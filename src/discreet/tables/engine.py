@@ -7,9 +7,10 @@ Ibis, with no access to files or network beyond the table itself. That lock is a
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,7 +23,7 @@ from .._public import ADD_REMOVE, Public
 from .columns import check_public, converted_to, kind_of
 from .reading import ROW, Database, Reader, as_arrow, connection, file_kind, literal, lock, quoted
 from .schema import drafted
-from .source import Memory, Source
+from .source import Memory, Source, fingerprint
 
 
 class EngineError(DiscreetError, RuntimeError):
@@ -63,16 +64,24 @@ class DuckDB:
         if seconds is not None:
             _require.positive(seconds=seconds)
         self._public, self._seconds = public, seconds
-        self._con = connection(threads, memory)
-        reader = Reader(self._con.con)
-        self._held = reader.held
         self._running: set[Any] = set()
-        for name, data in tables.items():
-            reader(name, data)
-        self._kinds = {name: {**self._describe(name), **reader.unreadable.get(name, {})} for name in tables}
+        self._opened = _Opened(tables, _declared(public), threads, memory)
+        self._kinds = self._opened.kinds
         self._check()
         self._check_keys()
-        lock(self._con, reader.paths)
+        self._opened.lock()
+
+    @property
+    def _con(self) -> Any:
+        return self._opened.con
+
+    def ready(self) -> None:
+        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an engine that is gone."""
+        self._opened.renew()
+
+    def _fingerprint(self, key: bytes) -> bytes:
+        """What changes with the data that are held in memory; under a secret key, so that it tells nobody what they are."""
+        return self._opened.fingerprint(key)
 
     @property
     def public(self) -> Public:
@@ -90,7 +99,9 @@ class DuckDB:
             try:
                 return cursor.execute(sql).to_arrow_table()
             except Exception:  # its text could quote a value
-                raise (self._too_late() if late.is_set() else _withheld()) from None
+                error = self._too_late() if late.is_set() else _withheld()
+                self._opened.try_renew()
+                raise error from None
             finally:
                 timer.cancel()
 
@@ -121,7 +132,14 @@ class DuckDB:
         """A column as its declared type: a CSV file holds text only, and what does not convert is missing."""
         fact = next((fact for name, fact in self._public.schema if name == column), None)
         to = None if fact is None else converted_to(fact, kind)
-        return quoted(column) if to is None else f"TRY_CAST({quoted(column)} AS {to}) AS {quoted(column)}"
+        if to is None:
+            return quoted(column)
+        value = f"TRY_CAST({quoted(column)} AS {to})"
+        # Text may say "infinity", which is a day to the engine and to nobody else.
+        first, last = "DATE '0001-01-01'", "DATE '9999-12-31'"
+        if to == "DATE":
+            value = f"CASE WHEN {value} < {first} THEN {first} WHEN {value} > {last} THEN {last} ELSE {value} END"
+        return f"{value} AS {quoted(column)}"
 
     @contextmanager
     def _cancellable(self) -> Iterator[Any]:
@@ -151,14 +169,7 @@ class DuckDB:
 
     def _cursor(self) -> Any:
         """A connection of its own, so that threads do not disturb each other; what is registered must be so for each."""
-        cursor = self._con.con.cursor()
-        for raw, table in self._held.items():
-            cursor.register(raw, table)
-        return cursor
-
-    def _describe(self, name: str) -> dict[str, str]:
-        rows = self._con.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
-        return {column: kind_of(type_) for column, type_, *_ in rows if column != ROW}
+        return self._opened.cursor()
 
     def _check(self) -> None:
         public = self._public
@@ -199,6 +210,98 @@ class DuckDB:
 
     def __repr__(self) -> str:
         return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+
+
+class _Opened:
+    """The connection with its tables in it. One that broke (the engine gives up as a whole after an internal error) is replaced."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Any],
+        declared: Mapping[str, Sequence[str]],
+        threads: int | None,
+        memory: str | None,
+    ) -> None:
+        self._limits, self._declared = (threads, memory), declared
+        self._renewing = threading.Lock()
+        self._stamps = {name: _stamp(data) for name, data in tables.items()}
+        self._data = dict(tables)
+        self._open()
+        # Held as Arrow from now on: a data frame may change, the table that was opened must not.
+        self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
+
+    def _open(self) -> None:
+        self.con = connection(*self._limits)
+        self._reader = Reader(self.con.con, self.con.discreet_folder, self._declared)
+        for name, data in self._data.items():
+            self._reader(name, data)
+        unreadable = self._reader.unreadable
+        self.kinds = {name: {**self._describe(name), **unreadable.get(name, {})} for name in self._data}
+
+    def lock(self) -> None:
+        lock(self.con, self._reader.paths)
+
+    def cursor(self) -> Any:
+        cursor = self.con.con.cursor()
+        for raw, table in self._reader.held.items():
+            cursor.register(raw, table)
+        return cursor
+
+    def renew(self) -> None:
+        """Make the connection anew if it answers nothing any more; `EngineError` if that cannot be done."""
+        with self._renewing:
+            if self._answers():
+                return
+            if any(_stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None):
+                raise EngineError(
+                    "the engine stopped, and a file of the table has changed since it was opened. Nothing was charged. Open the table again."
+                )
+            try:
+                self._open()
+                self.lock()
+            except Exception:
+                raise EngineError("the engine stopped and cannot be started again. Nothing was charged.") from None
+
+    def try_renew(self) -> None:
+        with suppress(EngineError):
+            self.renew()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.con.con.cursor().execute("SELECT 1").fetchone() == (1,))
+        except Exception:
+            return False
+
+    def fingerprint(self, key: bytes) -> bytes:
+        """Nothing where all tables are files: these have a version of their own."""
+        if not self._reader.arrow:
+            return b""
+        digest = hashlib.blake2b(key=key, digest_size=32)
+        for name, table in self._reader.arrow.items():
+            known = [column for column in self._declared.get(name, ()) if column in table.column_names]
+            digest.update(name.encode() + b"\0" + fingerprint(table.select(known), key))
+        return digest.digest()
+
+    def _describe(self, name: str) -> dict[str, str]:
+        rows = self.con.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
+        return {column: kind_of(type_) for column, type_, *_ in rows if column != ROW}
+
+
+def _declared(public: Public) -> dict[str, list[str]]:
+    """The columns of each table that queries may read."""
+    tables = [(public.table, public.schema, public.unit.column), *((t.name, t.schema, t.unit) for t in public.tables)]
+    return {
+        name: list(dict.fromkeys([*(c for c, _ in schema), *([unit] if unit else [])])) for name, schema, unit in tables
+    }
+
+
+def _stamp(data: Any) -> tuple[int, int] | None:
+    """When a file was last written, and how long it is; None for what is in memory."""
+    path = data.path if isinstance(data, Database) else data
+    if not isinstance(path, str | Path) or not Path(path).exists():
+        return None
+    state = Path(path).stat()
+    return state.st_mtime_ns, state.st_size
 
 
 def _withheld() -> EngineError:

@@ -1,6 +1,8 @@
 """How tables come into the engine: files, databases, data frames and Arrow, each under a view with a number for every row.
 
-Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. The connection has a limit on
+Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. No query may fail on a row: the
+declared columns of a file are read once when it is opened, and where a value cannot be (text that is not UTF-8, a time beyond the engine's
+years), queries read a copy in the private folder in which it is missing or the nearest that can (`columns.held`). The connection has a limit on
 memory, spills what is larger into a private folder, and is locked once its tables are in.
 """
 
@@ -12,7 +14,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,13 +23,16 @@ import pyarrow as pa
 
 from .. import _require
 from .._errors import InvalidInput
-from .columns import arrow_kind, check_names, engine_holds, held, safe, to_arrow
+from .columns import KINDS, arrow_kind, check_names, engine_holds, held, kind_of, probing, safe, to_arrow
+from .quotes import multiline
 from .source import Memory
 
 # Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it, allow them. One row can move
 # these: with it, a query on ten million rows took a third longer.
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
-ROW = "__discreet_row"  # a number for each row that does not change when other rows come or go
+# A number for each row of one reading of a table: it tells rows apart, and says nothing else. It moves when other rows come or go, so
+# nothing may be chosen, drawn or ordered by it (`query.scan` has an identity that stays).
+ROW = "__discreet_row"
 
 
 class Database:
@@ -49,7 +54,7 @@ def as_arrow(data: Any) -> pa.Table:
         series = data.get_columns()
         return _columns([s.name for s in series], (_series(s) for s in series))
     if hasattr(data, "batches") and hasattr(data, "public"):
-        return pa.Table.from_batches(data.batches([name for name, _ in data.public.schema]))
+        return held(pa.Table.from_batches(data.batches([name for name, _ in data.public.schema])))
     if hasattr(data, "__arrow_c_stream__"):
         return as_arrow(pa.table(data))
     raise InvalidInput(
@@ -97,9 +102,11 @@ def file_kind(path: str) -> str:
 class Reader:
     """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
 
-    def __init__(self, con: Any) -> None:
-        self.con = con
-        self.held: dict[str, pa.Table] = {}  # DuckDB does not own the Arrow memory that it scans
+    def __init__(self, con: Any, folder: str, declared: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+        self.con, self.folder, self.declared = con, folder, declared
+        # DuckDB does not own the Arrow memory that it scans.
+        self.held: dict[str, pa.Table] = {}
+        self.arrow: dict[str, pa.Table] = {}
         self.paths: list[str] = []
         self.attached = 0
         self.unreadable: dict[str, dict[str, str]] = {}  # columns whose type the engine would get wrong, by table
@@ -135,6 +142,7 @@ class Reader:
         columns = f"* {self._replaced(read, what, empty)}RENAME (file_row_number AS {ROW})"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {read}", what)
         self.paths.append(path)
+        self._mend(name, what, lambda columns: _parquet_batches(path, columns))
 
     def _csv(self, name: str, path: str) -> None:
         columns = f"*, row_number() OVER () AS {ROW} FROM {_csv(path, name)}"
@@ -147,6 +155,52 @@ class Reader:
         table, what = f"{inner}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
         columns = f"* {self._replaced(table, what, collated=True)}, rowid AS {ROW}"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {table}", what)
+        self._mend(name, what, lambda columns: self._batches(table, columns))
+
+    def _batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
+        listed = [(quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns]
+        # Times of a coarse unit leave as they are: converting them is what fails.
+        read = ", ".join(
+            column if new is None or new.startswith("TRY_CAST") else f"{new} AS {column}" for column, new in listed
+        )
+        yield from self.con.execute(f"SELECT {read} FROM {table}").to_arrow_reader(1 << 16)
+
+    def _mend(self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]) -> None:
+        """Put a copy that can be read in the place of declared columns that cannot."""
+        columns = list(dict.fromkeys(self.declared.get(name, ())))
+        described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()}
+        columns = [column for column in columns if kind_of(described.get(column, "BLOB")) in KINDS]
+        if self._reads(name, columns, described):
+            return
+        path = str(Path(self.folder) / f"{len(self.paths)}.parquet")
+        try:
+            _write(path, batches(columns))
+            read = f"read_parquet({literal(path)}, file_row_number=true)"
+            self.con.execute(
+                f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * RENAME (file_row_number AS {ROW}) FROM {read}"
+            )
+            described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()}
+            mended = self._reads(name, columns, described)
+        except Exception:  # its text may quote the file
+            mended = False
+        if not mended:
+            raise InvalidInput(
+                f"{what} holds values that cannot be read. Nothing was opened or charged. Check the file."
+            )
+        self.paths.append(path)
+
+    def _reads(self, name: str, columns: Sequence[str], types: Mapping[str, str]) -> bool:
+        """Whether every value of these columns can be read, and converted to what queries may make of it."""
+        probes = [probe for column in columns for probe in probing(quoted(column), types[column])]
+        if not probes:
+            return True
+        listed = ", ".join(f"bit_xor(hash({probe}))" for probe in probes)
+        try:
+            self.con.execute(f"SELECT {listed} FROM {quoted(name)}").fetchall()
+        except Exception:
+            return False
+        return True
 
     def _replaced(
         self, source: str, what: str, known: Mapping[str, str] = MappingProxyType({}), *, collated: bool = False
@@ -166,7 +220,7 @@ class Reader:
         if ROW not in known:
             kept = kept.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
         raw = f"__discreet_raw_{len(self.held)}"
-        self.held[raw] = kept
+        self.held[raw] = self.arrow[name] = kept
         self.con.register(raw, kept)
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {raw}", f"table {name!r}")
 
@@ -179,20 +233,51 @@ def _csv(path: str, table: str) -> str:
     mark = "\t" if ".tsv" in Path(path).suffixes else ","
     opener: Any = gzip.open if path.endswith(".gz") else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+        # Only the names must be text: a line that is not is left out, like others that are broken.
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             names = next(csv.reader(file, delimiter=mark), [])
+        "".join(names).encode()
+        with opener(path, "rb") as file:
+            spans = multiline(file, mark)
     except (OSError, EOFError, ValueError, csv.Error):
         raise InvalidInput(
             f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. Convert the file."
         ) from None
+    if spans is None:
+        raise InvalidInput(
+            f"the quotes of {Path(path).name!r} do not pair up: an unclosed one would swallow the lines after it. Nothing was opened or "
+            f'charged. Put fields that hold quotes between quotes, and write "" for each inside.'
+        )
     if not names or len(set(names)) < len(names):
         raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
     check_names(table, [*names, ROW])
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
         f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', escape='\"', header=true, "
-        f"auto_detect=false, ignore_errors=true, null_padding=true, strict_mode=false)"
+        f"auto_detect=false, ignore_errors=true, null_padding=true, strict_mode=false{', parallel=false' if spans else ''})"
     )
+
+
+def _parquet_batches(path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
+
+
+def _write(path: str, batches: Iterator[pa.RecordBatch]) -> None:
+    """What can be read of some batches, as a Parquet file, a part at a time."""
+    import pyarrow.parquet as pq
+
+    writer = None
+    try:
+        for batch in batches:
+            table = held(pa.Table.from_batches([batch]))
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _amount(memory: Any) -> str:
@@ -211,8 +296,10 @@ def connection(threads: int | None, memory: str | None) -> Any:
     con.con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
     con.con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
     con.con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
-    folder = tempfile.mkdtemp(prefix="discreet-spill-")  # for this user's eyes only, and gone with the engine
+    # For this user's eyes only, and gone with the engine.
+    folder = tempfile.mkdtemp(prefix="discreet-spill-")
     weakref.finalize(con, shutil.rmtree, folder, ignore_errors=True)
+    con.discreet_folder = folder
     con.con.execute(f"SET temp_directory={literal(folder)}")
     if threads is not None:
         _require.integer(threads=threads, at_least=1)

@@ -1,0 +1,48 @@
+"""Whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that one row hides others.
+
+The whole file is looked through once, when the steward opens it; who does not open files is told nothing.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+
+_QUOTE, _CHUNK = ord('"'), 1 << 24
+
+
+def multiline(file: IO[bytes], mark: str) -> bool | None:
+    """Whether some quoted text spans lines; None if quotes do not pair up as RFC 4180 has them.
+
+    A quote opens a text at the start of a field and closes it at its end; two in a row inside stand for one.
+
+    >>> import io
+    >>> multiline(io.BytesIO(b'a,b\\n1,"x ""y"" z"\\n'), ","), multiline(io.BytesIO(b'a,b\\n1,"x\\n2,y\\n'), ",")
+    (False, None)
+    """
+    ends = np.array([ord(mark), ord("\n"), ord("\r")], np.uint8)
+    count, before, spans = 0, ord("\n"), False
+    for chunk, after in _chunks(file):
+        at = np.flatnonzero(chunk == _QUOTE)
+        bordered = np.concatenate([[before], chunk, [after]]).astype(np.uint8)
+        opening = (count + np.arange(len(at))) % 2 == 0
+        outer = np.where(opening, bordered[at], bordered[at + 2])
+        if not (np.isin(outer, ends) | (outer == _QUOTE)).all():
+            return None
+        if len(at) or count % 2:
+            lines = np.flatnonzero((chunk == ends[1]) | (chunk == ends[2]))
+            spans |= bool(((count + np.searchsorted(at, lines)) % 2).any())
+        count, before = count + len(at), int(chunk[-1])
+    return None if count % 2 else spans
+
+
+def _chunks(file: IO[bytes]) -> Iterator[tuple[Any, int]]:
+    """Parts of a file, each with the byte that follows it; after the last, the end of a line."""
+    part = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8)
+    while part:
+        following = file.read(_CHUNK)
+        yield np.frombuffer(part, np.uint8), following[0] if following else ord("\n")
+        part = following
