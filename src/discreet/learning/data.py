@@ -48,13 +48,21 @@ class Examples:
 
     @classmethod
     def of(
-        cls, dataset: Any, public: Public | None = None, *, people: Any = None, target: str | None = None
+        cls,
+        dataset: Any,
+        public: Public | None = None,
+        *,
+        people: Any = None,
+        target: str | None = None,
+        like: tuple[Any, Any] | None = None,
     ) -> Examples:
         """Any map-style dataset whose items are (inputs, target), or dicts of which one entry is the `target`; read when a batch takes them.
 
         All items must have one shape, and a target among the classes: whether they do is private, and only found out when the run is paid for.
+        What shape that is everybody may know: `like` says it, a pair of made-up inputs and targets of one or more examples. Without `like` it is
+        taken from the first item here, where the steward wraps the data, and never again; a dataset that may be empty needs it.
         """
-        return _Dataset(dataset, public, people, target)
+        return _Dataset(dataset, public, people, target, like)
 
     @property
     def _size(self) -> int:
@@ -90,7 +98,9 @@ class Examples:
 
 
 class _Dataset(Examples):
-    def __init__(self, dataset: Any, public: Public | None, people: Any, target: str | None) -> None:
+    def __init__(
+        self, dataset: Any, public: Public | None, people: Any, target: str | None, like: tuple[Any, Any] | None
+    ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
                 "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for each example. A DataLoader chooses "
@@ -99,6 +109,10 @@ class _Dataset(Examples):
         self._public, self._dataset, self._rows = Public() if public is None else public, dataset, len(dataset)
         self._target = target
         self._people = _whose(self._public, people, self._rows)
+        if like is not None and not (isinstance(like, tuple) and len(like) == 2):
+            raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
+        # Found once, before anybody asks anything: whether there is a first item must not show later.
+        self._empty = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
 
     def _take(self, places: Array) -> tuple[Any, Any]:
         if not len(places):
@@ -107,8 +121,16 @@ class _Dataset(Examples):
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def _shapes(self) -> tuple[Any, Any]:
+        inputs, targets = self._empty
+        return inputs, targets
+
+    def _first(self) -> tuple[Any, Any]:
+        """Empty tensors of the shapes and types of the first item."""
         if not self._rows:
-            raise InvalidInput("the shapes of an empty dataset are not known: give synthetic=(inputs, targets).")
+            raise InvalidInput(
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: else only this one would be refused. "
+                "Nothing was charged or trained."
+            )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self._take(np.zeros(1, np.int64)))
         except DiscreetError:
@@ -146,6 +168,8 @@ class People:
             column = column.combine_chunks()
         if pa.types.is_dictionary(column.type):  # it may know of people who have no row here
             column = column.dictionary_decode()
+        if pa.types.is_floating(column.type):  # the two zeros are one person, as they are to SQL
+            column = pc.add(column.cast(pa.float64()), 0.0)
         codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         order = np.argsort(codes, kind="stable")
         self._order = order[np.searchsorted(codes[order], 0) :]
@@ -240,7 +264,8 @@ class Tabular:
             whose += [] if unit is None else [columns[unit]]
         empty = np.zeros((0, self.width(source.public)), np.float32)
         x = torch.from_numpy(np.concatenate([empty, *parts]))
-        y = torch.from_numpy(np.concatenate(goals)) if goals else torch.zeros(0)
+        # Of the right type without a single row, too: else an empty table would be the only one to fail.
+        y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *goals]))
         return Examples(
             x, y, source.public, people=None if unit is None else pa.chunked_array(whose, None if whose else pa.null())
         )
@@ -257,7 +282,7 @@ def _column(values: pa.Array, fact: Any, name: str) -> Array:
         raw = np.clip(_floats(values), low, high)
         return np.nan_to_num((2 * (raw - low) / (high - low) - 1).astype(np.float32))[:, None]
     if isinstance(fact, Boolean):
-        return np.nan_to_num(2 * _floats(values) - 1).astype(np.float32)[:, None]
+        return np.nan_to_num(2 * _truths(values) - 1).astype(np.float32)[:, None]
     if isinstance(fact, Categories):
         held = np.asarray(values.to_pylist(), dtype=object)
         return np.stack([held == value for value in fact.values], axis=1).astype(np.float32)
@@ -269,8 +294,14 @@ def _goal(values: pa.Array, fact: Any, name: str) -> Array:
         place = {value: i for i, value in enumerate(fact.values)}
         return np.array([place.get(v, 0) for v in values.to_pylist()], dtype=np.int64)
     if isinstance(fact, Boolean):
-        return np.nan_to_num(_floats(values)).astype(np.int64)
+        return np.nan_to_num(_truths(values)).astype(np.int64)
     return _column(values, fact, name)
+
+
+def _truths(values: pa.Array) -> Array:
+    """1 where true, 0 where false, NaN where missing. Any whole number but 0 is true, as to SQL: a 5 is no class of its own."""
+    numbers = _floats(values)
+    return np.where(np.isnan(numbers), np.nan, (numbers != 0).astype(np.float64))
 
 
 def _floats(values: pa.Array) -> Array:

@@ -282,7 +282,11 @@ class Cyclic(Schedule):
 
 
 def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
-    """Everybody into one of the bins, uniformly and independently."""
+    """Everybody into one of the bins, uniformly and independently.
+
+    Draws are made by position, and positions move when somebody leaves. That is no leak: draws which are independent and alike have one
+    joint law for the same people in any order, so the others' bins can be taken to be the same with and without that person.
+    """
     found = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
     order = np.argsort(found, kind="stable")
     edges = np.searchsorted(found[order], np.arange(bins + 1))
@@ -291,7 +295,10 @@ def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
 
 
 def _tossed(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator[Indices]:
-    """Coins for each step, those of several steps tossed together where few come up: what is not used is never kept or stored."""
+    """Coins for each step, those of several steps tossed together where few come up: what is not used is never kept or stored.
+
+    By position, which may move: the coins are independent and alike, see `_dealt`.
+    """
     together = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
     for start in range(0, steps, together):
         yield from sampling.poisson_subsets(size, rate, min(together, steps - start), entropy)

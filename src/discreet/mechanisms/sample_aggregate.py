@@ -68,8 +68,10 @@ class SampleAndAggregate:
     middle of the bounds. `aggregate` is "mean" (discrete Laplace noise) or "median" (`SmoothNoise`, pure, or approximate with `delta`).
 
     Guarantee: the event of the noise: epsilon-DP, or (epsilon, delta)-DP with `delta`, under every relation and for every unit.
-    Proof:     each unit goes to a part chosen for it alone, whatever the others are: independently and uniformly for rows, by a keyed hash
-               of its name for units of many rows. Given these choices, two neighbors differ in one part, so in one of the
+    Proof:     each unit goes to a part chosen for it alone, whatever the others are: independently and uniformly for rows (a draw for each
+               position: positions move when a row leaves, but draws that are independent and alike are so for the rows in any order), by a
+               keyed hash of its name for units of many rows. Rows come to the function in an order drawn at random, so that nothing of where
+               a row was stored, or when the engine came to it, reaches a part that it is not in. Given these choices, two neighbors differ in one part, so in one of the
                `parts` answers, which the bounds confine: their sum moves by at most the width of the grid, and their median is that of
                a table of public size in which one value was replaced (`_order`). Nissim, Raskhodnikova & Smith 2007, Section 4.
     Assumes:   `function` looks at nothing but its part. What it costs in time, and whether it ends, is not hidden.
@@ -133,7 +135,7 @@ class SampleAndAggregate:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        table, units, names = read_units(source, self.columns)
+        table, units, names = read_units(source, self.columns, entropy)
         chosen = self._assign(len(units), names, entropy)
         part_of = chosen[units] if names is not None else chosen
         answers = self._on_grid([self._answer(table, part_of == part) for part in range(self.parts)])
@@ -269,7 +271,7 @@ class SubsampleAggregateStable:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        table, units, names = read_units(source, self.columns)
+        table, units, names = read_units(source, self.columns, entropy)
         number = len(units) if names is None else len(names)
         seen = np.zeros(number, np.int64)
         counts: dict[Spelled, int] = {spelled(None): 0}
@@ -298,12 +300,13 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
     return math.ceil(math.log(size / delta) / (float(rate) * 0.386294361) * (1 + 1e-12)) + 1
 
 
-def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, list[Any] | None]:
-    """The table of `columns`, for each row the number of its unit, and the names of units (None where a row is a unit)."""
+def read_units(source: Source, columns: tuple[str, ...], entropy: Entropy) -> tuple[Any, Ints, list[Any] | None]:
+    """The table of `columns` in a random order, for each row the number of its unit, and the names of units (None where a row is a unit)."""
     unit = source.public.unit.column
     wanted = list(columns) if unit is None or unit in columns else [*columns, unit]
     batches = list(source.batches(wanted))
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in wanted})
+    table = table.take(pa.array(sampling.permutation(table.num_rows, entropy)))
     if unit is None:
         return table.select(list(columns)), np.arange(table.num_rows, dtype=np.int64), None
     names, units = _names(table.column(unit))
@@ -312,7 +315,12 @@ def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, lis
 
 def _names(column: Any) -> tuple[list[Any], Ints]:
     encoded = column.combine_chunks()
-    encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
+    # A dictionary may list a name twice, and floats have two zeros: one unit must not toss two coins.
+    if pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_decode()
+    if pa.types.is_floating(encoded.type):
+        encoded = pc.add(encoded.cast(pa.float64()), 0.0)
+    encoded = encoded.dictionary_encode()
     names = [*encoded.dictionary.to_pylist(), None]  # rows without a name are one unit
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(names) - 1).to_numpy(zero_copy_only=False)
     return names, codes.astype(np.int64)

@@ -243,8 +243,9 @@ def _within_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     if type_.unit == "ns":
         return _between(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS)
-    day = _A_DAY[type_.unit]
-    return _between(column, pa.int64(), _FIRST_DAY * day, (_LAST_DAY + 1) * day - 1)
+    # A day less at both ends where a zone may put it into the year before or after.
+    day, margin = _A_DAY[type_.unit], 0 if type_.tz is None else 1
+    return _between(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
 
 
 def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:

@@ -168,7 +168,6 @@ class DuckDB:
         )
 
     def _cursor(self) -> Any:
-        """A connection of its own, so that threads do not disturb each other; what is registered must be so for each."""
         return self._opened.cursor()
 
     def _check(self) -> None:
@@ -242,6 +241,14 @@ class _Opened:
         lock(self.con, self._reader.paths)
 
     def cursor(self) -> Any:
+        """A connection of its own, so that threads do not disturb each other; what is registered must be so for each."""
+        try:
+            return self._registered()
+        except Exception:
+            self.renew()
+            return self._registered()
+
+    def _registered(self) -> Any:
         cursor = self.con.con.cursor()
         for raw, table in self._reader.held.items():
             cursor.register(raw, table)

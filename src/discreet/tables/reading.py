@@ -261,7 +261,8 @@ def _csv(path: str, table: str) -> str:
 def _parquet_batches(path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
+    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no text.
+    with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
         yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
 
 
