@@ -719,3 +719,36 @@ def test_a_lead_counts_only_beyond_twice_what_one_unit_can_move() -> None:
     assert (mechanism.most, mechanism.error(0.5) - 800 > 400) == (400, True)
     told = [mechanism(source, entropy=SeededEntropy(seed)).value for seed in range(8)]
     assert sum(value is not None for value in told) <= 2  # each with probability below 0.003; three of eight: 2e-6
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_the_order_of_rows_reaches_no_function(stable: bool) -> None:
+    """The first row that a function sees is drawn at random: in 40 runs over 50 rows it is not the same one (chance below 1e-60)."""
+    public, first = Public(schema={"x": Bounds(0, 100)}, size=50), []
+
+    def function(part: Any) -> float:
+        first.append(part.column("x").to_pylist()[:1])
+        return 0.0
+
+    terms: dict[str, Any] = {"public": public, "columns": ("x",), "function": function, "epsilon": 1}
+    mechanism: Any = (
+        SubsampleAggregateStable(**terms, delta=1e-3, rate=0.9, subsamples=40)
+        if stable
+        else SampleAndAggregate(**terms, parts=1, bounds=Bounds(0, 1))
+    )
+    for seed in range(1 if stable else 40):
+        mechanism(Memory({"x": list(range(50))}, public), entropy=SeededEntropy(seed))
+    seen = {x for rows in first for x in rows}
+    assert len(seen) > (1 if stable else 10)
+    assert seen != {0}
+
+
+def test_a_dictionary_that_lists_a_name_twice_has_one_unit() -> None:
+    from discreet.mechanisms.sample_aggregate import _names
+
+    column = pa.chunked_array([pa.DictionaryArray.from_arrays([0, 1, 2], ["ann", "ann", "bob"])])
+    names, units = _names(column)
+    assert names == ["ann", "bob", None]
+    assert units.tolist() == [0, 0, 1]
+    names, units = _names(pa.chunked_array([[0.0, -0.0]]))
+    assert len(set(units.tolist())) == 1

@@ -135,9 +135,11 @@ class SampleAndAggregate:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        table, units, names = read_units(source, self.columns, entropy)
+        table, units, names = read_units(source, self.columns)
         chosen = self._assign(len(units), names, entropy)
         part_of = chosen[units] if names is not None else chosen
+        order = sampling.permutation(len(units), entropy)
+        table, part_of = table.take(pa.array(order)), part_of[order]
         answers = self._on_grid([self._answer(table, part_of == part) for part in range(self.parts)])
         step, noise = _columns.as_step(self.step), self._noise
         if isinstance(noise, Fraction):
@@ -271,8 +273,10 @@ class SubsampleAggregateStable:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        table, units, names = read_units(source, self.columns, entropy)
+        table, units, names = read_units(source, self.columns)
         number = len(units) if names is None else len(names)
+        order = sampling.permutation(len(units), entropy)
+        table, units = table.take(pa.array(order)), units[order]
         seen = np.zeros(number, np.int64)
         counts: dict[Spelled, int] = {spelled(None): 0}
         rate = self.exact_rate
@@ -300,13 +304,12 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
     return math.ceil(math.log(size / delta) / (float(rate) * 0.386294361) * (1 + 1e-12)) + 1
 
 
-def read_units(source: Source, columns: tuple[str, ...], entropy: Entropy) -> tuple[Any, Ints, list[Any] | None]:
-    """The table of `columns` in a random order, for each row the number of its unit, and the names of units (None where a row is a unit)."""
+def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, list[Any] | None]:
+    """The table of `columns`, for each row the number of its unit, and the names of units (None where a row is a unit)."""
     unit = source.public.unit.column
     wanted = list(columns) if unit is None or unit in columns else [*columns, unit]
     batches = list(source.batches(wanted))
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in wanted})
-    table = table.take(pa.array(sampling.permutation(table.num_rows, entropy)))
     if unit is None:
         return table.select(list(columns)), np.arange(table.num_rows, dtype=np.int64), None
     names, units = _names(table.column(unit))
