@@ -35,7 +35,9 @@ DATES, TRUTH = Dates("2000-01-01", "2001-01-01"), Boolean()
 def raw_text(values, *, large=True):
     """A column of text of any bytes, as a careless writer leaves it."""
     column = pa.array(values, pa.large_binary() if large else pa.binary())
-    return pa.Array.from_buffers(pa.large_string() if large else pa.string(), len(column), column.buffers(), column.null_count)
+    return pa.Array.from_buffers(
+        pa.large_string() if large else pa.string(), len(column), column.buffers(), column.null_count
+    )
 
 
 def hostile():
@@ -58,7 +60,11 @@ def hostile():
     yield "double", pa.array(FLOATS), [number, text, Categories([1, 2]), Bounds(0, 10, nullable=False)]
     yield "half", pa.array(np.array([math.nan, math.inf, -0.0, 6e-8, 65504], np.float16)), [number, text]
     yield "decimal", pa.array(DECIMALS, pa.decimal128(38, 0)), [number, text, Categories([1, 2])]
-    yield "fine", pa.array([D("1e-38"), D("-0.99999999999999999999999999999999999999")], pa.decimal128(38, 38)), [number]
+    yield (
+        "fine",
+        pa.array([D("1e-38"), D("-0.99999999999999999999999999999999999999")], pa.decimal128(38, 38)),
+        [number],
+    )
     yield "broken decimal", pa.Array.from_buffers(pa.decimal128(3, 0), 3, wide.buffers(), 1), [number, text]
     yield "null", pa.nulls(3), [number, text, DATES, TRUTH]
     yield "boolean", pa.array([True, False, None]), [TRUTH, number, text]
@@ -180,7 +186,9 @@ def test_a_row_that_cannot_be_read_takes_no_other_with_it(way, tmp_path):
         folder = tmp_path / str(odd)
         folder.mkdir()
         source, _ = way(pa.table({"s": texts, "d": times, "c": coded}), folder)
-        public = Public(schema={"s": Categories(["a", "b"]), "d": Dates("1960-01-01", "2030-01-01"), "c": Text()}, table="t")
+        public = Public(
+            schema={"s": Categories(["a", "b"]), "d": Dates("1960-01-01", "2030-01-01"), "c": Text()}, table="t"
+        )
         engine = connect(source, public)
 
         def exact(sql, engine=engine, public=public):
@@ -212,15 +220,15 @@ def broken():
         raw.execute("SELECT UPPER(s) FROM own").fetchall()
     with pytest.raises(duckdb.FatalException):
         raw.execute("SELECT 1")
-    return engine, public
+    return engine
 
 
 def test_an_engine_that_broke_is_replaced_before_the_next_charge(tmp_path):
-    engine, public = broken()
+    engine = broken()
     session = dp.open(engine, budget=dp.Budget(epsilon=1), ledger=tmp_path / "t.ledger")
     assert len(session.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5)["n"]) == 1
     assert session.spent == pytest.approx(0.5)
-    engine, _ = broken()
+    engine = broken()
     assert engine.answer("SELECT COUNT(*) AS n FROM t").to_pylist() == [{"n": 2}]
 
 
@@ -236,9 +244,7 @@ def test_an_engine_whose_file_changed_is_not_replaced_by_another_table(tmp_path,
     assert session.spent == 0
 
 
-@pytest.mark.parametrize(
-    "line", ['7,"open', '7,"open""', '7,5" pipe', '7,"5" pipe', '"7,x', '7,"', '7,""open"']
-)
+@pytest.mark.parametrize("line", ['7,"open', '7,"open""', '7,5" pipe', '7,"5" pipe', '"7,x', '7,"', '7,""open"'])
 def test_a_quote_that_would_swallow_lines_is_refused_at_opening(line, tmp_path):
     path, public = tmp_path / "t.csv", Public(schema={"b": Text()}, table="t")
     lines = [f"{i},x{i}" for i in range(100)]
