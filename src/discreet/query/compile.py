@@ -270,7 +270,7 @@ class Compiler:
         """A keyed hash whose order is uniform over keys, and independent between units.
 
         The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose the third of three groups
-        half of the time, and two units the same group more often than chance. The outer hash mixes all bits (about 2 ns a row).
+        half of the time, and two units the same group more often than chance. The outer hash mixes all bits, at no cost that was measurable (10 million rows).
         """
         return call("hash", call("hash", _unsigned(self.key), *parts))
 
