@@ -214,7 +214,7 @@ def broken():
     public = Public(schema={"s": Text()}, table="t")
     engine = connect(pa.table({"s": ["a", "b"]}), public)
     # Behind the back of everything that makes text safe.
-    raw = engine._con.con.cursor()
+    raw = engine._con.cursor()
     raw.register("own", pa.table({"s": raw_text([b"\xff\xfe"])}))
     with pytest.raises(duckdb.InternalException):
         raw.execute("SELECT UPPER(s) FROM own").fetchall()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .. import _registry, _require
-from .._errors import DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
+from .._errors import BudgetExceeded, DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import Asked, asked_of
@@ -27,7 +28,7 @@ from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
 from .live import Live
-from .policy import STEWARD, Budget, Policy
+from .policy import STEWARD, Policy
 
 
 class Curator:
@@ -98,34 +99,40 @@ class Curator:
     @property
     def accounts(self) -> list[Account]:
         """What the dataset has spent: one account, or with a budget per period one for each period that is looked at."""
-        return self._accounts(self.ledger).all(self.periods)
+        return self.accounts_of(STEWARD)
+
+    def accounts_of(self, analyst: str) -> list[Account]:
+        """Return the accounts that `analyst` may see: their own if they have a budget, else those of the dataset."""
+        return self._owners(self.ledger, analyst, self.policy)[-1].all(self.periods)
 
     @property
     def spent(self) -> Spent:
         """What the dataset has spent, in the lanes of its filter; with a budget per period, where most is gone."""
-        return self._fullest.spent
+        return self.account().spent
 
     @property
     def used(self) -> float:
         """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, where most is gone."""
-        return self._fullest.used
+        return self.account().used
 
     @property
     def remaining(self) -> float:
-        return self._fullest.left
+        return self.account().left
 
-    @property
-    def _fullest(self) -> Account:
-        rule = self.filter
-        return max((account for account in self.accounts if account.rule == rule), key=lambda account: account.used)
+    def account(self, analyst: str = STEWARD) -> Account:
+        """Return what `analyst` has spent of their own budget, or of the dataset's if they have none; of several periods, where most is gone."""
+        owned = self._owners(self.ledger, analyst, self.policy)[-1]
+        return max((a for a in owned.all(self.periods) if a.rule == owned.rule), key=lambda account: account.used)
 
     def preview(self, event: Event, *, analyst: str = STEWARD, asked: Asked | None = None) -> Preview:
-        """What an event would cost the dataset, or the analyst where that is the tighter one. Touches no data.
+        """What an event would cost the dataset, or an analyst's own account. Touches no data.
 
+        Whether it is admitted, and how many more of it would be, takes both accounts into account; the numbers are the analyst's own.
         `asked` is the (epsilon, delta) it was asked with, where it was: `asked_of(mechanism)`.
         """
-        views = [owned.preview(event, self.periods, asked) for owned in self._owners(self.ledger, analyst)]
-        return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
+        views = [owned.preview(event, self.periods, asked) for owned in self._owners(self.ledger, analyst, self.policy)]
+        tightest = min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
+        return replace(views[-1], admitted=tightest.admitted, fits=tightest.fits)
 
     def ask(
         self, mechanism: Mechanism, *, analyst: str = STEWARD, text: str | None = None, fresh: bool = False
@@ -225,15 +232,15 @@ class Curator:
             )
         body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
-        return self._post(writer, books.SPENDING, body, event, self._owners(writer, analyst), asked)
+        # read and verified once: nobody else can write while this transaction is open
+        policy = self.policy
+        return self._post(writer, books.SPENDING, body, event, policy, self._owners(writer, analyst, policy), asked)
 
-    def _owners(self, ledger: Ledger | Writer, analyst: str) -> list[Accounts]:
+    def _owners(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
         """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a budget."""
-        own = self.policy.of(analyst)
-        return [self._accounts(ledger), *([] if own is None else [self._accounts(ledger, own, analyst)])]
-
-    def _accounts(self, ledger: Ledger | Writer, budget: Budget | None = None, owner: str | None = None) -> Accounts:
-        return Accounts(ledger, self._whole.public, budget or self.policy.budget, owner)
+        own = policy.of(analyst)
+        dataset = Accounts(ledger, self._whole.public, policy.budget)
+        return [dataset, *([] if own is None else [Accounts(ledger, self._whole.public, own, analyst)])]
 
     def _post(
         self,
@@ -241,28 +248,30 @@ class Curator:
         kind: str,
         body: dict[str, Any],
         event: Event,
+        policy: Policy,
         owners: list[Accounts],
         asked: Asked | None = None,
     ) -> Entry:
         """The entry of a charge, and all running totals; refused, and nothing written, if one account does not admit it."""
-        body = body | said(self.policy.budget, self.periods)
+        body = body | said(policy.budget, self.periods)
         for owned in owners:
-            body |= owned.admit(event, self.periods, asked, elsewhere=bool(body.get("elsewhere")))
+            body |= _admitted(owned, event, self.periods, asked, body, len(owners) > 1)
         entry = writer.append(kind, body, topic=body["analyst"])
         for owned in owners:
             owned.post(writer, event, entry, self.periods)
         return entry
 
     def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
-        self.policy.of(analyst)
+        policy = self.policy
+        policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
             entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
             for entry in writer.entries(kind=books.SERVED)
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
-            own = self._owners(writer, analyst)[1:]
-            self._post(writer, books.SERVED, body, mechanism.event, own, asked_of(mechanism))
+            own = self._owners(writer, analyst, policy)[1:]
+            self._post(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
         value, told = values.decode(stored.body["value"]), stored.body.get("errors")
         error = _own_error(value, mechanism) if told is None else values.recalled(told)
         return Release(value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error)
@@ -273,12 +282,14 @@ class Curator:
         except Exception as error:
             raise self._failed(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
-        if values.storable(made.value):
+        try:
             body |= {"value": values.encode(made.value), "scored": made.scored}
+        except DescriptionError:
+            # a trained model, say: it cannot be stored, so it is never served again
+            key = None
+        else:
             if made._error != _own_error(made.value, mechanism):  # it is about this release, not about all of its kind
                 body["errors"] = values.tabulated(made._error)
-        else:
-            key = None
         with self.ledger.writing() as writer:
             writer.append("release", body, topic=key)
         return made
@@ -295,6 +306,21 @@ class Curator:
 def _own_error(value: Any, mechanism: Mechanism) -> Any:
     """The error that the released value knows by itself, or else the one that its mechanism has beforehand."""
     return getattr(value, "error", None) or getattr(mechanism, "error", None)
+
+
+def _admitted(
+    owned: Accounts, event: Event, periods: tuple[str, ...], asked: Asked | None, body: dict[str, Any], has_own: bool
+) -> dict[str, Any]:
+    """Let an account admit an event; an analyst with a budget of their own is not told what others have spent of the dataset's."""
+    try:
+        return owned.admit(event, periods, asked, elsewhere=bool(body.get("elsewhere")))
+    except BudgetExceeded:
+        if not has_own or owned.owner is not None:
+            raise
+        raise BudgetExceeded(
+            f"the dataset's budget does not hold this any more, whatever is left of {body['analyst']!r}'s own. Nothing was charged or "
+            f"released. Ask with less epsilon, or ask the steward for more."
+        ) from None
 
 
 def key_path(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,16 +50,22 @@ class Budget:
 
     def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
         """The rule that keeps this budget against adaptive questions."""
-        if self.rho is not None:
-            return ZCDPFilter(rho=self.rho, delta=self.delta, neighbors=neighbors)
-        assert self.epsilon is not None
-        return Filter(epsilon=self.epsilon, delta=self.delta, neighbors=neighbors)
+        return _filter(self.epsilon, self.rho, self.delta, neighbors)
 
     def __repr__(self) -> str:
         main = f"epsilon={self.epsilon}" if self.rho is None else f"rho={self.rho}"
         more = [f"delta={self.delta:g}"] if self.delta else []
         more += [f"per={self.per!r}"] if self.per is not None else []
         return f"Budget({', '.join([main, *more])})"
+
+
+# A filter chooses its Rényi orders from the budget, which takes milliseconds; every question needs it. `typed`: 1 and 1.0 read differently.
+@functools.lru_cache(maxsize=64, typed=True)
+def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Neighbors) -> BudgetFilter:
+    if rho is not None:
+        return ZCDPFilter(rho=rho, delta=delta, neighbors=neighbors)
+    assert epsilon is not None
+    return Filter(epsilon=epsilon, delta=delta, neighbors=neighbors)
 
 
 @described

@@ -27,7 +27,7 @@ from .._registry import described, to_json
 from ..accounting import Event, NonPrivate, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Source, engine_of
+from ..tables import Engine, Source, engine_of
 from . import partition
 from .answer import Answer
 from .errors import QueryError
@@ -95,11 +95,15 @@ class Query:
                 "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
             )
         keep(self, "_allocation", allocate(self._shape(), self._target()))
-        self._rehearse()
+        self._try_outputs()
 
-    def _rehearse(self) -> None:
-        """Writes the engine's queries and computes the outputs of one empty group: what cannot be done is refused before it is charged."""
-        statements(self._plan, self._recipes, self._bounding, {})
+    def rehearse(self, source: Source) -> None:
+        """Write the engine's queries, once for trial and run: what cannot be written is refused before it is charged."""
+        kinds = source.kinds if isinstance(source, Engine) else {}
+        statements(self._plan, self._recipes, self._bounding, kinds)
+
+    def _try_outputs(self) -> None:
+        """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""
         keys = [tuple(k.values[0] if k.values else "" for k in self._plan.keys)]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
         choices = [best(c, np.zeros((1, c.points or len(c.values)), np.int64)) for c in self._recipes.choices]

@@ -101,7 +101,8 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
     if isinstance(node, Scan):
         return _scan_sql(node, used, kinds)
     if isinstance(node, Filtered):
-        return exp.select("*").from_(source_sql(node.child, used, kinds).subquery("f")).where(sql(node.condition))
+        child = source_sql(node.child, used, kinds).subquery("f", copy=False)
+        return exp.select("*").from_(child, copy=False).where(sql(node.condition), copy=False)
     if isinstance(node, Joined):
         left, right = (source_sql(side, used, kinds) for side in (node.left, node.right))
         joined = exp.select("*").from_(left.subquery("l"))
@@ -113,7 +114,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         found = f"found{_joins(node)}"  # an inner join, in words that the engine can plan without moving filters about (see `tables.reading`)
         right = right.select(aliased(exp.Boolean(this=True), found))
         return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
-    child = source_sql(node.child, used, kinds).subquery("p")
+    child = source_sql(node.child, used, kinds).subquery("p", copy=False)
     if isinstance(node, Projected):
         made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
         return exp.select("*", *made).from_(child)
@@ -161,8 +162,8 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
             columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
             if _is_raw(fact, own.get(column)):
                 columns.append(aliased(name(column), f"{alias}r"))
-    query = exp.select(*(columns or [aliased(whole(1), f"{scan.prefix}n")])).from_(
-        exp.Table(this=exp.to_identifier(scan.table, quoted=True))
+    query = exp.select(*(columns or [aliased(whole(1), f"{scan.prefix}n")]), copy=False).from_(
+        exp.Table(this=exp.to_identifier(scan.table, quoted=True)), copy=False
     )
     if _identified(scan) in used and scan.private and scan.unit is None:
         return _with_identity(query, scan)

@@ -1,8 +1,8 @@
 """Engines: tables that answer aggregate SQL by themselves, so that rows stay where they are.
 
 `connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an Arrow table. The
-query room writes the SQL (DuckDB's dialect); only its aggregated result comes back, as Arrow. DuckDB runs embedded, through
-Ibis, with no access to files or network beyond the table itself. That lock is a second line: queries are rebuilt from checked plans.
+query room writes the SQL (DuckDB's dialect); only its aggregated result comes back, as Arrow. DuckDB runs embedded,
+with no access to files or network beyond the table itself. That lock is a second line: queries are rebuilt from checked plans.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class DuckDB:
         public = self._public
         if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
             return
-        (rows,) = self._con.con.execute(f"SELECT COUNT(*) FROM {quoted(public.table)}").fetchone()
+        (rows,) = self._con.execute(f"SELECT COUNT(*) FROM {quoted(public.table)}").fetchone()
         if rows != public.size:
             raise PublicMismatch(
                 f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the table has {rows} rows."
@@ -202,7 +202,7 @@ class DuckDB:
                 continue
             texts = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in table.key)
             repeated = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1)"
-            if self._con.con.execute(repeated).fetchone()[0]:
+            if self._con.execute(repeated).fetchone()[0]:
                 raise InvalidInput(
                     f"the key {list(table.key)} of the public table {table.name!r} is not unique: leave key out."
                 )
@@ -230,8 +230,8 @@ class _Opened:
         self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
 
     def _open(self) -> None:
-        self.con = connection(*self._limits)
-        self._reader = Reader(self.con.con, self.con.discreet_folder, self._declared)
+        self.con, folder = connection(*self._limits)
+        self._reader = Reader(self.con, folder, self._declared)
         for name, data in self._data.items():
             self._reader(name, data)
         unreadable = self._reader.unreadable
@@ -249,7 +249,7 @@ class _Opened:
             return self._registered()
 
     def _registered(self) -> Any:
-        cursor = self.con.con.cursor()
+        cursor = self.con.cursor()
         for raw, table in self._reader.held.items():
             cursor.register(raw, table)
         return cursor
@@ -275,7 +275,7 @@ class _Opened:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.con.con.cursor().execute("SELECT 1").fetchone() == (1,))
+            return bool(self.con.cursor().execute("SELECT 1").fetchone() == (1,))
         except Exception:
             return False
 
@@ -290,7 +290,7 @@ class _Opened:
         return digest.digest()
 
     def _describe(self, name: str) -> dict[str, str]:
-        rows = self.con.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
+        rows = self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
         return {column: kind_of(type_) for column, type_, *_ in rows if column != ROW}
 
 

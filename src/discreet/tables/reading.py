@@ -289,29 +289,29 @@ def _amount(memory: Any) -> str:
     return str(memory)
 
 
-def connection(threads: int | None, memory: str | None) -> Any:
-    """An embedded DuckDB. `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk."""
-    import ibis  # type: ignore[import-untyped]  # slow to load; nobody who does no queries should wait for it
+def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
+    """An embedded DuckDB, and its private folder. `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk."""
+    # slow to load: nobody who asks no query should wait for it
+    import duckdb
 
-    con = ibis.duckdb.connect(":memory:")
-    con.con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
-    con.con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
-    con.con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
+    con = duckdb.connect(":memory:")
+    con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
+    con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
+    con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
     # For this user's eyes only, and gone with the engine.
     folder = tempfile.mkdtemp(prefix="discreet-spill-")
     weakref.finalize(con, shutil.rmtree, folder, ignore_errors=True)
-    con.discreet_folder = folder
-    con.con.execute(f"SET temp_directory={literal(folder)}")
+    con.execute(f"SET temp_directory={literal(folder)}")
     if threads is not None:
         _require.integer(threads=threads, at_least=1)
-        con.con.execute(f"SET threads={threads}")
+        con.execute(f"SET threads={threads}")
     if memory is not None:
-        con.con.execute(f"SET memory_limit={literal(_amount(memory))}")
-    return con
+        con.execute(f"SET memory_limit={literal(_amount(memory))}")
+    return con, folder
 
 
 def lock(con: Any, paths: list[str]) -> None:
     """No file but the table's own, no network, no extension, and no way back."""
     if paths:
-        con.con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
-    con.con.execute("SET enable_external_access=false; SET lock_configuration=true;")
+        con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
+    con.execute("SET enable_external_access=false; SET lock_configuration=true;")
