@@ -22,6 +22,7 @@ from ._errors import (
     PrivateFact,
     PublicMismatch,
     ReleaseFailed,
+    UnknownOption,
     Unsupported,
     WrongRelation,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "Session",
     "Text",
     "Unit",
+    "UnknownOption",
     "Unsupported",
     "WrongRelation",
     "accounting",

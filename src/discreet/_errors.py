@@ -15,6 +15,10 @@ class InvalidInput(DiscreetError, ValueError):
     """An argument is outside what the mathematics allows."""
 
 
+class UnknownOption(InvalidInput, TypeError):
+    """A function was called with an option that it does not have, or without one that it needs."""
+
+
 class WrongRelation(DiscreetError, ValueError):
     """A guarantee proved for one neighbor relation was asked of another."""
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from . import _require
 from ._errors import DescriptionError, DiscreetError
 
 T = TypeVar("T")
@@ -62,7 +64,13 @@ def _take_plain_numbers(cls: type) -> None:
 
     @functools.wraps(given)
     def init(self: Any, *args: Any, **named: Any) -> None:
-        given(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
+        try:
+            given(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
+        except TypeError:
+            wrong = _require.misuse(cls.__name__, inspect.signature(given), args, named)
+            if wrong is None:
+                raise
+            raise wrong from None
 
     cls.__init__ = init  # type: ignore[misc]
 

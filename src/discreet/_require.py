@@ -6,13 +6,17 @@ Called with keywords, so that the message can name the argument: `_require.posit
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral, Rational, Real
-from typing import Any
+from typing import Any, TypeVar
 
-from ._errors import InvalidInput
+from ._errors import InvalidInput, UnknownOption
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
@@ -128,3 +132,55 @@ def float_or_inf(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def meant(name: str, names: Iterable[Any]) -> str:
+    """Ask "did you mean" for the nearest of some names, with a blank before it; nothing where none is near.
+
+    >>> meant("sexe", ["age", "Sex"])
+    " Did you mean 'Sex'?"
+    """
+    from difflib import get_close_matches
+
+    by_lower = {str(known).lower(): str(known) for known in reversed(list(names))}
+    nearest = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
+    return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+
+
+def misuse(what: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]) -> UnknownOption | None:
+    """Say what is wrong with a call: an option that is not there (with the nearest name), one too many, or one that is missing."""
+    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    options = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    nothing = "Nothing was charged, read or released."
+    if unknown := [name for name in named if name not in options]:
+        near = meant(unknown[0], options)
+        return UnknownOption(f"{what} has no option {unknown[0]!r}.{near} {nothing} It takes: {', '.join(options)}.")
+    placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(args) > len(placed) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        rest = [name for name in options if name not in placed]
+        many = "one value" if len(placed) == 1 else f"{len(placed) or 'no'} values"
+        example = f": write {what}({rest[0]}={args[len(placed)]!r})" if rest else ""
+        return UnknownOption(f"{what} takes {many} without a name, got {len(args)}{example}. {nothing}")
+    given = {*placed[: len(args)], *named}
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if missing := [name for name in needed if name not in given]:
+        return UnknownOption(f"{what} needs {', '.join(missing)}. {nothing}")
+    return None
+
+
+def spelled(function: F) -> F:
+    """Make a function answer a misspelt, missing or superfluous option with a message of ours."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **named: Any) -> Any:
+        # the first argument is `self` where the function is a method
+        placed = args[1:] if "self" in signature.parameters else args
+        wrong = misuse(function.__name__, signature, placed, named)
+        if wrong is not None:
+            raise wrong
+        return function(*args, **named)
+
+    return checked  # type: ignore[return-value]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _require
 from ._errors import InvalidInput, LedgerError
-from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors, rows
+from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
 from .accounting.caps import asked_of, share
 from .accounting.filters import Filter
 from .accounting.filters import Preview as Cost
@@ -25,7 +25,7 @@ from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, se
 from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
 from .mechanisms.protocols import Interactive, Mechanism, Release
-from .query import Answer, Preview, Query, ask, where
+from .query import Answer, Preview, Query, ask, cut_off_sql, where
 from .tables import Database, Memory, Source, connect, data_of, dummy, load, version_of
 
 Real = int | float | Fraction
@@ -54,6 +54,11 @@ class Asked:
         state = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}; the budget buys {left}."
         return f"{self.query}\n{state}"
 
+    def _repr_html_(self) -> str:
+        from .query.pages import preview_html
+
+        return preview_html(self.query, self.budget.before, self.budget.after, self.budget.limit, self.fits)
+
 
 @dataclass(frozen=True, slots=True)
 class Watch:
@@ -75,9 +80,12 @@ class Watch:
         return told
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Session:
-    """One dataset, one budget, as one person sees it. `analyst` is who asks; the steward by default."""
+    """One dataset, one budget, as one person sees it. `analyst` is who asks; the steward by default.
+
+    An analyst with a budget of their own sees that budget and what is left of it, never what others have spent.
+    """
 
     curator: Curator
     analyst: str = STEWARD
@@ -93,32 +101,88 @@ class Session:
 
     @property
     def budget(self) -> Budget:
-        return self.curator.policy.budget
+        """The budget of who asks: the analyst's own if they have one, else the dataset's."""
+        policy = self.curator.policy
+        return policy.of(self.analyst) or policy.budget
 
     @property
     def spent(self) -> float:
-        """How much of the dataset's budget is gone, in its own unit (epsilon, or rho); of several periods, where most is gone."""
-        return self.curator.used
+        """How much of that budget is gone, in its own unit (epsilon, or rho); of several periods, where most is gone."""
+        return self.curator.account(self.analyst).used
 
     @property
     def remaining(self) -> float:
-        return self.curator.remaining
+        return self.curator.account(self.analyst).left
 
-    def sql(self, text: str, *, fresh: bool = False, **how: Any) -> Answer:
+    @_require.spelled
+    def sql(
+        self,
+        text: str,
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        within: float | None = None,
+        confidence: float = 0.95,
+        delta: float | None = None,
+        noise: str = "auto",
+        rows: int | None = None,
+        groups: int | None = None,
+        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
+        other: bool = False,
+        fresh: bool = False,
+    ) -> Answer:
         """A private answer, charged before it is computed; the same question again is answered from the ledger, free.
 
-        `epsilon=` or `rho=` asks by price, `within=` with `confidence=` by accuracy. Also: `delta`, `noise` ("laplace",
-        "gaussian"), `rows` and `groups` (what one unit may contribute), `weights`, `other`; see `query.Query`.
+        `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default a hundredth of the budget's.
+        `noise`: "laplace", "gaussian" or "auto". `rows`, `groups`: what one unit may contribute. `weights`: how the price is shared
+        between output columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for new noise.
         """
-        released = self.curator.ask(self._query(text, how), analyst=self.analyst, text=text, fresh=fresh)
+        terms = _Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
+        released = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
         answer: Answer = released.value
         return answer
 
-    def preview(self, text: str, *, confidence: float = 0.95, **how: Any) -> Asked:
-        """Price, error and plan of a question, and how many more of these the budget buys. Free: no data is touched."""
-        query = self._query(text, {**how, "confidence": confidence})
+    @_require.spelled
+    def preview(
+        self,
+        text: str,
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        within: float | None = None,
+        confidence: float = 0.95,
+        delta: float | None = None,
+        noise: str = "auto",
+        rows: int | None = None,
+        groups: int | None = None,
+        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
+        other: bool = False,
+    ) -> Asked:
+        """Price, error and plan of a question, and how many more of these the budget buys. Options as in `sql`. Free: no data is touched."""
+        terms = _Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
+        query = self._query(text, terms)
         cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
         return Asked(query.preview(confidence), cost)
+
+    @_require.spelled
+    def cut_off(
+        self,
+        *,
+        rows: int | None = None,
+        groups: int | None = None,
+        by: str | None = None,
+        where: str | None = None,
+        epsilon: Real | None = None,
+        within: float | None = None,
+        delta: float | None = None,
+    ) -> Answer:
+        """Ask, for a price, how many units have more than `rows` rows, or are in more than `groups` groups of `by`: whom a limit cuts off.
+
+        The answer has the columns `units` and `above`; above / units is the share. `where`: a condition on rows, as in the question that
+        the limit is for. It is an ordinary question: in the ledger, and free the second time.
+        """
+        text = cut_off_sql(self.public, rows, groups, by, where)
+        return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
         """Any mechanism of discreet, or the steward's own."""
@@ -156,20 +220,43 @@ class Session:
         """Go on with a run from its newest checkpoint, with the trainer it was started with. Free: it was paid for at its start."""
         return segments.resume(self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress)
 
-    def fit(self, estimator: Any, *, target: str, features: Sequence[str] | None = None, **how: Any) -> Any:
-        """Fit an estimator of `discreet.learning` to the table, charged first: classes, bounds and size are those of the schema.
+    @_require.spelled
+    def fit(
+        self,
+        estimator: Any,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        text: str | None = None,
+        progress: segments.Watch | None = None,
+    ) -> Any:
+        """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
 
-        `features` are by default all columns that can be. `checkpoint`, `every`, `progress` as in `train`.
+        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run yet, and
+        `adopt(release, mechanism)`. What is trained in steps goes through `train`, with `checkpoint`, `every` and `progress` as there;
+        what runs once goes through `ask`. `features` are by default all columns that can be.
         """
-        if not hasattr(estimator, "adopt"):
+        if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
                 "estimator", type(estimator).__name__, "one of discreet.learning, such as LogisticRegression(epsilon=1)"
             )
-        delta = None if getattr(estimator, "epsilon", None) is None else self._delta(estimator.epsilon)
-        trainer = estimator.trainer(self.public, target=target, features=features, delta=delta or None)
-        how = {"text": f"{type(estimator).__name__} of {target}", **how}
-        return estimator.adopt(self.train(trainer, **how), trainer)
+        delta = None if getattr(estimator, "epsilon", None) is None else self._delta(estimator.epsilon, self.curator.policy)
+        mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
+        note = f"{type(estimator).__name__} of {target}" if text is None else text
+        if isinstance(mechanism, segments.Resumable):
+            released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
+        elif checkpoint is not None or progress is not None:
+            raise InvalidInput(
+                f"{type(estimator).__name__} is fitted in one step: there is nothing to save or to watch on the way. Nothing was charged. "
+                f"Leave checkpoint= and progress= out."
+            )
+        else:
+            released = self.curator.ask(mechanism, analyst=self.analyst, text=note)
+        return estimator.adopt(released, mechanism)
 
+    @_require.spelled
     def watch(
         self,
         threshold: int,
@@ -178,20 +265,26 @@ class Session:
         delta: float = 0.0,
         positives: int = 1,
         number: int | None = None,
-        **options: Any,
+        numeric: bool = False,
+        gap: bool = False,
+        questions: int | None = None,
+        sensitivity: int = 1,
+        monotone: bool | None = None,
+        split: tuple[Real, ...] | None = None,
     ) -> Watch:
         """Ask which of many counts are above a threshold: a sparse vector, paid now, that halts after `positives` that are.
 
-        Options: `numeric` also buys a noisy value for each, `gap` tells how far above, free; `questions`, `sensitivity`, `monotone` and
-        `split` as in `mechanisms.SparseVector`. With a delta the threshold is drawn anew after each, which is cheaper for many.
+        `numeric` also buys a noisy value for each, `gap` tells how far above, free; `questions`, `sensitivity`, `monotone` (by default
+        that of counts) and `split` as in `mechanisms.SparseVector`. With a delta the threshold is drawn anew after each, which is
+        cheaper for many. `number` goes on with one that was started before.
         """
-        terms = {"monotone": self.public.neighbors is ADD_REMOVE, **options, "positives": positives, "epsilon": epsilon}
-        made = (
-            SparseVector(public=self.public, threshold=threshold, **terms)
-            if delta == 0
-            else RedrawnSparseVector(public=self.public, threshold=threshold, delta=delta, **terms)
-        )
-        return Watch(self.start(made) if number is None else self.curator.resume(made, number))
+        terms: dict[str, Any] = {
+            "public": self.public, "threshold": threshold, "epsilon": epsilon, "positives": positives,
+            "monotone": self.public.neighbors is ADD_REMOVE if monotone is None else monotone,
+            "numeric": numeric, "gap": gap, "questions": questions, "sensitivity": sensitivity, "split": split,
+        }  # fmt: skip
+        vector = SparseVector(**terms) if delta == 0 else RedrawnSparseVector(**terms, delta=delta)
+        return Watch(self.start(vector) if number is None else self.curator.resume(vector, number))
 
     def during(self, *periods: str) -> Session:
         """The rows of some periods only, where budgets are per period: what is asked is charged to each of these.
@@ -202,8 +295,8 @@ class Session:
 
     @property
     def accounts(self) -> list[Account]:
-        """What was spent of what: one account, or with a budget per period one for each."""
-        return self.curator.accounts
+        """What was spent of what by who asks: one account, or with a budget per period one for each."""
+        return self.curator.accounts_of(self.analyst)
 
     def as_analyst(self, name: str) -> Session:
         """The same dataset as an analyst sees it, under their own budget if they have one."""
@@ -214,24 +307,63 @@ class Session:
         """A made-up table with the same schema, to write queries against. It says nothing about the data."""
         return dummy(self.public, rows, seed)
 
-    def _query(self, text: str, how: dict[str, Any]) -> Query:
-        by_price = how.get("epsilon") is not None or how.get("rho") is not None
-        if not by_price and how.get("within") is None:
+    def _query(self, text: str, terms: _Terms) -> Query:
+        policy = self.curator.policy
+        return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))
+
+    def _delta(self, epsilon: Any, policy: Policy) -> float:
+        """The delta that goes with an epsilon unless told otherwise: so much that deltas last as long as epsilon does."""
+        own = policy.of(self.analyst)
+        return min(_share(budget, epsilon) for budget in (policy.budget, own) if budget is not None)
+
+    def __repr__(self) -> str:
+        who = "" if self.analyst == STEWARD else f", as {self.analyst!r}"
+        return f"<Session of {self.public.table!r}{who}: {self._state()}>"
+
+    def _state(self) -> str:
+        account = self.curator.account(self.analyst)
+        return f"{account.rule.unit} {account.used:.4g} of {float(account.rule.total):.4g} used"
+
+    def _repr_html_(self) -> str:
+        from .query.pages import session_html
+
+        rows = [(a.of, a.used, float(a.rule.total), a.rule.unit) for a in self.accounts]
+        return session_html(self.public, rows, None if self.analyst == STEWARD else self.analyst)
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The options of a question, as `Session.sql` and `Session.preview` spell them out."""
+
+    epsilon: Real | None
+    rho: Real | None
+    within: float | None
+    confidence: float
+    delta: float | None
+    noise: str
+    rows: int | None
+    groups: int | None
+    weights: Mapping[str, Real] | Sequence[tuple[str, Real]]
+    other: bool
+
+    def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query:
+        """Return the query; `delta` is the one that goes with an epsilon unless another is given."""
+        if self.epsilon is None and self.rho is None and self.within is None:
             raise InvalidInput(
                 "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). Nothing was charged."
             )
-        if by_price and how.get("within") is None:
-            how = {key: value for key, value in how.items() if key != "confidence"}
-        if how.get("rho") is None:
-            how = {"delta": self._delta, **how}
-        return ask(text, self.public, **how)
-
-    def _delta(self, epsilon: Any) -> float:
-        """The delta that goes with an epsilon unless told otherwise: so much that deltas last as long as epsilon does."""
-        own = self.curator.policy.of(self.analyst)
-        return min(_share(budget, epsilon) for budget in (self.budget, own) if budget is not None)
+        own = self.delta
+        if own is None:
+            own = delta if self.rho is None else 0.0
+        weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
+        return ask(
+            text, public, epsilon=self.epsilon, rho=self.rho, within=self.within, confidence=self.confidence,
+            delta=own, noise=self.noise, rows=self.rows, groups=self.groups, weights=weights, other=self.other,
+        )  # fmt: skip
 
 
+
+@_require.spelled
 def open(
     data: Any,
     *,
@@ -247,12 +379,13 @@ def open(
     related: Mapping[str, Any] | None = None,
     seconds: float | None = None,
     memory: str | None = None,
+    large_delta: bool = False,
 ) -> Session:
     """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or a mapping of columns.
 
     `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other tables that the schema
-    declares, by name; a schema file may say itself where these are. `unit`: `dp.rows()`, or the column that tells people
-    apart. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
+    declares, by name; a schema file may say itself where these are. `unit`: `dp.rows()` if nobody has two rows, or the column
+    that tells people apart: it has no default. `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
     things out, and forgets. For a file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of
     the engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
     """
@@ -278,7 +411,8 @@ def open(
         raise LedgerError(
             f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
-    curator = Curator.create(path, source, Policy(budget=budget, analysts=tuple((analysts or {}).items())))
+    policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
+    curator = Curator.create(path, source, policy, large_delta=large_delta)
     if ledger == TRIAL:
         weakref.finalize(curator, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
@@ -288,7 +422,8 @@ def _share(budget: Budget, epsilon: Any) -> float:
     """The part of a budget's delta that goes with an epsilon."""
     if budget.epsilon is None:
         return budget.delta / _SHARE
-    rule = Filter(epsilon=budget.epsilon, delta=budget.delta)
+    rule = budget.filter()
+    assert isinstance(rule, Filter)
     return share(_require.exact(epsilon, "epsilon"), of=rule)
 
 
@@ -332,9 +467,14 @@ def _public(
             "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema file as `discreet init` drafts it. "
             "Nothing is ever read off the data for that."
         )
+    if unit is None:
+        raise InvalidInput(
+            "say whom the table protects. Nothing was opened. unit=dp.rows() if nobody can have two rows, or unit='person_id', the column "
+            "that tells people apart: taking a row for a person where people have many would protect nobody."
+        )
     return Public(
         schema=schema,
-        unit=Unit(unit) if isinstance(unit, str) else unit or rows(),
+        unit=Unit(unit) if isinstance(unit, str) else unit,
         neighbors=as_neighbors(neighbors),
         size=size,
         table=table

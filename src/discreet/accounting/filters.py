@@ -169,13 +169,13 @@ class BudgetFilter:
             return (
                 f"this would raise the sum of the releases' own deltas from {float(before.delta):g} to {float(after.delta):g}, "
                 f"above the share {float(self.delta_limit):g} of delta that is kept for them. Nothing was released. "
-                f"Ask for a release that fails less often, or ask the curator for more."
+                f"Ask for a release that fails less often, or ask the steward for more."
             )
         old, new, limit = self.used(before), self.used(after), float(self.total)
         digits = 4 if f"{new:.4g}" != f"{limit:.4g}" else 12
         return (
             f"this would raise {self.unit} from {old:.{digits}g} to {new:.{digits}g}, above the limit {limit:.{digits}g} "
-            f"(delta={self._delta():g}). Nothing was released. Ask with less {self.unit}, or ask the curator for more."
+            f"(delta={self._delta():g}). Nothing was released. Ask with less {self.unit}, or ask the steward for more."
         )
 
     def _delta(self) -> float:

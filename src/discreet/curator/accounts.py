@@ -18,6 +18,7 @@ from ..accounting import Event, Group, NoOp, caps
 from ..accounting.caps import Asked
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Item, Spent
+from ..accounting.normal import normal
 from . import charges
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import Budget
@@ -262,6 +263,13 @@ def _choice(account: Account, event: Event, asked: Asked | None, *, fresh: bool 
 
 
 def _charge(account: Account, event: Item, budget: Budget) -> Spent:
+    needed = normal(event).delta if isinstance(event, Event) and budget.delta == 0 and budget.rho is None else 0.0
+    if needed > 0:
+        who = "the dataset" if account.of == "dataset" else account.of
+        raise BudgetExceeded(
+            f"{who} has no delta, and this needs {needed:g} of it: groups that are not declared are shown with a delta. Nothing was "
+            f"charged or released. The steward can give one, Budget(epsilon=..., delta=...), or declare the categories."
+        )
     try:
         return account.rule.charge(account.spent, event)
     except BudgetExceeded as refused:

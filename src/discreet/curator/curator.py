@@ -48,12 +48,12 @@ class Curator:
         self._seen: str | None = None
 
     @classmethod
-    def create(cls, path: str | Path, source: Source, policy: Policy) -> Curator:
+    def create(cls, path: str | Path, source: Source, policy: Policy, *, large_delta: bool = False) -> Curator:
         """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not."""
         path = Path(path)
         if path.exists():
             raise LedgerError(f"{path} exists already. A ledger is never overwritten: nothing was changed.")
-        policy.check(source.public)
+        policy.check(source.public, large_delta=large_delta)
         key = Key.create(key_path(path))
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
         try:
@@ -190,7 +190,7 @@ class Curator:
         with self.ledger.writing() as writer:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
 
-    def change_policy(self, policy: Policy) -> None:
+    def change_policy(self, policy: Policy, *, large_delta: bool = False) -> None:
         """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it.
 
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was released is weaker, as the
@@ -199,7 +199,7 @@ class Curator:
         if not isinstance(policy, Policy):
             raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")
         public = self._whole.public
-        policy.check(public)
+        policy.check(public, large_delta=large_delta)
         with self.ledger.writing() as writer:
             pairs = ((None, policy.budget), *policy.analysts)
             owners = [Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None]

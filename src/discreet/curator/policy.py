@@ -107,10 +107,15 @@ class Policy:
     def _cut(self) -> list[str | None] | None:
         return None if self.budget.per is None else self.budget.per.cut
 
-    def check(self, public: Public) -> None:
-        """Refuse budgets that promise nothing for such a table."""
+    def check(self, public: Public, *, large_delta: bool = False) -> None:
+        """Refuse budgets that promise nothing for such a table.
+
+        A delta of one over the number of people allows publishing one of them outright, so it must be below that. Where the number
+        is not declared, a delta above 1e-3 needs an explicit word (`large_delta`).
+        """
         for _, budget in (("", self.budget), *self.analysts):
             if budget is not None:
+                _small_enough(budget, public, large_delta)
                 budget.filter(public.neighbors)
                 if budget.per is not None:
                     budget.per.check(public)
@@ -127,4 +132,18 @@ class Policy:
         )
 
 
+def _small_enough(budget: Budget, public: Public, large_delta: bool) -> None:
+    if public.size is not None and budget.delta >= 1 / public.size:
+        raise InvalidInput(
+            f"delta = {budget.delta:g} is not below 1 / {public.size:,}, one over the declared number of people: publishing one of them, "
+            f"chosen at random, would keep such a promise. Nothing was opened or changed. Sensible is {0.01 / public.size:.0e} or less."
+        )
+    if public.size is None and budget.delta > LARGEST_DELTA and not large_delta:
+        raise InvalidInput(
+            f"delta = {budget.delta:g} is above {LARGEST_DELTA:g}, and no size of the table is declared to judge it by. Nothing was opened "
+            f"or changed. Take a delta far below one over the number of people, declare size=..., or insist: large_delta=True."
+        )
+
+
 STEWARD = "steward"
+LARGEST_DELTA = 1e-3

@@ -66,10 +66,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.batch, self.epochs, self.hidden, self.optimizer = batch, epochs, hidden, optimizer
         self.average, self.microbatch, self.progress = average, microbatch, progress
 
-    def trainer(
+    def mechanism(
         self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
     ) -> Trainer:
-        """The mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
+        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
 
         `features` are by default all columns that can be: numbers with bounds, categories, booleans.
         """
@@ -81,6 +81,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             _usable(public, name)
         outputs = self._told(public.fact(target), target)
         return self._priced(public, columns.width(public), outputs, delta, columns)
+
+    # the name it had before estimators could be anything but trained
+    trainer = mechanism
 
     def adopt(self, release: Release, trainer: Trainer) -> Any:
         """Become the model that `trainer` released."""

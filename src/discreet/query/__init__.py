@@ -11,13 +11,27 @@
 line and column, raised when the Query is made: before anything is read or charged. Sources are those of `discreet.tables`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from .answer import Answer
 from .ask import ask
-from .consistency import consistent
+from .cut_off import cut_off_sql
 from .errors import QueryError
 from .mechanism import Query
 from .plan import Plan, plan
 from .preview import Preview
 from .statistic import SqlStatistic, where
 
-__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "SqlStatistic", "ask", "consistent", "plan", "where"]
+if TYPE_CHECKING:
+    from .consistency import consistent
+
+__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "SqlStatistic", "ask", "consistent", "cut_off_sql", "plan", "where"]
+
+
+def __getattr__(name: str) -> Any:
+    # it needs scipy, which takes longer to load than a question takes to answer
+    if name == "consistent":
+        from .consistency import consistent
+
+        return consistent
+    raise AttributeError(f"module 'discreet.query' has no attribute {name!r}")

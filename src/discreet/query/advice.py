@@ -11,6 +11,13 @@ _AGGREGATES = (
     "After SELECT, HAVING and ORDER BY: COUNT, SUM, AVG, VARIANCE, STDDEV, MEDIAN, QUANTILE_CONT, MIN, MAX, MODE, APPROX_TOP_K. Of one "
     "person's rows, in a sub-query with GROUP BY the unit: COUNT, SUM, AVG, MIN, MAX."
 )
+# what a misspelt function may have meant
+FUNCTIONS = (
+    "COUNT", "SUM", "AVG", "VARIANCE", "VAR_POP", "VAR_SAMP", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "MEDIAN", "QUANTILE_CONT", "MIN",
+    "MAX", "MODE", "APPROX_TOP_K", "FLOOR", "CEIL", "ABS", "SQRT", "LN", "EXP", "POWER", "ROUND", "MOD", "LEAST", "GREATEST", "COALESCE",
+    "NULLIF", "CLAMP", "WIDTH_BUCKET", "UPPER", "LOWER", "LENGTH", "TRIM", "SUBSTRING", "LEFT", "CONCAT", "STARTS_WITH", "YEAR", "MONTH",
+    "QUARTER", "WEEK", "DAY", "EXTRACT", "DATE_TRUNC", "DATEDIFF", "CAST", "CASE", "IF",
+)  # fmt: skip
 _LEVELS = "Ask for each level by itself; discreet.query.consistent([...], column) then makes them add up, free."
 _DATES = "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), EXTRACT(ISODOW FROM d)."
 _PATTERNS = "Write LIKE 'I25%', SUBSTRING(x, 1, 3), or CASE with fixed results."

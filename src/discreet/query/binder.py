@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from .advice import why_not
+from .._require import meant
+from .advice import FUNCTIONS, why_not
 from .domain import Kind
-from .errors import Node, Refusal, refuse
+from .errors import Node, Refusal, position, refuse
 from .nodes import Column, Expr, Literal, make
 
 Lookup = Callable[[exp.Column], Expr]
@@ -22,6 +23,9 @@ class Scope:
 
     def __init__(self, tables: Mapping[str, Mapping[str, Expr]]) -> None:
         self.tables = {alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()}
+        # as the steward wrote them, for messages
+        self.aliases = list(tables)
+        self.columns = sorted({name for columns in tables.values() for name in columns})
 
     def __call__(self, node: exp.Column) -> Expr:
         name, alias = node.name, node.table
@@ -29,20 +33,28 @@ class Scope:
             raise refuse(node, f"{node.sql(dialect='duckdb')} has too many parts", "Write table.column.")
         if alias:
             if alias.lower() not in self.tables:
-                raise refuse(node, f"there is no table {alias!r} in FROM", f"There is: {', '.join(self.tables)}.")
+                advice = f"There is: {', '.join(self.aliases)}.{meant(alias, self.aliases)}"
+                raise refuse(node, f"there is no table {alias!r} in FROM", advice)
             found = [columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns]
         else:
             found = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
         if len(found) > 1:
             raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
         if not found:
-            known = sorted({name for columns in self.tables.values() for name in columns})
+            advice = "Bounds and categories are never read off the data: the steward declares them."
             raise refuse(
-                node,
+                _first_mention(node),
                 f"nothing is declared of a column {name!r}",
-                f"Declared: {', '.join(known)}. Bounds and categories are never read off the data: the steward declares them.",
+                f"{meant(name, self.columns).strip()} Declared: {', '.join(self.columns)}. {advice}".strip(),
             )
         return found[0]
+
+
+def _first_mention(node: exp.Column) -> Node:
+    """Return the first place of the text that names this column: clauses are not bound in the order in which they are written."""
+    same = [c for c in node.root().find_all(exp.Column) if c.name.lower() == node.name.lower() and c.table == node.table]
+    placed = [(position(c), c) for c in same if position(c)[0] is not None]
+    return min(placed, key=lambda pair: pair[0])[1] if placed else node
 
 
 _BINARY: dict[type, str] = {
@@ -110,6 +122,9 @@ class Binder:
             raise Refusal("texts can be compared with = and <>, not by order")
         if op in ("=", "<>") and (_is_null(a) or _is_null(b)):
             raise Refusal("a comparison with NULL is never true: write IS NULL")
+        if op in ("=", "<>"):
+            _listed(a, b, node.expression)
+            _listed(b, a, node.this)
         if op in ("like", "ilike"):
             b = _pattern(b)
         return make(op, a, b)
@@ -165,13 +180,18 @@ class Binder:
         if node.args.get("query") is not None or not node.expressions:
             raise refuse(node, "IN needs a list of fixed values", "A list from another query: join it.")
         x = self(node.this)
-        return make("in", x, *(_as_date(self(item), x) for item in node.expressions))
+        items = [_as_date(self(item), x) for item in node.expressions]
+        for item, written in zip(items, node.expressions, strict=True):
+            _listed(x, item, written)
+        return make("in", x, *items)
 
     def case(self, node: Node) -> Expr:
         subject = self(node.this) if node.this is not None else None
         args: list[Expr] = []
         for branch in node.args["ifs"]:
             when = self(branch.this)
+            if subject is not None:
+                _listed(subject, when, branch.this)
             args += [
                 when if subject is None else make("=", subject, _as_date(when, subject)),
                 self(branch.args["true"]),
@@ -275,9 +295,12 @@ class Binder:
             return make("clamp", *(self(arg) for arg in args))
         if name == "mod" and len(args) == 2:
             return make("%", self(args[0]), self(args[1]))
-        raise refuse(node, f"the function {str(node.this)[:60]!r} is not known", "See docs/sql.md for the list.")
+        advice = f"{meant(name, FUNCTIONS).strip()} See docs/sql.md for the list.".strip()
+        raise refuse(node, f"the function {str(node.this)[:60]!r} is not known", advice)
 
 
+# how many values a message lists
+_SHOWN = 12
 _SOME_DATE = Literal(date(2000, 1, 1)).domain
 _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
     exp.Column: Binder.column,
@@ -316,6 +339,21 @@ def _as_date(x: Expr, other: Expr) -> Expr:
         return Literal(date.fromisoformat(x.content.strip()[:10]))
     except ValueError:
         raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
+
+
+def _listed(x: Expr, constant: Expr, written: Node) -> None:
+    """Refuse a comparison with a text or number that is declared to be none of the column's values: it is a typing error, and would be paid for."""
+    values = x.domain.values
+    if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
+        return
+    if constant.content is None or isinstance(constant.content, bool | date) or x.domain.kind is not constant.domain.kind:
+        return
+    if constant.content in values:
+        return
+    shown = ", ".join(repr(value) for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    near = meant(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
+    at = written if position(written)[0] is not None else written.parent
+    raise refuse(at, f"{constant.content!r} is not among the declared values ({shown})", near.strip())
 
 
 def _pattern(x: Expr) -> Expr:

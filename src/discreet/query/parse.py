@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+
+from .._require import meant
 
 from .errors import Node, QueryError, refuse
 
@@ -25,7 +30,7 @@ def parse(text: str) -> exp.Select:
     try:
         statements = [s for s in sqlglot.parse(text, dialect="duckdb") if s is not None]
     except SqlglotError as error:
-        raise _syntax(error) from None
+        raise _syntax(error, text) from None
     except (RecursionError, ValueError, TypeError, KeyError, AttributeError, IndexError):
         raise QueryError("the query cannot be parsed as SQL. Nothing was read or charged.") from None
     if len(statements) != 1:
@@ -40,13 +45,44 @@ def parse(text: str) -> exp.Select:
     return statement
 
 
-def _syntax(error: SqlglotError) -> QueryError:
-    details = getattr(error, "errors", None) or [{}]
-    line, column = details[0].get("line"), details[0].get("col")
-    where = f" at line {line}, column {column}" if line else ""
+_STARTS = ("SELECT", "WITH")
+_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP", "BY", "HAVING", "ORDER", "LIMIT", "JOIN", "AND", "OR", "NOT", "AS", "WITH")
+
+
+def _syntax(error: SqlglotError, text: str) -> QueryError:
+    """Say where the fault is and what was found there; a keyword that is nearly one is named."""
+    details: dict[str, Any] = (getattr(error, "errors", None) or [{}])[0]
+    offset = _offset(details, text)
+    words = [(m.start(), m.group()) for m in re.finditer(r"[^\W\d]\w*", text)]
+    first = words[0] if words else (0, "")
+    suspects = [first] if first[1].upper() not in _STARTS else []
+    suspects += [word for word in words if word[0] <= offset][-2:]
+    for at, word in suspects:
+        near = "" if word.upper() in _KEYWORDS else meant(word, _STARTS if at == first[0] else _KEYWORDS)
+        if near:
+            return _at(text, at, f"{word[:40]!r} is not understood.{near}")
+    found = str(details.get("highlight") or "")[:40]
+    wanted = str(details.get("description") or "")
+    expected = f", where {wanted.lower()}" if wanted.startswith("Expecting") else ""
+    return _at(text, offset, f"{found!r} is not understood here{expected}." if found else "the text ends too early.")
+
+
+def _offset(details: dict[str, Any], text: str) -> int:
+    """The place of the fault; the parser counts to the end of a word."""
+    line, column = details.get("line"), details.get("col")
+    if not line:
+        return len(text)
+    start = sum(len(part) + 1 for part in text.split("\n")[: line - 1])
+    return max(0, start + column - max(1, len(str(details.get("highlight") or ""))))
+
+
+def _at(text: str, offset: int, fact: str) -> QueryError:
+    line = text.count("\n", 0, offset) + 1
+    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return QueryError(
-        f"the query cannot be parsed as SQL{where}. Nothing was read or charged.", line=line, column=column
-    )
+        f"line {line}, column {column}: the query cannot be parsed as SQL: {fact} Nothing was read or charged.",
+        line=line, column=column,
+    )  # fmt: skip
 
 
 def _name(statement: Node) -> str:

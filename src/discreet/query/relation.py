@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from .._public import Public, Text
+from .._require import meant
 from .binder import Binder, Scope
 from .clauses import named, only
 from .domain import Kind, declared
@@ -100,8 +101,9 @@ class Relations:
         else:
             others = [t for t in public.tables if t.name.lower() == name]
             if not others:
-                known = ", ".join([public.table, *(t.name for t in public.tables)])
-                raise refuse(item, f"there is no table {item.name!r}", f"There is: {known}.")
+                known = [public.table, *(t.name for t in public.tables)]
+                advice = f"{meant(item.name, known).strip()} There is: {', '.join(known)}.".strip()
+                raise refuse(item, f"there is no table {item.name!r}", advice)
             (other,) = others
             scan = Scan(other.name, prefix, other.schema, other.private, other.unit if other.private else None)
         schema = dict(scan.schema)
