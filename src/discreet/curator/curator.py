@@ -31,6 +31,10 @@ from .live import Live
 from .policy import STEWARD, Policy
 
 
+# kinds of entries that are neither a price nor a release
+NOTES = ("looked",)
+
+
 class Curator:
     """One dataset, one budget."""
 
@@ -189,6 +193,13 @@ class Curator:
         """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""
         with self.ledger.writing() as writer:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
+
+    def note(self, kind: str, body: dict[str, Any]) -> Entry:
+        """Write down, signed like everything else, that something happened which costs nothing but should be known: a look at the data."""
+        if kind not in NOTES:
+            raise _require.fail("kind", kind, " or ".join(map(repr, NOTES)))
+        with self.ledger.writing() as writer:
+            return writer.append(kind, body)
 
     def change_policy(self, policy: Policy, *, large_delta: bool = False) -> None:
         """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it.

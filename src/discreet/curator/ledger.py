@@ -110,6 +110,11 @@ class Ledger:
             raise LedgerError(f"{path} exists already. A ledger is never overwritten: nothing was changed.")
         marks = f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={FORMAT};"
         try:
+            # for its owner's eyes only, from the first byte on; SQLite gives its side files the same rights
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except OSError as error:
+            raise LedgerError(f"no ledger can be made at {path} ({error.strerror}).") from None
+        try:
             db = _connect(path)
             with db:
                 db.executescript("BEGIN IMMEDIATE;" + _TABLES + marks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,6 +52,9 @@ class Budget:
     def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
         """The rule that keeps this budget against adaptive questions."""
         return _filter(self.epsilon, self.rho, self.delta, neighbors)
+
+    def _repr_html_(self) -> str:
+        return f"<code>{html.escape(repr(self))}</code>"
 
     def __repr__(self) -> str:
         main = f"epsilon={self.epsilon}" if self.rho is None else f"rho={self.rho}"

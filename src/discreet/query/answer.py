@@ -31,6 +31,7 @@ class Answer:
     `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their intervals are exact.
     `means`, `ranges`: for columns of averages, and of deviations and expressions, what their intervals are made of, which hold at every
     size. Intervals of columns with neither (numbers made consistent) are normal approximations from the deviation.
+    `notes`: what the errors leave out, in words.
     """
 
     columns: tuple[str, ...]
@@ -45,6 +46,7 @@ class Answer:
     plan: tuple[str, ...] = ()
     means: tuple[Mean | None, ...] = ()
     ranges: tuple[Range | None, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,6 +63,13 @@ class Answer:
                 f"this answer has {len(self.rows)} rows of {list(self.columns)}: name a column, answer['...']."
             )
         return self.rows[0][0]
+
+    def __float__(self) -> float:
+        """The one number of an answer that has one."""
+        value = self.value
+        if not isinstance(value, int | float):
+            raise InvalidInput(f"the answer is {value!r}, which is no number.")
+        return float(value)
 
     def error(self, confidence: float = 0.95) -> dict[str, list[float | None]]:
         """For every column that has one, how far each value may be off with this confidence, value by value."""
@@ -133,12 +142,44 @@ class Answer:
 
         return pa.table({name: _array(self[name]) for name in self.columns})
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self, *, intervals: float | None = None) -> Any:
+        """A data frame; with `intervals=0.95`, two more columns per number: the ends of its confidence interval, `n_lower` and `n_upper`."""
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
             raise MissingExtra("to_pandas needs pandas: pip install pandas.") from None
-        return pd.DataFrame(self.to_dict())
+        return pd.DataFrame(self.to_dict() if intervals is None else self._with_intervals(intervals))
+
+    def _with_intervals(self, confidence: float) -> dict[str, list[Any]]:
+        ends = self.interval(confidence)
+        columns: dict[str, list[Any]] = {}
+        for name in self.columns:
+            columns[name] = self[name]
+            for side, suffix in enumerate(("lower", "upper")):
+                if name in ends:
+                    columns[_free(f"{name}_{suffix}", self.columns)] = [None if e is None else e[side] for e in ends[name]]
+        return columns
+
+    def plot(self, value: str | None = None, *, confidence: float = 0.95, ax: Any = None) -> Any:
+        """Draw one column as bars with error bars, with matplotlib; returns the axes."""
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError:
+            raise MissingExtra.of("plots", "plot needs matplotlib") from None
+        bars = self.bars(value, confidence)
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        heights = [float("nan") if h is None else float(h) for h in bars["heights"]]
+        ax.bar(range(len(heights)), heights, yerr=[e or 0.0 for e in bars["errors"]], color="#0b6e99", capsize=3)
+        ax.set_xticks(range(len(heights)), [str(label) for label in bars["labels"]], rotation=30, ha="right")
+        ax.set_ylabel(value if value is not None else next(iter(self.error(confidence))))
+        ax.set_title(f"{self.price}; whiskers: {confidence:.0%} intervals", fontsize="small")
+        return ax
+
+    def _repr_html_(self) -> str:
+        from .pages import answer_html
+
+        return answer_html(self)
 
     def to_polars(self) -> Any:
         try:
@@ -164,7 +205,7 @@ class Answer:
         cells = [list(self.columns)]
         for r, row in enumerate(self.rows[:most]):
             cells.append(
-                [_cell(v, errors[n][r] if n in errors else None) for n, v in zip(self.columns, row, strict=True)]
+                [shown_cell(v, errors[n][r] if n in errors else None) for n, v in zip(self.columns, row, strict=True)]
             )
         widths = [max(len(line[i]) for line in cells) for i in range(len(self.columns))]
         lines = [
@@ -175,7 +216,7 @@ class Answer:
         if len(self.rows) > most:
             lines.append(f"... {len(self.rows) - most} more rows")
         told = f"{confidence:.0%} of errors are within ±" if errors else "how far off: see the plan, or preview"
-        return "\n".join([*lines, f"({told}; {self.price})"])
+        return "\n".join([*lines, f"({told}; {self.price})", *(f"({note})" for note in self.notes)])
 
     @property
     def price(self) -> str:
@@ -192,7 +233,8 @@ class Answer:
         return self.text()
 
 
-def _cell(value: Value, error: float | None) -> str:
+def shown_cell(value: Value, error: float | None) -> str:
+    """Return a value rounded to what its error allows, with the error beside it."""
     if value is None:
         return "-"
     if error is None or isinstance(value, str):
@@ -201,6 +243,11 @@ def _cell(value: Value, error: float | None) -> str:
     if isinstance(value, int) or digits == 0:
         return f"{round(value):,} ± {math.ceil(error):,}"
     return f"{value:,.{digits}f} ± {error:,.{digits}f}"
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """A name that no column has."""
+    return name if name not in taken else _free(f"{name}_", taken)
 
 
 def _array(values: list[Any]) -> Any:

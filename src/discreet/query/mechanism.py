@@ -36,7 +36,7 @@ from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
-from .preview import Preview, predicted, words
+from .preview import Preview, hints, notes, predicted, words
 from .price import Allocation, Target, allocate, shape_of
 from .quantiles import best, pick
 from .ranges import range_of
@@ -203,6 +203,11 @@ class Query:
         """The plan in words."""
         return words(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the errors beside the numbers leave out, in words."""
+        return notes(self.public, self._plan, self._recipes, self._bounding, self.other)
+
     def preview(self, confidence: float = 0.95) -> Preview:
         """Price, error and plan, without touching data."""
         errors = predicted(self.public, self._plan, self._recipes, self._allocation, confidence)
@@ -215,7 +220,8 @@ class Query:
             confidence=confidence,
             errors=errors,
             groups=self._plan.groups,
-            plan=self.words,
+            plan=self.words + hints(self._recipes),
+            notes=self.notes,
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -271,6 +277,7 @@ class Query:
             rho=None if self.rho is None else float(self.rho),
             sql=self.sql,
             plan=self.words,
+            notes=self.notes,
         )
 
 

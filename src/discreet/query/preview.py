@@ -9,6 +9,7 @@ from fractions import Fraction
 from .._public import Public
 from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
+from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
 from .partition import sure
 from .plan import Plan
@@ -31,6 +32,7 @@ class Preview:
     errors: tuple[float | None, ...]
     groups: int | None
     plan: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
@@ -38,7 +40,7 @@ class Preview:
         for name, error in zip(self.columns, self.errors, strict=True):
             if error is not None:
                 lines.append(f"{name}: within {error:,.4g} with {self.confidence:.0%} confidence")
-        return "\n".join([*lines, *self.plan])
+        return "\n".join([*lines, *self.plan, *(f"Note: {note}." for note in self.notes)])
 
 
 def predicted(
@@ -97,6 +99,34 @@ def words(
         lines.append(f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}.")
     lines += [_choosing(c, chooser) for c, chooser in zip(recipes.choices, allocation.choosers, strict=True)]
     return tuple(lines)
+
+
+def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, other: bool) -> tuple[str, ...]:
+    """Say what the errors beside the numbers leave out: who and what is missing from the answer by design, and what MIN and MAX stand for."""
+    lines = []
+    if plan.many:
+        groups = "" if not plan.keys or (plan.groups or math.inf) <= bounding.groups else (
+            f" in each of at most {_many(bounding.groups, 'group')}"
+        )
+        lines.append(
+            f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; what lies above is missing, and not in ±"
+        )
+    if any(a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in plan.aggregates):
+        lines.append("MIN and MAX are the 1% and 99% quantiles")
+    if any(k.expression.domain.nullable for k in plan.keys) and not other:
+        lines.append("rows whose key is missing or not declared are in no group")
+    if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
+        lines.append("numbers beyond their declared bounds count as the bound")
+    return tuple(lines)
+
+
+def hints(recipes: Recipes) -> tuple[str, ...]:
+    """Say what would make the answer better, for a preview."""
+    if any(m.kind == "present" for m in recipes.measures):
+        return (
+            "Hint: part of the price counts the values that are there. If none can be missing, the steward may declare nullable = false.",
+        )
+    return ()
 
 
 def _choosing(choice: Choice, chooser: Chooser) -> str:

@@ -3,6 +3,7 @@
 from .bundled import rand_hie
 from .dummy import dummy
 from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, draft, engine_of, version_of
+from .fit import fit_of
 from .parts import within
 from .schema import data_of, dump, load
 from .source import Memory, Source
@@ -21,6 +22,7 @@ __all__ = [
     "dummy",
     "dump",
     "engine_of",
+    "fit_of",
     "load",
     "rand_hie",
     "version_of",

@@ -3,54 +3,95 @@
 0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is missing.
 4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was released).
 With --json an error is JSON too: {"error": {"kind", "message", "code"}} on standard output.
+
+A command is imported when it is run: `discreet --help` must not wait for an engine.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
+from typing import Any
 
+import click
 import typer
-from rich.console import Console
-from rich.text import Text
+from typer.core import TyperGroup
 
 from ... import __version__
 from ..._errors import BudgetExceeded, DiscreetError, MissingExtra, ReleaseFailed
-from .accounting import calibrate, epsilon
-from .audit import audit
-from .demo import demo
-from .leaderboard import leaderboard
-from .ledger import budget, ledger
-from .query import init, preview, query
-from .train import train
+from ..._require import meant
+from .words import in_shell_words
+
+# name: module, function or group, and the first sentence of its help, which a test compares with the docstring
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo", "demo", "See what discreet does, on a real table that comes with it: private answers, their price and their error."),
+    "init": ("query", "init", "Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."),
+    "check": ("check", "check", "Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private."),
+    "query": ("query", "query", "Ask a question in SQL. It is charged before it is answered; asked again, it is free."),
+    "preview": ("query", "preview", "What a question would cost, how good its answer would be, and how many of these the budget buys. Free."),
+    "budget": ("ledger", "budget", "How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."),
+    "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
+    "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
+    "train": ("train", "train", "Train a private model of one column with DP-SGD. Charged before any data is read; every step is paid for once."),
+    "epsilon": ("accounting", "epsilon", "What does this cost? The epsilon of training, of noise, of many releases."),
+    "calibrate": ("accounting", "calibrate", "What may I do for this cost? The least noise, the most steps, the largest sampling rate."),
+    "audit": ("audit", "audit", "Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted."),
+    "leaderboard": ("leaderboard", "leaderboard", "A leaderboard that cannot be climbed by luck, on labels that stay private."),
+    "version": ("version", "version", "Print the version."),
+}  # fmt: skip
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists its commands from a table, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a stand-in with the help line: for lists and completion."""
+        if cmd_name not in COMMANDS:
+            return None
+        return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name][2])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        name = args[0]
+        if name not in COMMANDS:
+            ctx.fail(f"No such command {name!r}.{meant(name, COMMANDS)}")
+        return name, load(name), args[1:]
+
+
+def load(name: str) -> click.Command:
+    """Import one command."""
+    module, attribute, _ = COMMANDS[name]
+    found = getattr(import_module(f".{module}", __name__), attribute)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+        single.command(name)(found)
+        found = single
+    command: click.Command = typer.main.get_command(found)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
+    cls=LazyGroup,
     help="Answers questions about people without telling on anyone.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(demo)
-app.command()(init)
-app.command()(query)
-app.command()(preview)
-app.command()(epsilon)
-app.command()(calibrate)
-app.command()(budget)
-app.command()(audit)
-app.command()(train)
-app.add_typer(ledger, name="ledger")
-app.add_typer(leaderboard, name="leaderboard")
 
 
 @app.callback(invoke_without_command=True)
 def _root(
+    ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
 ) -> None:
     if version:
         print(f"discreet {__version__}")
         raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
 
 
 _CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
@@ -62,9 +103,13 @@ def main() -> None:
         app()
     except DiscreetError as error:
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2)
+        message = in_shell_words(str(error))
         if "--json" in sys.argv:
-            print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error), "code": code}}))
+            print(json.dumps({"error": {"kind": type(error).__name__, "message": message, "code": code}}))
             sys.exit(code)
+        from rich.console import Console
+        from rich.text import Text
+
         # as plain text: a message may hold brackets, which are no markup
-        Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), str(error)), soft_wrap=True)
+        Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), message), soft_wrap=True)
         sys.exit(code)

@@ -18,8 +18,8 @@ from ... import session as sessions
 from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Public
 from .forms import exact
-from .ledger import beside
-from .query import DATA, JSON, LEDGER, SCHEMA, _data, _say
+from ..requests import open_session
+from .query import DATA, JSON, LEDGER, SCHEMA, _say
 
 leaderboard = typer.Typer(
     help="A leaderboard that cannot be climbed by luck, on labels that stay private.", no_args_is_help=True
@@ -152,11 +152,7 @@ def _whole(text: str) -> bool:
 
 
 def _opened(data: str, schema: Path | None, ledger: Path | None) -> sessions.Session:
-    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
-    for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
-        if not needed.exists():
-            raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
-    return sessions.open(_data(data), schema=path, ledger=books)
+    return open_session(data, schema=schema, ledger=ledger)
 
 
 def _board(data: str, schema: Path | None, ledger: Path | None, number: int | None) -> Any:

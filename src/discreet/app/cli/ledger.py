@@ -20,21 +20,21 @@ from ..._errors import InvalidInput, Unsupported
 from ...accounting import events
 from ...curator import Account, Anchor, Entry, Ledger, books, segments
 from ...curator.closed import without_data
+from ...curator.exports import Export, is_export
 from .forms import described, exact
 
 ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True)
 
 
-def beside(data: str, suffix: str) -> Path:
-    """The file that belongs to a data file: its schema, or its ledger."""
-    path, _, table = data.partition("::")
-    return Path(f"{path}.{table}{suffix}" if table else path + suffix)
-
-
 def _ledger_of(path: Path) -> Path:
     """The ledger itself, or that of a data file."""
-    own = beside(str(path), ".ledger")
-    return own if own.is_file() else path
+    name, _, table = str(path).partition("::")
+    own = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
+    if own.is_file():
+        return own
+    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb") and Path(name).exists():
+        raise InvalidInput(f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1")
+    return path
 
 
 LEDGER = typer.Argument(
@@ -71,8 +71,8 @@ def verify(
     key: str = typer.Option("", "--key", help="The public key that you trust, in hex; by default the ledger's own."),
     as_json: bool = JSON,
 ) -> None:
-    """Check every hash, every signature and every total. Exit code 1 if anything is wrong."""
-    opened = Ledger(path)
+    """Check every hash, every signature and every total, of a ledger or of its export. Exit code 1 if anything is wrong."""
+    opened: Any = Export(path) if is_export(path) else Ledger(path)
     trusted = _key(key)
     problems = books.verify(opened, Anchor.parse(anchor) if anchor else None, key=trusted)
     head = str(opened.anchor)
@@ -177,12 +177,17 @@ def budget(
     epsilon: float = typer.Option(
         None, "--epsilon", "-e", help="Also: how many more queries of this price each would buy."
     ),
+    analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has and has spent."),
     as_json: bool = JSON,
 ) -> None:
     """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."""
     opened = Ledger(path)
-    found = [row for owned in books.owners(opened) for row in _rows(owned, epsilon)]
-    askers, total = books.spent_for(opened), _odometer(opened)
+    owners = books.owners(opened)
+    if analyst is not None:
+        own = books.policy_of(opened).of(analyst)
+        owners = [owned for owned in owners if owned.owner == (None if own is None else analyst)]
+    found = [row for owned in owners for row in _rows(owned, epsilon)]
+    askers, total = ({}, None) if analyst is not None else (books.spent_for(opened), _odometer(opened))
     found[0]["asked"] = {who: {"times": times, "alone": alone} for who, (times, alone) in askers.items()}
     found[0]["odometer"] = None if total is None else total._asdict()
     if as_json:
@@ -270,7 +275,7 @@ def _what(entry: Entry) -> str:
         return f"steps {body['from'] + 1} to {body['to']} {'forfeited' if body.get('failed') else 'begun'} (charge {body['charge']})"
     if entry.kind == segments.SAVED:
         return f"checkpoint after {body['step']} steps (charge {body['charge']})"
-    return {"open": "ledger opened", "policy": "budgets changed"}.get(entry.kind, entry.kind)
+    return {"open": "ledger opened", "policy": "budgets changed", "looked": "the steward looked at the data (discreet check)"}.get(entry.kind, entry.kind)
 
 
 def _during(body: dict[str, Any]) -> str:

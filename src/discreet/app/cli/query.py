@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -13,14 +12,13 @@ from rich.text import Text
 
 from ... import session as sessions
 from ... import tables
-from ..._errors import InvalidInput
-from ...curator import STEWARD, Budget, Period
-from ...curator.periods import UNLIMITED
+from ..._errors import InvalidInput, MissingExtra
+from ...curator import STEWARD, Budget
 from ...query import Answer
-from ..demo.stage import Bar, draw
-from .ledger import beside
+from .. import requests
+from ..requests import beside
 
-DATA = typer.Argument(..., help="A .parquet or .csv file, or database.duckdb::table.", show_default=False)
+DATA = typer.Argument(..., help="A .parquet, .csv or .tsv file (also .csv.gz), or database.duckdb::table.", show_default=False)
 SQL = typer.Argument(..., help="One SELECT; - reads it from standard input.", show_default=False)
 SCHEMA = typer.Option(None, "--schema", help="The schema file. By default DATA with .schema.toml added.")
 LEDGER = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added.")
@@ -30,6 +28,7 @@ CONFIDENCE = typer.Option(0.95, "--confidence", help="Of errors and of --within.
 DELTA = typer.Option(None, "--delta", help="By default a hundredth of the budget's.")
 ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a group.")
 GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
+OTHER = typer.Option(False, "--other", help="Add up the groups that are not shown in one row.")
 ANALYST = typer.Option(STEWARD, "--as", "--analyst", help="Who asks.")
 PERIOD = typer.Option([], "--period", help="Only rows of this period, where budgets are per period. Can be repeated.")
 SECONDS = typer.Option(None, "--seconds", help="Stop the engine after this long. What was charged stays charged.")
@@ -56,13 +55,15 @@ def init(
     related: list[str] = typer.Option(
         [], "--related", help="Another table that queries may join, drafted into the same schema file. Can be repeated."
     ),
+    large_delta: bool = typer.Option(False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."),
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
     """Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."""
     path = schema or beside(data, ".schema.toml")
+    named = "" if schema is None else f" --schema {schema}"
     if not path.exists():
-        source = _data(data)
+        source = requests.data_of(data)
         file = Path(source.path if isinstance(source, tables.Database) else source)
         if not file.exists():
             raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
@@ -76,7 +77,7 @@ def init(
         path.write_text(text, encoding="utf-8")
         _done(
             as_json,
-            f"drafted {path}: answer its questions, then open the ledger with: discreet init {data} --epsilon 1",
+            f"drafted {path}: answer its questions, then open the ledger with: discreet init {data}{named} --epsilon 1",
             schema=str(path),
         )
         return
@@ -87,9 +88,9 @@ def init(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
         )
     opened = sessions.open(
-        _data(data), schema=path, ledger=ledger or beside(data, ".ledger"),
-        budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=_period(per, total, delta)),
-        analysts=dict(map(_analyst, analyst)),
+        requests.data_of(data), schema=path, ledger=ledger or beside(data, ".ledger"),
+        budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=requests.period_of(per, total, delta)),
+        analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta,
     )  # fmt: skip
     text = f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts."
     _done(as_json, text, ledger=str(opened.ledger.path), anchor=str(opened.ledger.anchor))
@@ -104,6 +105,7 @@ def query(
     delta: float = DELTA,
     rows: int = ROWS,
     groups: int = GROUPS,
+    other: bool = OTHER,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
@@ -114,11 +116,13 @@ def query(
     as_json: bool = JSON,
 ) -> None:
     """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
-    opened = _open(data, schema, ledger, analyst, period, seconds)
-    how = _how(epsilon=epsilon, within=within, confidence=confidence, delta=delta, rows=rows, groups=groups)
-    answer = opened.sql(_text(sql), fresh=fresh, **how)
+    if plot is not None:
+        _drawable()
+    opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds)
+    options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    answer = opened.sql(_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
     if as_json:
-        print(json.dumps(_shown(answer, confidence, opened)))
+        print(json.dumps(requests.answer_json(answer, confidence, opened)))
         return
     print(answer.text(confidence))
     _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
@@ -135,6 +139,7 @@ def preview(
     delta: float = DELTA,
     rows: int = ROWS,
     groups: int = GROUPS,
+    other: bool = OTHER,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
@@ -142,81 +147,28 @@ def preview(
     as_json: bool = JSON,
 ) -> None:
     """What a question would cost, how good its answer would be, and how many of these the budget buys. Free."""
-    opened = _open(data, schema, ledger, analyst, period)
-    how = _how(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
-    asked = opened.preview(_text(sql), confidence=confidence, **how)
+    opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
+    options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    asked = opened.preview(_text(sql), confidence=confidence, other=other, **options)
     if as_json:
-        body = dataclasses.asdict(dataclasses.replace(asked.query, event=None))  # type: ignore[arg-type]
-        body |= {"event": asked.query.event.to_json(), "admitted": asked.admitted, "fits": asked.fits}
-        print(json.dumps(body))
+        print(json.dumps(requests.preview_json(asked)))
         return
     print(asked)
-
-
-def _open(
-    data: str, schema: Path | None, ledger: Path | None, analyst: str, periods: list[str], seconds: float | None = None
-) -> sessions.Session:
-    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
-    for needed, make in ((path, f"discreet init {data}"), (books, f"discreet init {data} --epsilon 1")):
-        if not needed.exists():
-            raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
-    opened = sessions.open(_data(data), schema=path, ledger=books, seconds=seconds)
-    asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
-    return asked.during(*periods) if periods else asked
-
-
-def _data(data: str) -> Any:
-    path, _, table = data.partition("::")
-    return tables.Database(path, table) if table else Path(path)
 
 
 def _text(sql: str) -> str:
     return typer.get_text_stream("stdin").read() if sql == "-" else sql
 
 
-def _how(**given: Any) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _period(per: str | None, total: str | None, delta: float) -> Period | None:
-    if per is None:
-        if total is not None:
-            raise InvalidInput("--total is about budgets per period: give --per, too. Nothing was opened.")
-        return None
-    column, mark, every = per.partition(":")
-    if total is None or total == UNLIMITED:
-        return Period(column=column, every=every if mark else None, total=total)
-    try:
-        return Period(column=column, every=every if mark else None, total=Budget(epsilon=float(total), delta=delta))
-    except ValueError as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened.") from None
-
-
-def _analyst(text: str) -> tuple[str, Budget | None]:
-    name, mark, price = text.partition("=")
-    epsilon, _, delta = price.partition(",")
-    try:
-        return name, Budget(epsilon=float(epsilon), delta=float(delta or 0)) if mark else None
-    except ValueError:
-        raise InvalidInput(f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}.") from None
-
-
-def _shown(answer: Answer, confidence: float, opened: sessions.Session) -> dict[str, Any]:
-    return {
-        "columns": list(answer.columns),
-        "rows": [list(row) for row in answer.rows],
-        "errors": answer.error(confidence),
-        "confidence": confidence,
-        "event": answer.event.to_json(),
-        "plan": list(answer.plan),
-        "used": opened.spent,
-        "remaining": opened.remaining,
-    }
+def _drawable() -> None:
+    """Refuse a picture that cannot be drawn before the question is charged."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtra.of("plots", "--plot needs matplotlib, and nothing was charged")
 
 
 def _picture(path: Path, answer: Answer, confidence: float) -> Path:
+    from ..demo.stage import Bar, draw
+
     found = answer.bars(confidence=confidence)
     trios = zip(found["labels"], found["heights"], found["errors"], strict=True)
     bars = [Bar(label, float(height), float(error or 0), None) for label, height, error in trios]

@@ -19,8 +19,8 @@ from ... import session as sessions
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..training_page import Curve, Page, Point
-from .ledger import beside
-from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _open, _say
+from ..requests import beside, open_session
+from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _say
 
 if TYPE_CHECKING:
     from ...learning import Trainer
@@ -56,7 +56,7 @@ def train(
     from ...learning import SGD
 
     path = out or beside(data, f".{target}.model")
-    opened = _open(data, schema, ledger, analyst, period)
+    opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     _writable(path, page, resume)
     estimator = _estimator(opened, target)(
         epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden), optimizer=SGD(lr=rate, momentum=0.9)
@@ -67,7 +67,7 @@ def train(
             "discreet query. Nothing was charged or trained."
         )
     names = None if features is None else [name.strip() for name in features.split(",")]
-    trainer = estimator.trainer(opened.public, target=target, features=names, delta=opened.budget.delta or None)
+    trainer = estimator.mechanism(opened.public, target=target, features=names, delta=opened.budget.delta or None)
     watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
     if resume and checkpoint is None:
         raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")

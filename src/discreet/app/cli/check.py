@@ -1,0 +1,48 @@
+"""`discreet check`: how well a file fits its schema, for the steward's eyes only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ... import tables
+from ..._errors import InvalidInput
+from ...curator import Curator
+from ..requests import beside, data_of
+from .query import DATA, JSON, LEDGER, SCHEMA
+
+
+def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_json: bool = JSON) -> None:
+    """Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private.
+
+    Per column the coarse share that is missing, does not convert, or lies outside the declared bounds or categories; and how many people
+    have more rows than count. Never a value of the data, never a proposal. That it was looked at is noted in the ledger, if there is one.
+    """
+    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
+    if not path.exists():
+        raise InvalidInput(f"there is no schema {str(path)!r} to check against. Make it with: discreet init {data}")
+    public = tables.load(path)
+    engine = tables.connect(data_of(data), public, related=tables.data_of(path) or None)
+    columns, people = tables.fit_of(engine)
+    noted = books.exists()
+    if noted:
+        Curator.open(books, engine).note("looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]})
+    if as_json:
+        body = {"columns": {name: dict(shares) for name, shares in columns.items()}, "people": people, "noted": noted}
+        print(json.dumps({"private": False, **body}))
+        return
+    console = Console()
+    table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
+    for name, shares in columns.items():
+        table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
+    console.print(table)
+    for limit, share in people.items():
+        console.print(Text(f"people with more than {limit}: {share}"))
+    said = "noted in the ledger" if noted else "there is no ledger yet to note it in"
+    note = f"For the steward only: these shares are exact facts about the data, made coarse, not private ones. That you looked is {said}."
+    Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)

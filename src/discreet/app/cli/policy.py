@@ -1,0 +1,60 @@
+"""`discreet policy`: who may spend how much. Needs the key, not the data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ..._errors import InvalidInput
+from ...curator import Budget, Policy
+from ...curator.closed import without_data
+from ..requests import analyst_of
+from .ledger import LEDGER
+
+WARNING = (
+    "warning: decide about budgets without looking at answers. A budget that was chosen because of what was released promises less: the "
+    "deltas of all budgets that might have been chosen add up (docs/filters.md)."
+)
+
+
+def policy(
+    path: Path = LEDGER,
+    analyst: list[str] = typer.Option(
+        [], "--analyst", help="Add, or change: NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
+    ),
+    remove: list[str] = typer.Option([], "--remove", help="This analyst may ask nothing more. What they spent stays spent."),
+    epsilon: float = typer.Option(None, "--epsilon", help="The dataset's budget from now on."),
+    delta: float = typer.Option(None, "--delta", help="Of the dataset's budget from now on."),
+    large_delta: bool = typer.Option(False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."),
+    as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
+) -> None:
+    """Show the budgets, add analysts, or change what may be spent."""
+    curator = without_data(path)
+    before = curator.policy
+    analysts = dict(before.analysts)
+    if gone := [name for name in remove if name not in analysts]:
+        raise InvalidInput(f"{gone[0]!r} is not an analyst of this dataset. Nothing was changed.")
+    analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(map(analyst_of, analyst))
+    after = Policy(budget=_budget(before.budget, epsilon, delta), analysts=tuple(analysts.items()))
+    if after != before:
+        Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)
+        curator.change_policy(after, large_delta=large_delta)
+    if as_json:
+        listed = {name: None if budget is None else repr(budget) for name, budget in after.analysts}
+        print(json.dumps({"budget": repr(after.budget), "analysts": listed, "changed": after != before}))
+        return
+    print(f"dataset: {after.budget}")
+    for name, budget in after.analysts:
+        print(f"{name}: {'limited by the dataset only' if budget is None else budget}")
+
+
+def _budget(budget: Budget, epsilon: float | None, delta: float | None) -> Budget:
+    if epsilon is not None and budget.epsilon is None:
+        raise InvalidInput("this dataset's budget is one of rho, and stays so. Nothing was changed.")
+    changes = {name: value for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None}
+    return dataclasses.replace(budget, **changes)  # type: ignore[arg-type]

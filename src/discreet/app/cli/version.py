@@ -1,0 +1,10 @@
+"""`discreet version`."""
+
+from __future__ import annotations
+
+from ... import __version__
+
+
+def version() -> None:
+    """Print the version."""
+    print(f"discreet {__version__}")

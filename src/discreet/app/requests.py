@@ -1,0 +1,102 @@
+"""Requests: from options, as text or numbers, to calls of a session, and from results to JSON.
+
+The one place where this is done: for the shell now, for a server later. Nothing here prints or parses a command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from .. import session as sessions
+from .. import tables
+from .._errors import InvalidInput
+from ..curator import STEWARD, Budget, Period
+from ..curator.periods import UNLIMITED
+from ..query import Answer
+
+
+def beside(data: str, suffix: str) -> Path:
+    """Return the file that belongs to a data file: its schema, or its ledger."""
+    path, _, table = data.partition("::")
+    return Path(f"{path}.{table}{suffix}" if table else path + suffix)
+
+
+def data_of(data: str) -> Any:
+    """Return the table that a text names: a file, or "database.duckdb::table"."""
+    path, _, table = data.partition("::")
+    return tables.Database(path, table) if table else Path(path)
+
+
+def open_session(
+    data: str,
+    *,
+    schema: Path | None = None,
+    ledger: Path | None = None,
+    analyst: str = STEWARD,
+    periods: list[str] | tuple[str, ...] = (),
+    seconds: float | None = None,
+) -> sessions.Session:
+    """Open the session of a data file whose schema and ledger are made already, as one analyst sees it."""
+    path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
+    named = "" if schema is None else f" --schema {schema}"
+    for needed, make in ((path, f"discreet init {data}{named}"), (books, f"discreet init {data}{named} --epsilon 1")):
+        if not needed.exists():
+            raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
+    opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds)
+    asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
+    return asked.during(*periods) if periods else asked
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def answer_json(answer: Answer, confidence: float, session: sessions.Session) -> dict[str, Any]:
+    """Return an answer with its errors, its price and the state of who asked."""
+    return {
+        "columns": list(answer.columns),
+        "rows": [list(row) for row in answer.rows],
+        "errors": answer.error(confidence),
+        "confidence": confidence,
+        "event": answer.event.to_json(),
+        "plan": list(answer.plan),
+        "notes": list(answer.notes),
+        "used": session.spent,
+        "remaining": session.remaining,
+    }
+
+
+def preview_json(asked: sessions.Asked) -> dict[str, Any]:
+    """Return a preview."""
+    body = dataclasses.asdict(dataclasses.replace(asked.query, event=None))  # type: ignore[arg-type]
+    return body | {"event": asked.query.event.to_json(), "admitted": asked.admitted, "fits": asked.fits}
+
+
+def period_of(per: str | None, total: str | None, delta: float) -> Period | None:
+    """Return the periods that COLUMN:EVERY and a total name."""
+    if per is None:
+        if total is not None:
+            raise InvalidInput("--total is about budgets per period: give --per, too. Nothing was opened.")
+        return None
+    column, mark, every = per.partition(":")
+    if total is None or total == UNLIMITED:
+        return Period(column=column, every=every if mark else None, total=total)
+    try:
+        return Period(column=column, every=every if mark else None, total=Budget(epsilon=float(total), delta=delta))
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened.") from None
+
+
+def analyst_of(text: str) -> tuple[str, Budget | None]:
+    """Return the name and the budget of NAME, NAME=EPSILON or NAME=EPSILON,DELTA."""
+    name, mark, price = text.partition("=")
+    epsilon, _, delta = price.partition(",")
+    try:
+        return name, Budget(epsilon=float(epsilon), delta=float(delta or 0)) if mark else None
+    except ValueError:
+        raise InvalidInput(f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}.") from None

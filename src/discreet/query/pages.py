@@ -1,0 +1,85 @@
+"""Answers, previews and budgets as small pieces of HTML, for notebooks. Everything that others wrote is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from .._public import Public
+from .answer import Answer, shown_cell
+from .preview import Preview
+
+_CELL = 'style="text-align:{};padding:2px 10px"'
+_DIM = 'style="color:#667;font-size:90%"'
+_MOST = 60
+
+
+def answer_html(answer: Answer, confidence: float = 0.95) -> str:
+    """Return the table of an answer, every number with its error beside it; below it the price, and what the errors leave out."""
+    errors = answer.error(confidence)
+    rows = []
+    for r, row in enumerate(answer.rows[:_MOST]):
+        pairs = zip(answer.columns, row, strict=True)
+        rows.append([shown_cell(v, errors[n][r] if n in errors else None) for n, v in pairs])
+    numeric = [name in errors for name in answer.columns]
+    foot = [f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price, *answer.notes]
+    if len(answer.rows) > _MOST:
+        foot.insert(0, f"... {len(answer.rows) - _MOST:,} more rows")
+    return _table(answer.columns, rows, numeric) + _lines(foot)
+
+
+def preview_html(preview: Preview, before: float, after: float, limit: float, fits: int | None) -> str:
+    """Return price, errors and plan of a question, and what it would leave of the budget."""
+    rows = [
+        [name, "depends on the data" if error is None else f"within {error:,.4g}"]
+        for name, error in zip(preview.columns, preview.errors, strict=True)
+    ]
+    price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
+    more = "any number of these" if fits is None else f"{fits:,} of these"
+    delta = f", delta {preview.delta:g}" if preview.delta else ""
+    head = f"<b>price: {escape(price)}{escape(delta)}</b>; the budget buys {more}"
+    return head + bar(before, limit, after) + _table(("column", f"with {preview.confidence:.0%} confidence"), rows, (False, True)) + _lines(
+        [*preview.plan, *preview.notes]
+    )
+
+
+def session_html(public: Public, accounts: Iterable[tuple[str, float, float, str]], analyst: str | None) -> str:
+    """Return whose table it is, who asks, and how much of each budget is gone."""
+    unit = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
+    head = f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects {escape(unit)}"
+    rows = "".join(
+        f"<div>{escape(of)}: {escape(name)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
+        for of, used, limit, name in accounts
+    )
+    return head + rows
+
+
+def bar(used: float, limit: float, after: float | None = None) -> str:
+    """Return a bar that is filled as far as a budget is gone; paler, what a question would take."""
+    parts = [(used, "#0b6e99")] + ([] if after is None else [(after, "#8fc1d6")])
+    inner, start = "", 0.0
+    for value, color in parts:
+        share = _share(value, limit)
+        inner += f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
+        start = max(start, share)
+    return f'<div style="width:240px;height:8px;background:#e4e9ee;margin:3px 0">{inner}</div>'
+
+
+def _share(value: float, limit: float) -> float:
+    return min(1.0, max(0.0, value / limit)) if math.isfinite(value) and limit > 0 else 1.0
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> str:
+    sides = ["right" if right else "left" for right in numeric]
+    head = "".join(f"<th {_CELL.format(side)}>{escape(str(t))}</th>" for t, side in zip(titles, sides, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td {_CELL.format(side)}>{escape(str(c))}</td>" for c, side in zip(row, sides, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"<div {_DIM}>{escape(line)}</div>" for line in lines)

@@ -1,0 +1,78 @@
+"""How well a table fits what is declared of it: coarse shares, for the steward alone.
+
+Exact facts about the data, so never for analysts, never part of a release, and never a value: a share is told as one of a few words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._public import Boolean, Bounds, Categories, Dates, Fact
+from .engine import DuckDB
+from .reading import literal, quoted
+
+_WORDS = ((0.0, "none"), (0.01, "under 1%"), (0.05, "1 to 5%"), (0.2, "5 to 20%"), (0.5, "20 to 50%"))
+_LIMITS = (1, 5, 20, 100)
+
+
+def coarse(count: int, total: int) -> str:
+    """Return the share in words.
+
+    >>> coarse(0, 10), coarse(1, 1000), coarse(3, 10), coarse(0, 0)
+    ('none', 'under 1%', '20 to 50%', 'none')
+    """
+    share = count / total if total else 0.0
+    return next((word for limit, word in _WORDS if share <= limit), "over half")
+
+
+def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Return, per declared column, the shares of values that are missing, do not convert, or lie outside; and of people with many rows."""
+    public = engine.public
+    table = quoted(public.table)
+    columns = {}
+    for name, fact in public.schema:
+        missing, unreadable, outside = _conditions(quoted(name), fact)
+        parts = (f"COUNT(*) FILTER (WHERE {condition})" for condition in (missing, unreadable, outside))
+        counts = _row(engine, f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}")
+        total, *rest = counts
+        columns[name] = dict(zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True))
+    return columns, _people(engine, table)
+
+
+def _people(engine: DuckDB, table: str) -> dict[str, str]:
+    unit = engine.public.unit
+    if unit.column is None:
+        return {}
+    limits = sorted({*_LIMITS, *([unit.rows] if unit.rows else [])})
+    parts = ", ".join(f"COUNT(*) FILTER (WHERE n > {limit}) AS c{limit}" for limit in limits)
+    column = quoted(unit.column)
+    inner = f"SELECT COUNT(*) AS n FROM {table} WHERE {column} IS NOT NULL GROUP BY {column}"
+    total, *counts = _row(engine, f"SELECT COUNT(*) AS a, {parts} FROM ({inner}) AS one")
+    words = [f"{limit} row{'' if limit == 1 else 's'}{' (the declared limit)' if limit == unit.rows else ''}" for limit in limits]
+    return dict(zip(words, (coarse(count, total) for count in counts), strict=True))
+
+
+def _row(engine: DuckDB, sql: str) -> list[int]:
+    answer = engine.answer(sql)
+    return [int(answer.column(name)[0].as_py()) for name in answer.column_names]
+
+
+def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
+    missing = f"{column} IS NULL OR TRIM(CAST({column} AS VARCHAR)) = ''"
+    if isinstance(fact, Bounds):
+        return _ranged(column, missing, "DOUBLE", f"{float(fact.lower)!r}::DOUBLE", f"{float(fact.upper)!r}::DOUBLE")
+    if isinstance(fact, Dates):
+        return _ranged(column, missing, "DATE", f"DATE {literal(fact.lower)}", f"DATE {literal(fact.upper)}")
+    if isinstance(fact, Boolean):
+        return missing, f"NOT ({missing}) AND TRY_CAST({column} AS BOOLEAN) IS NULL", "false"
+    if isinstance(fact, Categories):
+        numeric = all(isinstance(value, int) for value in fact.values)
+        listed: Any = ", ".join(str(v) if numeric else literal(str(v)) for v in fact.values)
+        value = f"TRY_CAST({column} AS DOUBLE)" if numeric else f"CAST({column} AS VARCHAR)"
+        return missing, "false", f"NOT ({missing}) AND COALESCE({value} NOT IN ({listed}), true)"
+    return missing, "false", "false"
+
+
+def _ranged(column: str, missing: str, to: str, low: str, high: str) -> tuple[str, str, str]:
+    value = f"TRY_CAST({column} AS {to})"
+    return missing, f"NOT ({missing}) AND {value} IS NULL", f"{value} < {low} OR {value} > {high}"
