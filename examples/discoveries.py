@@ -21,6 +21,7 @@ data |= {"arm": np.array(["control", "treated"])[arm], "smoker": random.random(P
 
 trial = dp.open(
     data,
+    unit=dp.rows(),
     schema={name: dp.Bounds(0, 100) for name in data if name.startswith("marker")}
     | {"arm": dp.Categories(["treated", "control"]), "smoker": dp.Boolean()},
     budget=dp.Budget(epsilon=3, delta=1e-6),

@@ -16,6 +16,7 @@ ill = rng.uniform(size=4000) < np.where(ward == "east", age / 100, 0.3)
 folder = Path(tempfile.mkdtemp())
 people = dp.open(
     {"age": age, "ward": ward, "ill": ill},
+    unit=dp.rows(),
     schema={"age": dp.Bounds(0, 100), "ward": dp.Categories(["east", "west"]), "ill": dp.Boolean()},
     size=4000,  # declared: under add_remove the number of people is private
     budget=dp.Budget(epsilon=4, delta=1e-6),

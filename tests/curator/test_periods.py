@@ -24,7 +24,7 @@ COUNT = "SELECT COUNT(*) AS n FROM visits"
 
 def opened(path=":memory:", *, per=MONTHS, unit=None, data=DATA, epsilon=1, **more):
     return dp.open(
-        data, schema=SCHEMA, unit=unit, budget=Budget(epsilon=epsilon, per=per), ledger=path, table="visits", **more
+        data, schema=SCHEMA, unit=unit or dp.rows(), budget=Budget(epsilon=epsilon, per=per), ledger=path, table="visits", **more
     )  # fmt: skip
 
 
@@ -251,12 +251,12 @@ def test_labels_and_whole_numbers_are_periods_too(tmp_path):
     data = {"year": [2025, 2025, 2026], "wave": ["one", "two", "o'ne"]}
     for column, name, count in (("year", "2025", 2), ("year", 2026, 1), ("wave", "two", 1)):
         budget = Budget(epsilon=60, per=Period(column=column))
-        part = dp.open(data, schema=schema, budget=budget, ledger=":memory:").during(name)
+        part = dp.open(data, unit=dp.rows(), schema=schema, budget=budget, ledger=":memory:").during(name)
         assert part.sql("SELECT COUNT(*) AS n FROM data", epsilon=50).value == count
         with pytest.raises(dp.InvalidInput):
             part.curator.during("three")
     with pytest.raises(dp.InvalidInput, match="one budget, not one per period"):
-        dp.open(data, schema=schema, budget=Budget(epsilon=1), ledger=":memory:").during("2025")
+        dp.open(data, unit=dp.rows(), schema=schema, budget=Budget(epsilon=1), ledger=":memory:").during("2025")
 
 
 def test_a_part_of_a_part_is_refused():

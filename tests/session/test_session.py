@@ -16,7 +16,7 @@ COUNT = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
 
 
 def opened(data=None, **options):
-    settings = {"schema": SCHEMA, "table": "people", "budget": dp.Budget(epsilon=2, delta=1e-6), "ledger": ":memory:"}
+    settings = {"unit": dp.rows(), "schema": SCHEMA, "table": "people", "budget": dp.Budget(epsilon=2, delta=1e-6), "ledger": ":memory:"}
     return dp.open(TABLE if data is None else data, **{**settings, **options})
 
 
@@ -120,14 +120,14 @@ def test_files_databases_and_frames(tmp_path):
 def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
     path = tmp_path / "people.parquet"
     pq.write_table(pa.table(TABLE), path)
-    first = dp.open(path, schema=SCHEMA, budget=dp.Budget(epsilon=1))
+    first = dp.open(path, unit=dp.rows(), schema=SCHEMA, budget=dp.Budget(epsilon=1))
     assert first.ledger.path == tmp_path / "people.parquet.ledger"
     value = first.sql(COUNT, epsilon=0.5)
-    again = dp.open(path, schema=SCHEMA)
+    again = dp.open(path, unit=dp.rows(), schema=SCHEMA)
     assert again.sql(COUNT, epsilon=0.5) == value
     assert again.spent == 0.5
     with pytest.raises(dp.LedgerError, match="was made with Budget"):
-        dp.open(path, schema=SCHEMA, budget=dp.Budget(epsilon=100))
+        dp.open(path, unit=dp.rows(), schema=SCHEMA, budget=dp.Budget(epsilon=100))
 
 
 @pytest.mark.parametrize(

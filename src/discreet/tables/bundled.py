@@ -10,8 +10,6 @@ from __future__ import annotations
 from importlib import resources
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from .. import _require
 from .._public import ADD_REMOVE, Bounds, Categories, Neighbors, Public, Unit, rows
@@ -40,6 +38,10 @@ def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> M
     >>> rand_hie(year=1).public.unit
     Unit(column=None)
     """
+    # slow to load, and only this table needs them
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     file = resources.files("discreet").joinpath("data/rand_hie.parquet")
     with file.open(
         "rb"

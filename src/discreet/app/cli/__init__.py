@@ -14,9 +14,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from ..._errors import BudgetExceeded, DiscreetError, MissingExtra, ReleaseFailed
@@ -45,23 +44,23 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 class LazyGroup(TyperGroup):
     """A group that lists its commands from a table, and imports one when it is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: typer.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:
         """Return a stand-in with the help line: for lists and completion."""
         if cmd_name not in COMMANDS:
             return None
-        return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name][2])
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][2])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
         name = args[0]
         if name not in COMMANDS:
             ctx.fail(f"No such command {name!r}.{meant(name, COMMANDS)}")
         return name, load(name), args[1:]
 
 
-def load(name: str) -> click.Command:
+def load(name: str) -> Any:
     """Import one command."""
     module, attribute, _ = COMMANDS[name]
     found = getattr(import_module(f".{module}", __name__), attribute)
@@ -69,7 +68,7 @@ def load(name: str) -> click.Command:
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
         single.command(name)(found)
         found = single
-    command: click.Command = typer.main.get_command(found)
+    command = typer.main.get_command(found)
     command.name = name
     return command
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import session
 from ..._errors import MissingExtra
-from ..._public import Bounds, Categories, Public
+from ..._public import Bounds, Categories, Public, rows
 from ...adaptive import (
     AlphaInvesting,
     BernoulliChange,
@@ -50,7 +50,7 @@ def _columns(stage: Stage) -> None:
     schema: dict[str, Any] = {name: Bounds(0, 100) for name in data}
     data["arm"] = np.array(["control", "treated"])[arm]
     schema["arm"] = Categories(["treated", "control"])
-    trial = session.open(data, schema=schema, budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:")
+    trial = session.open(data, unit=rows(), schema=schema, budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:")
     pvalues = [
         trial.ask(
             MannWhitneyTest(public=trial.public, column=f"marker_{i}", group="arm", epsilon=0.08, delta=1e-9)

@@ -1,0 +1,206 @@
+"""The shell as a newcomer, a steward and an analyst meet it: help, suggestions, its own words, check, policy, exports."""
+
+import json
+import stat
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from discreet import DiscreetError
+from discreet.app import cli
+from discreet.app.cli import app
+from discreet.app.cli.words import in_shell_words
+from discreet.curator import Ledger
+from discreet.curator.exports import Export
+
+runner = CliRunner()
+SQL = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
+SCHEMA = """
+table = "people"
+[unit]
+column = "id"
+rows = 2
+groups = 2
+[columns.age]
+type = "number"
+lower = 0
+upper = 35
+[columns.ward]
+type = "categories"
+values = ["a", "b"]
+"""
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(
+        pa.table({"id": [i // 4 for i in range(1000)], "age": ["30", "40", "x", None] * 250, "ward": ["a", "b"] * 500}),
+        "people.parquet",
+    )
+    (tmp_path / "people.parquet.schema.toml").write_text(SCHEMA)
+    return "people.parquet"
+
+
+@pytest.fixture
+def ready(data):
+    run("init", data, "--epsilon", "2", "--delta", "1e-6", "--analyst", "ann=0.5")
+    return data
+
+
+def run(*arguments, code=0):
+    result = runner.invoke(app, list(arguments), env={"COLUMNS": "120"})
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout
+
+
+def refused(*arguments):
+    result = runner.invoke(app, list(arguments))
+    assert isinstance(result.exception, DiscreetError), (result.output, result.exception)
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_list_of_commands_says_what_each_command_says_of_itself(name):
+    told = " ".join((cli.load(name).help or "").split("\n\n")[0].split())
+    assert told == cli.COMMANDS[name][2]
+
+
+def test_help_imports_no_engine():
+    code = (
+        "import sys\nfrom discreet.app.cli import app\nfrom typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print([m for m in ('numpy', 'pyarrow', 'duckdb', 'sqlglot', 'scipy', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_query_loads_neither_pandas_nor_scipy(ready):
+    code = (
+        "import sys\nfrom discreet.app.cli import app\nfrom typer.testing import CliRunner\n"
+        f"assert CliRunner().invoke(app, ['query', {ready!r}, {SQL!r}, '-e', '0.1']).exit_code == 0\n"
+        "print([m for m in ('pandas', 'scipy', 'torch', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_bare_discreet_helps_and_a_misspelt_command_is_guessed():
+    assert "query" in run()
+    result = runner.invoke(app, ["querry"])
+    assert result.exit_code == 2
+    assert "Did you mean 'query'" in result.output
+    assert run("version").startswith("discreet ")
+    assert "--install-completion" in run("--help")
+
+
+def test_messages_speak_the_words_of_the_shell(ready):
+    words = in_shell_words(refused("query", ready, SQL))
+    assert "--epsilon 0.1" in words
+    assert "--within 50" in words
+    assert "epsilon=" not in words
+    assert in_shell_words("insist: large_delta=True.") == "insist: --large-delta."
+    assert in_shell_words("give other=True or delta=...") == "give --other or --delta ..."
+    assert in_shell_words("the limit 1 (delta=1e-06)") == "the limit 1 (delta 1e-06)"
+    assert in_shell_words("session.curator.change_policy(...)") == "discreet policy"
+
+
+def test_the_analyst_reads_their_own_account_on_the_shell(ready):
+    run("query", ready, SQL, "-e", "1")
+    told = json.loads(run("query", ready, "SELECT COUNT(*) AS n FROM people", "-e", "0.1", "--as", "ann", "--json"))
+    assert told["used"] == pytest.approx(0.1)
+    assert told["remaining"] == pytest.approx(0.4)
+    (row,) = json.loads(run("budget", ready, "--as", "ann", "--json"))
+    assert row["of"] == "ann"
+    assert row["used"] == pytest.approx(0.1)
+    assert row["asked"] == {}
+
+
+def test_no_ledger_yet_is_said_in_these_words(data):
+    assert "there is no ledger beside 'people.parquet' yet" in str(refused_by_argument("budget", data))
+
+
+def refused_by_argument(*arguments):
+    result = runner.invoke(app, list(arguments))
+    assert isinstance(result.exception, DiscreetError), (result.output, result.exception)
+    return result.exception
+
+
+def test_the_schema_option_is_repeated(data, tmp_path):
+    result = runner.invoke(app, ["init", data, "--schema", "other.toml"])
+    assert "discreet init people.parquet --schema other.toml --epsilon 1" in " ".join(result.output.split())
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(ready, monkeypatch):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else real(name, *a))
+    assert "nothing was charged" in refused("query", ready, SQL, "-e", "0.1", "--plot", "x.png")
+    assert not [e for e in Ledger(_path(ready)).entries() if e.kind == "charge"]
+
+
+def _path(data):
+    from pathlib import Path
+
+    return Path(data + ".ledger")
+
+
+def test_the_steward_may_look_and_it_is_noted(ready):
+    body = json.loads(run("check", ready, "--json"))
+    assert body["private"] is False
+    assert body["columns"]["age"] == {"missing": "20 to 50%", "unreadable": "20 to 50%", "outside": "20 to 50%"}
+    assert body["columns"]["ward"] == {"missing": "none", "unreadable": "none", "outside": "none"}
+    assert body["people"]["2 rows (the declared limit)"] == "over half"
+    assert body["people"]["5 rows"] == "none"
+    noted = [entry for entry in Ledger(_path(ready)).entries() if entry.kind == "looked"]
+    assert len(noted) == 1
+    assert "looked at the data" in " ".join(run("ledger", "show", ready).split())
+    assert run("ledger", "verify", ready)
+
+
+def test_a_look_tells_shares_and_no_value(ready):
+    text = run("check", ready)
+    assert not any(value in text for value in ("30", "40", "35"))
+
+
+def test_budgets_are_changed_with_a_warning(ready):
+    result = runner.invoke(app, ["policy", ready, "--analyst", "bob=1,1e-8", "--epsilon", "3"])
+    assert result.exit_code == 0, result.exception
+    assert "without looking at answers" in " ".join(result.output.split())
+    shown = json.loads(run("policy", ready, "--json"))
+    assert shown["budget"] == "Budget(epsilon=3.0, delta=1e-06)"
+    assert shown["analysts"]["bob"] == "Budget(epsilon=1.0, delta=1e-08)"
+    assert shown["changed"] is False
+    run("query", ready, SQL, "-e", "0.5", "--as", "bob")
+    run("policy", ready, "--remove", "bob")
+    assert "not an analyst" in refused("query", ready, SQL, "-e", "0.5", "--as", "bob")
+    assert run("ledger", "verify", ready)
+
+
+def test_an_export_is_verified_and_a_changed_one_is_not(ready, tmp_path):
+    run("query", ready, SQL, "-e", "0.5", "--as", "ann")
+    run("ledger", "export", ready, "--out", "books.jsonl")
+    run("ledger", "verify", "books.jsonl")
+    lines = (tmp_path / "books.jsonl").read_text().splitlines()
+    charge = next(i for i, line in enumerate(lines) if '"kind": "charge"' in line)
+    changed = lines[:charge] + [lines[charge].replace('"ann"', '"amy"')] + lines[charge + 1 :]
+    (tmp_path / "changed.jsonl").write_text("\n".join(changed))
+    run("ledger", "verify", "changed.jsonl", code=1)
+    (tmp_path / "short.jsonl").write_text("\n".join(lines[:-1]))
+    anchor = str(Export(tmp_path / "books.jsonl").anchor)
+    run("ledger", "verify", "short.jsonl", "--anchor", anchor, code=1)
+    (tmp_path / "dropped.jsonl").write_text("\n".join(lines[:charge] + lines[charge + 1 :]))
+    run("ledger", "verify", "dropped.jsonl", code=1)
+
+
+def test_ledger_and_key_are_for_their_owner_only(ready):
+    for name in (ready + ".ledger", ready + ".ledger.key"):
+        from pathlib import Path
+
+        assert stat.S_IMODE(Path(name).stat().st_mode) == 0o600

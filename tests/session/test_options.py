@@ -1,0 +1,265 @@
+"""What people are told: options by name, their own account, whom a table protects, how large a delta may be."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import discreet as dp
+from discreet import mechanisms
+from discreet._require import meant
+from discreet.curator import Curator, Policy
+from discreet.tables import Memory
+
+SCHEMA = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["East", "West"])}
+DATA = {"id": [i // 3 for i in range(300)], "age": [40] * 300, "ward": ["East", "West", "West"] * 100}
+COUNT = "SELECT COUNT(*) AS n FROM people"
+
+
+def opened(**options):
+    settings = {
+        "unit": dp.rows(), "schema": SCHEMA, "table": "people", "budget": dp.Budget(epsilon=4, delta=1e-6), "ledger": ":memory:",
+        "analysts": {"ann": dp.Budget(epsilon=1), "bob": None},
+    }  # fmt: skip
+    return dp.open(DATA, **{**settings, **options})
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong", "near"),
+    [
+        (lambda s: s.sql(COUNT, epsilom=1), "epsilom", "epsilon"),
+        (lambda s: s.preview(COUNT, epsilon=1, confidnce=0.9), "confidnce", "confidence"),
+        (lambda s: s.watch(5, epsilon=1, postives=2), "postives", "positives"),
+        (lambda s: s.fit(object(), targt="age"), "targt", "target"),
+        (lambda s: dp.open(DATA, scema=SCHEMA), "scema", "schema"),
+        (lambda s: dp.Budget(epsilom=1), "epsilom", "epsilon"),
+        (lambda s: dp.Bounds(lower=0, uper=1), "uper", "upper"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_nearest_name(call, wrong, near):
+    with pytest.raises(dp.DiscreetError, match=f"no option '{wrong}'. Did you mean '{near}'"):
+        call(opened())
+
+
+def test_a_budget_without_a_name_says_how_to_write_it():
+    with pytest.raises(dp.DiscreetError, match=r"write Budget\(epsilon=1\)"):
+        dp.Budget(1)
+    with pytest.raises(TypeError):
+        dp.Bounds(1)
+
+
+def test_a_type_error_of_a_value_is_not_taken_for_a_misspelt_option():
+    with pytest.raises(dp.DiscreetError) as refused:
+        dp.Bounds("a", 2)
+    assert not isinstance(refused.value, dp.UnknownOption)
+
+
+def test_nothing_is_charged_for_a_misspelt_option():
+    people = opened()
+    with pytest.raises(dp.UnknownOption):
+        people.sql(COUNT, epsilon=1, row=2)
+    assert people.spent == 0
+
+
+def test_an_analyst_sees_their_own_account_everywhere():
+    people = opened()
+    people.sql(COUNT, epsilon=2)
+    ann, bob = people.as_analyst("ann"), people.as_analyst("bob")
+    assert ann.budget == dp.Budget(epsilon=1)
+    assert (ann.spent, bob.spent) == (0, people.spent)
+    ann.sql(f"{COUNT} WHERE age > 3", epsilon=0.5)
+    assert ann.spent == pytest.approx(0.5)
+    assert ann.remaining == pytest.approx(0.5)
+    assert [account.of for account in ann.accounts] == ["ann"]
+    view = ann.preview(COUNT, epsilon=0.25)
+    assert (view.budget.before, view.budget.limit) == (pytest.approx(0.5), pytest.approx(1))
+    assert "1 used" in repr(ann)
+    assert "4 used" in repr(people)
+
+
+def test_an_analyst_is_not_told_what_others_spent_when_the_datasets_budget_is_gone():
+    people = opened()
+    people.sql(COUNT, epsilon=3.9)
+    ann = people.as_analyst("ann")
+    view = ann.preview(COUNT + " WHERE age > 1", epsilon=0.7)
+    assert not view.admitted
+    with pytest.raises(dp.BudgetExceeded) as refused:
+        ann.sql(COUNT + " WHERE age > 1", epsilon=0.7)
+    assert "3.9" not in str(refused.value)
+    assert "the dataset's budget" in str(refused.value)
+    assert ann.spent == 0
+
+
+def test_the_delta_of_a_question_is_the_analysts_own():
+    ann = opened().as_analyst("ann")
+    assert ann.preview("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=0.1).query.delta == 0
+    session = opened(schema={**SCHEMA, "id": dp.Text()})
+    with pytest.raises(dp.BudgetExceeded, match="ann has no delta"):
+        session.as_analyst("ann").sql("SELECT id, COUNT(*) AS n FROM people GROUP BY id", epsilon=0.1, delta=1e-8)
+
+
+def test_whom_a_table_protects_has_no_default():
+    with pytest.raises(dp.InvalidInput, match=r"unit=dp\.rows\(\)"):
+        opened(unit=None)
+
+
+@pytest.mark.parametrize(("size", "delta", "why"), [(1000, 1e-3, "1 / 1,000"), (1000, 0.5, "1 / 1,000"), (None, 2e-3, "large_delta")])
+def test_a_delta_that_promises_nothing_is_refused(size, delta, why):
+    with pytest.raises(dp.InvalidInput, match=why):
+        opened(size=size, budget=dp.Budget(epsilon=1, delta=delta))
+
+
+def test_a_large_delta_needs_an_explicit_word_and_a_declared_size_cannot_be_talked_over():
+    assert opened(budget=dp.Budget(epsilon=1, delta=2e-3), large_delta=True).budget.delta == 2e-3
+    with pytest.raises(dp.InvalidInput, match="1 / 300"):
+        opened(size=300, budget=dp.Budget(epsilon=1, delta=0.1), large_delta=True)
+    people = opened(size=300)
+    with pytest.raises(dp.InvalidInput, match="1 / 300"):
+        people.curator.change_policy(Policy(budget=dp.Budget(epsilon=5, delta=0.1)))
+
+
+def test_the_analysts_delta_is_judged_too(tmp_path):
+    source = Memory({"age": [1]}, dp.Public(schema={"age": dp.Bounds(0, 1)}, size=100))
+    policy = Policy(budget=dp.Budget(epsilon=1), analysts=(("ann", dp.Budget(epsilon=1, delta=0.01)),))
+    with pytest.raises(dp.InvalidInput, match="1 / 100"):
+        Curator.create(tmp_path / "x.ledger", source, policy)
+    assert not (tmp_path / "x.ledger").exists()
+
+
+@dataclass
+class MeanOf:
+    """An estimator that is one noisy number: fitted in one step, and not trained."""
+
+    epsilon: float
+    value: Any = field(default=None)
+
+    def mechanism(self, public, *, target, features=None, delta=None):
+        return mechanisms.noisy_sum(public, target, epsilon=self.epsilon)
+
+    def adopt(self, release, mechanism):
+        self.value = release.value
+        return self
+
+
+def test_an_estimator_that_is_not_trained_in_steps_fits_too():
+    people = opened()
+    model = people.fit(MeanOf(epsilon=1), target="age")
+    assert abs(float(model.value) - 12_000) < 3_000
+    assert people.spent == pytest.approx(1)
+    last = [entry for entry in people.ledger.entries() if entry.kind == "charge"][-1]
+    assert last.body["text"] == "MeanOf of age"
+
+
+def test_what_is_fitted_in_one_step_has_nothing_to_save_on_the_way(tmp_path):
+    people = opened()
+    with pytest.raises(dp.InvalidInput, match="in one step"):
+        people.fit(MeanOf(epsilon=1), target="age", checkpoint=tmp_path / "run")
+    assert people.spent == 0
+
+
+def test_a_priced_question_tells_whom_a_limit_cuts_off():
+    people = opened(unit=dp.Unit("id", rows=2), budget=dp.Budget(epsilon=1000))
+    found = people.cut_off(rows=2, epsilon=100)
+    assert found["units"] == pytest.approx([100], abs=2)
+    assert found["above"] == pytest.approx([100], abs=2)
+    assert people.cut_off(rows=3, epsilon=100)["above"] == pytest.approx([0], abs=2)
+    assert people.cut_off(groups=1, by="ward", epsilon=100)["above"] == pytest.approx([100], abs=2)
+    assert people.cut_off(groups=1, by="ward", where="ward = 'West'", epsilon=100)["above"] == pytest.approx([0], abs=2)
+    with pytest.raises(dp.InvalidInput, match="the unit is a row"):
+        opened().cut_off(rows=2, epsilon=1)
+
+
+@pytest.mark.parametrize(
+    ("sql", "near", "fault"),
+    [
+        (f"{COUNT} WHERE ward = 'east'", "Did you mean 'East'", "'east'"),
+        (f"{COUNT} WHERE ward IN ('East', 'Wets')", "Did you mean 'West'", "'Wets'"),
+        (f"{COUNT} WHERE 'North' = ward", "declared values", "'North'"),
+        ("SELECT CASE ward WHEN 'Eastt' THEN 1 ELSE 0 END AS x, COUNT(*) AS n FROM people GROUP BY 1", "Did you mean 'East'", "'Eastt'"),
+        ("SELECT wrad, COUNT(*) AS n FROM people GROUP BY wrad", "Did you mean 'ward'", "wrad"),
+        ("SELECT COUNT(*) AS n FROM peopel", "Did you mean 'people'", "peopel"),
+        ("SELECT AVGE(age) AS n FROM people", "Did you mean 'AVG'", "AVGE"),
+        ("SELEC COUNT(*) FORM people", "Did you mean 'SELECT'", "SELEC"),
+        ("SELECT COUNT(*) AS n FORM people", "Did you mean 'FROM'", "FORM"),
+        ("SELECT COUNT(*) AS n\nFROM people GRUP BY ward", "Did you mean 'GROUP'", "GRUP"),
+    ],
+)
+def test_a_fault_is_named_where_it_is_with_what_was_meant_before_anything_is_charged(sql, near, fault):
+    people = opened()
+    with pytest.raises(dp.query.QueryError, match=near) as refused:
+        people.sql(sql, epsilon=0.1)
+    line, column = next((n, row.index(fault) + 1) for n, row in enumerate(sql.split("\n"), 1) if fault in row)
+    assert (refused.value.line, refused.value.column) == (line, column)
+    assert people.spent == 0
+
+
+def test_columns_are_named_as_the_steward_wrote_them():
+    people = dp.open(
+        {"Größe cm": [180.0]}, unit=dp.rows(), schema={"Größe cm": dp.Bounds(0, 300)}, table="people",
+        budget=dp.Budget(epsilon=1), ledger=":memory:",
+    )  # fmt: skip
+    with pytest.raises(dp.InvalidInput, match="Did you mean 'Größe cm'"):
+        people.sql('SELECT AVG("Grösse cm") AS n FROM people', epsilon=0.1)
+
+
+def test_names_that_are_far_from_all_get_no_guess():
+    assert meant("zzz", ["age", "ward"]) == ""
+    assert meant("x", []) == ""
+
+
+def test_an_answer_says_what_its_errors_leave_out():
+    people = opened(unit=dp.Unit("id", rows=2, groups=1))
+    answer = people.sql("SELECT ward, COUNT(*) AS n, MAX(age) AS m FROM people GROUP BY ward", epsilon=1)
+    assert any("counts at most 2 rows of one id in each of at most 1 group" in note for note in answer.notes)
+    assert any("99% quantiles" in note for note in answer.notes)
+    assert any("key is missing" in note for note in answer.notes)
+    assert all(note in str(answer) for note in answer.notes)
+    assert opened().sql(COUNT, epsilon=1).notes == ()
+    again = dp.query.Answer.from_json(answer.to_json())
+    assert again.notes == answer.notes
+
+
+def test_a_notebook_shows_answers_previews_sessions_and_budgets():
+    people = opened()
+    answer = people.sql("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=1)
+    assert "±" in answer._repr_html_()
+    assert "<table>" in answer._repr_html_()
+    assert "epsilon 0.5" in people.preview(COUNT, epsilon=0.5)._repr_html_()
+    assert "people" in people._repr_html_()
+    assert "4 used" in people._repr_html_()
+    assert "epsilon=4" in people.budget._repr_html_()
+
+
+def test_what_others_wrote_is_escaped_in_a_notebook():
+    schema = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["<script>", "b"])}
+    people = dp.open(
+        {"age": [1], "ward": ["b"]}, unit=dp.rows(), schema=schema, table="p", budget=dp.Budget(epsilon=1), ledger=":memory:"
+    )
+    page = people.sql("SELECT ward AS \"<b>\", COUNT(*) AS n FROM p GROUP BY ward", epsilon=1)._repr_html_()
+    assert "<script>" not in page
+    assert "<b>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_one_number_is_a_float_and_a_frame_has_its_intervals():
+    pandas = pytest.importorskip("pandas")
+    people = opened()
+    answer = people.sql(COUNT, epsilon=1)
+    assert float(answer) == answer.value
+    frame = answer.to_pandas(intervals=0.95)
+    assert list(frame.columns) == ["n", "n_lower", "n_upper"]
+    assert frame["n_lower"][0] < answer.value < frame["n_upper"][0]
+    assert isinstance(frame, pandas.DataFrame)
+    table = people.sql("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=0.1)
+    with pytest.raises(dp.InvalidInput):
+        float(table)
+
+
+def test_an_answer_draws_itself():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    axes = opened().sql("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=1).plot()
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["East", "West"]
+    plt.close(axes.figure)
