@@ -42,10 +42,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 # The rivals that benchmarks compare with; never a dependency of the package.
 peers: .venv-peers/.installed
-.venv-peers/.installed: pyproject.toml benchmarks/peers.txt
+.venv-peers/.installed: pyproject.toml constraints.txt benchmarks/peers.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
 clean:
