@@ -6,6 +6,7 @@ can be done with the rooms below it; nothing gets out but through the curator.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -26,7 +27,7 @@ from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
 from .mechanisms.protocols import Interactive, Mechanism, Release
 from .query import Answer, Preview, Query, ask, cut_off_sql, where
-from .tables import Database, Memory, Source, connect, data_of, dummy, load, version_of
+from .tables import Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
 
 Real = int | float | Fraction
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -205,6 +206,8 @@ class Session:
 
         `progress` is called after each step with public facts: the step, and the number of steps. `text` is for the record.
         """
+        if checkpoint is not None:
+            _try_room(Path(checkpoint), trainer)
         return segments.train(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
         )
@@ -396,12 +399,15 @@ def open(
     public = _public(data, schema, unit, neighbors, size, table, version)
     if isinstance(schema, str | Path):
         related = {**data_of(Path(schema)), **(related or {})} or None
+        table_data = formatted(data, Path(schema), public)
+    else:
+        table_data = data
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
     if limits and isinstance(data, Source) and not related:
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
         )
-    source = data if isinstance(data, Source) and not related else connect(data, public, related=related, **limits)
+    source = data if isinstance(data, Source) and not related else connect(table_data, public, related=related, **limits)
     if isinstance(data, Source) and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
     path = _ledger(data, ledger)
@@ -454,6 +460,8 @@ def _public(
     if isinstance(data, Source) and schema is None:
         return data.public
     path = _path(data)
+    if isinstance(data, str) and "://" in data:
+        raise InvalidInput(f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file.")
     if path is not None and not path.exists():
         raise InvalidInput(f"there is no file {str(path)!r}.")
     if isinstance(schema, Public):
@@ -481,6 +489,31 @@ def _public(
         or (data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]),
         version=version or ("1" if path is None else version_of(path)),
     )
+
+
+def _try_room(checkpoint: Path, trainer: Any) -> None:
+    """Write, and take away again, a file as large as a checkpoint will be about: a disk that is full should be noticed before the charge."""
+    parameters = getattr(getattr(trainer, "model", None), "parameters", None)
+    count = sum(int(p.numel()) for p in parameters()) if callable(parameters) else 0
+    # weights, two moments of an optimizer and an average, as floats; half a megabyte for all else
+    size = 16 * count + (1 << 19)
+    if not checkpoint.parent.is_dir() or checkpoint.exists():
+        return
+    trial = checkpoint.with_name(checkpoint.name + ".trial")
+    try:
+        with trial.open("xb") as file:
+            for start in range(0, size, 1 << 20):
+                file.write(bytes(min(1 << 20, size - start)))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InvalidInput(f"{trial} is in the way: take it away. Nothing was charged or trained.") from None
+    except OSError as error:
+        trial.unlink(missing_ok=True)
+        raise InvalidInput(
+            f"a checkpoint of about {size / 1e6:.1f} MB cannot be written at {checkpoint} ({error.strerror}). Nothing was charged or trained."
+        ) from None
+    trial.unlink()
 
 
 def _path(data: Any) -> Path | None:

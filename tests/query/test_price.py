@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import pytest
 
-from discreet import InvalidInput, Public, PublicMismatch, accounting
+from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Text, Unit, accounting
 from discreet._registry import from_json, to_json
 from discreet.accounting import ApproximateDP, DiscreteGaussian, DiscreteLaplace, NonPrivate
 from discreet.accounting.conversion import zcdp_to_epsilon
 from discreet.mechanisms.noise import IntegerGaussian, IntegerLaplace
-from discreet.query import Query, QueryError, ask
+from discreet.query import Query, QueryError, ask, price
 from discreet.query.price import rho_for
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import rand_hie
@@ -247,3 +247,27 @@ def test_the_unit_of_a_query_error_is_a_value_error():
     with pytest.raises(QueryError) as error:
         query("SELECT nothing FROM nowhere", epsilon=1)
     assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1, 5])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
+@pytest.mark.parametrize("groups", [1, 3, 6, 40])
+@pytest.mark.parametrize("sql", ["SELECT g, COUNT(*) AS n FROM t GROUP BY g", "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"])
+def test_the_noise_that_is_calibrated_is_the_one_with_the_smaller_error(epsilon, delta, groups, sql):
+    """Only the winner is calibrated: closed-form bounds must never choose worse than calibrating both."""
+    public = Public(
+        schema={"g": Categories(range(64)), "x": Bounds(0, 10), "u": Text()}, unit=Unit("u", rows=2, groups=groups), table="t"
+    )
+    queries = {noise: Query(sql=sql, public=public, epsilon=epsilon, delta=delta, noise=noise) for noise in ("auto", "laplace", "gaussian")}
+    errors = {noise: price._badness(query._shape(), query._allocation) for noise, query in queries.items()}
+    assert errors["auto"] == min(errors.values())
+
+
+def test_a_count_calibrates_no_gaussian(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a Gaussian was calibrated")
+
+    public = Public(schema={"x": Bounds(0, 10)}, table="t")
+    monkeypatch.setattr(IntegerGaussian, "for_privacy", never)
+    query = Query(sql="SELECT COUNT(*) AS n FROM t", public=public, epsilon=0.1, delta=1e-8)
+    assert isinstance(query._allocation.noises[0], IntegerLaplace)

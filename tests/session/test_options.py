@@ -263,3 +263,29 @@ def test_an_answer_draws_itself():
     axes = opened().sql("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=1).plot()
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["East", "West"]
     plt.close(axes.figure)
+
+
+def test_a_lazy_frame_is_a_table_and_an_address_is_none():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"age": [1, 2, 3]}).lazy()
+    people = dp.open(frame, unit=dp.rows(), schema={"age": dp.Bounds(0, 9)}, budget=dp.Budget(epsilon=9), ledger=":memory:", table="t")
+    assert abs(float(people.sql("SELECT COUNT(*) AS n FROM t", epsilon=8)) - 3) < 10
+    with pytest.raises(dp.InvalidInput, match="is an address"):
+        dp.open("https://example.org/x.csv", unit=dp.rows(), schema={}, budget=dp.Budget(epsilon=9))
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_noticed_before_the_charge(tmp_path, monkeypatch):
+    import os
+
+    from discreet import session
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(dp.InvalidInput, match="No space left on device"):
+        session._try_room(tmp_path / "run", object())
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    session._try_room(tmp_path / "run", object())
+    assert list(tmp_path.iterdir()) == []

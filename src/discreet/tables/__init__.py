@@ -4,15 +4,18 @@ from .bundled import rand_hie
 from .dummy import dummy
 from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, draft, engine_of, version_of
 from .fit import fit_of
+from .formats import Csv, Format, format_of, formatted
 from .parts import within
 from .schema import data_of, dump, load
 from .source import Memory, Source
 
 __all__ = [
+    "Csv",
     "Database",
     "DuckDB",
     "Engine",
     "EngineError",
+    "Format",
     "Memory",
     "Source",
     "TimeLimit",
@@ -23,6 +26,8 @@ __all__ = [
     "dump",
     "engine_of",
     "fit_of",
+    "format_of",
+    "formatted",
     "load",
     "rand_hie",
     "version_of",

@@ -21,6 +21,7 @@ from .. import _require
 from .._errors import DiscreetError, InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
 from .columns import check_public, converted_to, kind_of
+from .formats import Csv, Format
 from .reading import ROW, Database, Reader, as_arrow, connection, file_kind, literal, lock, quoted
 from .schema import drafted
 from .source import Memory, Source, fingerprint
@@ -366,25 +367,29 @@ def engine_of(source: Source) -> Engine:
     return held
 
 
-def draft(file: str | Path, *, table: str | None = None, related: Sequence[str] = ()) -> str:
+def draft(
+    file: str | Path, *, table: str | None = None, related: Sequence[str] = (), delimiter: str | None = None
+) -> str:
     """A schema file for a table, with questions to the steward: from the names and types of its columns, never a value.
 
-    `related`: files, or "database.duckdb::table", of tables that queries may join.
+    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts the fields of a CSV file.
     """
-    name, kinds = _drafted(Path(file), table)
+    name, kinds = _drafted(Path(file), table, delimiter)
     others = {}
     for data in related:
         path, _, inner = data.partition("::")
         other, own = _drafted(Path(path), inner or None)
         others[other] = (data, own)
-    return drafted(name, kinds, others)
+    csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
+    return drafted(name, kinds, others, written=(delimiter or "") if csv else None)
 
 
-def _drafted(path: Path, table: str | None) -> tuple[str, dict[str, str]]:
+def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tuple[str, dict[str, str]]:
     """The name of a table, and what is known of its columns."""
     name = table or path.name.split(".")[0]
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
-    kinds = dict(DuckDB({name: data}, Public(table=name)).kinds[name])
+    source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
+    kinds = dict(DuckDB({name: source}, Public(table=name)).kinds[name])
     untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
     return name, dict.fromkeys(kinds, "any") if untyped else kinds
 

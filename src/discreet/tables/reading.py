@@ -24,6 +24,7 @@ import pyarrow as pa
 from .. import _require
 from .._errors import InvalidInput
 from .columns import KINDS, arrow_kind, check_names, engine_holds, held, kind_of, probing, safe, to_arrow
+from .formats import Csv
 from .quotes import multiline
 from .source import Memory
 
@@ -50,6 +51,8 @@ def as_arrow(data: Any) -> pa.Table:
         return _columns(data.column_names, data.columns)
     if type(data).__module__.split(".")[0] == "pandas":
         return _columns(data.columns, (data.iloc[:, i] for i in range(data.shape[1])))
+    if type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame":
+        return as_arrow(data.collect())
     if type(data).__module__.split(".")[0] == "polars" and hasattr(data, "get_columns"):
         series = data.get_columns()
         return _columns([s.name for s in series], (_series(s) for s in series))
@@ -115,6 +118,8 @@ class Reader:
         if isinstance(data, str | Path):
             path = str(Path(data).resolve())
             (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
+        elif isinstance(data, Csv):
+            self._csv(name, str(data.path.resolve()), data)
         elif isinstance(data, Database):
             self._database(name, data)
         else:
@@ -144,8 +149,9 @@ class Reader:
         self.paths.append(path)
         self._mend(name, what, lambda columns: _parquet_batches(path, columns))
 
-    def _csv(self, name: str, path: str) -> None:
-        columns = f"*, row_number() OVER () AS {ROW} FROM {_csv(path, name)}"
+    def _csv(self, name: str, path: str, written: Csv | None = None) -> None:
+        read = _csv(path, name, None if written is None else written.format.delimiter)
+        columns = f"* {'' if written is None else _rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
         self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", f"{Path(path).name!r}, as text in UTF-8,")
 
     def _database(self, name: str, data: Database) -> None:
@@ -225,12 +231,27 @@ class Reader:
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {raw}", f"table {name!r}")
 
 
-def _csv(path: str, table: str) -> str:
+def _rewritten(written: Csv) -> str:
+    """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no known format is missing."""
+    format, parts = written.format, []
+    if format.decimal != "." or format.thousands:
+        for column in written.numbers:
+            plain = f"replace({quoted(column)}, {literal(format.thousands)}, '')" if format.thousands else quoted(column)
+            parts.append(f"replace({plain}, {literal(format.decimal)}, '.') AS {quoted(column)}")
+    if format.dates:
+        listed = ", ".join(literal(text) for text in format.dates)
+        for column in written.days:
+            day = f"CAST(CAST(try_strptime(trim({quoted(column)}), [{listed}]) AS DATE) AS VARCHAR)"
+            parts.append(f"{day} AS {quoted(column)}")
+    return f"REPLACE ({', '.join(parts)})" if parts else ""
+
+
+def _csv(path: str, table: str, delimiter: str | None = None) -> str:
     """How to read a CSV file so that nothing about its rows is guessed or can fail: names from the first line, all else text.
 
     Queries convert text to the declared type, and what does not convert is missing.
     """
-    mark = "\t" if ".tsv" in Path(path).suffixes else ","
+    mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
     opener: Any = gzip.open if path.endswith(".gz") else open
     try:
         # Only the names must be text: a line that is not is left out, like others that are broken.

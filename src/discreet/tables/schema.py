@@ -28,12 +28,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from .. import _require
 from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
 from .columns import unusable
 from .reading import Database
 
-_TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables"}
+_TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
     "number": ({"lower", "upper"}, {"nullable"}),
     "categories": ({"values"}, set()),
@@ -166,7 +167,8 @@ def _known(where: str, body: Any, allowed: set[str]) -> None:
     if not isinstance(body, dict):
         raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
     if unknown := sorted(set(body) - allowed):
-        raise InvalidInput(f"{where} has no entry {unknown[0]!r}; it may have {', '.join(sorted(allowed))}.")
+        near = _require.meant(unknown[0], allowed)
+        raise InvalidInput(f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}.")
 
 
 def _dump_columns(prefix: str, schema: tuple[tuple[str, Fact], ...]) -> list[str]:
@@ -218,8 +220,8 @@ _QUESTIONS = {
         ["# values = []"],
     ),
     "any": (
-        "What is it? number (lower, upper), categories (values), date (lower, upper), boolean, or text.",
-        ["# lower = ", "# upper = ", "# values = []"],
+        "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, nullable), boolean (nullable), or text.",
+        ["lower = ", "upper = ", "nullable = true     # false if it can never be missing: then averages cost less", "values = []"],
     ),
     "boolean": ("May it be missing?", ["nullable = true"]),
     "date": (
@@ -230,11 +232,15 @@ _QUESTIONS = {
 
 
 def drafted(
-    table: str, columns: dict[str, str], related: Mapping[str, tuple[str, dict[str, str]]] | None = None
+    table: str,
+    columns: dict[str, str],
+    related: Mapping[str, tuple[str, dict[str, str]]] | None = None,
+    *,
+    written: str | None = None,
 ) -> str:
     """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...) only.
 
-    `related`: of each other table where its data is, and its columns.
+    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, what parts its fields ("" for the usual).
     """
     lines = [
         f"# Public facts about {table!r}. Drafted from column names and types; no value was read.",
@@ -242,7 +248,7 @@ def drafted(
         "# Columns that stay commented out cannot be used in queries.",
         f"table = {_text(table)}",
         'version = "1"          # change it whenever the table changes',
-        'neighbors = "add_remove"',
+        'neighbors = "add_remove"   # one person more or less; "replace" if the number of people is public and exact (then give size)',
         "# size =               # about how many people, if everybody may know: then averages can be asked by accuracy, too",
         "",
         "# Whom is this table about? If one person (or household) can have several rows, name the column that tells them apart,",
@@ -252,11 +258,28 @@ def drafted(
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
         "# groups =",
+        *_written(written),
         *_asked("columns", columns),
     ]
     for name, (data, own) in (related or {}).items():
         lines += [*_other(name, data, own), *_asked(f"tables.{_key(name)}.columns", own)]
     return "\n".join(lines) + "\n"
+
+
+def _written(delimiter: str | None) -> list[str]:
+    """How a CSV file is written; nothing for others."""
+    if delimiter is None:
+        return []
+    mark = "# " if delimiter == "" else ""
+    return [
+        "",
+        "# How the file is written, where that is not with commas, a decimal point and dates such as 2020-01-31.",
+        f"{mark}[format]",
+        f"{mark}delimiter = {_text(delimiter or ',')}",
+        '# decimal = ","',
+        '# thousands = "."',
+        '# dates = ["%d.%m.%Y", "%Y-%m-%d"]   # tried in this order; what fits none is missing',
+    ]
 
 
 def _other(name: str, data: str, columns: dict[str, str]) -> list[str]:

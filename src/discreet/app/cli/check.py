@@ -27,7 +27,7 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     if not path.exists():
         raise InvalidInput(f"there is no schema {str(path)!r} to check against. Make it with: discreet init {data}")
     public = tables.load(path)
-    engine = tables.connect(data_of(data), public, related=tables.data_of(path) or None)
+    engine = tables.connect(tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None)
     columns, people = tables.fit_of(engine)
     noted = books.exists()
     if noted:

@@ -55,6 +55,7 @@ def init(
     related: list[str] = typer.Option(
         [], "--related", help="Another table that queries may join, drafted into the same schema file. Can be repeated."
     ),
+    delimiter: str = typer.Option(None, "--delimiter", help="What parts the fields of a CSV file, for the draft: ';'"),
     large_delta: bool = typer.Option(False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."),
     ledger: Path = LEDGER,
     as_json: bool = JSON,
@@ -72,7 +73,7 @@ def init(
         text = (
             tables.draft(source.path, table=source.table, related=related)
             if isinstance(source, tables.Database)
-            else tables.draft(source, related=related)
+            else tables.draft(source, related=related, delimiter=delimiter)
         )
         path.write_text(text, encoding="utf-8")
         _done(

@@ -1,0 +1,82 @@
+"""How a CSV file is written: what parts its fields, its decimal mark, its dates. Said by the steward in the schema file, never guessed.
+
+    [format]
+    delimiter = ";"
+    decimal = ","
+    thousands = "."
+    dates = ["%d.%m.%Y", "%Y-%m-%d"]
+
+What does not convert is missing, whatever it looks like: `discreet check` tells how much that is.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Bounds, Dates, Public
+
+FIELDS = {"delimiter", "decimal", "thousands", "dates"}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`delimiter` None: a comma, or a tab for .tsv. `dates`: formats of strptime, tried in this order; ISO only where none is given."""
+
+    delimiter: str | None = None
+    decimal: str = "."
+    thousands: str = ""
+    dates: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dates", _require.listed(dates=self.dates))
+        if self.delimiter is not None and (not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\n\r'):
+            raise _require.fail("delimiter", self.delimiter, "one character, such as ';'")
+        if self.decimal not in (".", ","):
+            raise _require.fail("decimal", self.decimal, "'.' or ','")
+        if self.thousands not in ("", ".", ",", " ", "'", "\u00a0", "\u202f") or self.thousands == self.decimal:
+            raise _require.fail("thousands", self.thousands, "'' or a mark such as '.', and not the decimal mark")
+        for text in self.dates:
+            if not isinstance(text, str) or "%" not in text or len(text) > 40:
+                raise _require.fail("dates", text, "formats such as '%d.%m.%Y'")
+
+
+@dataclass(frozen=True, slots=True)
+class Csv:
+    """A CSV file with its format, and the columns that numbers and dates are declared in."""
+
+    path: Path
+    format: Format
+    numbers: tuple[str, ...] = ()
+    days: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+def format_of(file: Path) -> Format:
+    """Return the format that a schema file declares."""
+    section = tomllib.loads(file.read_text(encoding="utf-8")).get("format", {})
+    if not isinstance(section, dict):
+        raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
+    if unknown := sorted(set(section) - FIELDS):
+        raise InvalidInput(f"[format] has no entry {unknown[0]!r}.{_require.meant(unknown[0], FIELDS)} It may have {', '.join(sorted(FIELDS))}.")
+    return Format(**section)
+
+
+def formatted(data: Any, schema: Path, public: Public) -> Any:
+    """Return the data of a schema file as it says it is written; the data itself where it says nothing, or where it is no CSV file."""
+    format = format_of(schema)
+    if format == Format():
+        return data
+    suffixes = Path(data).suffixes if isinstance(data, str | Path) else []
+    if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
+        raise InvalidInput("[format] is about CSV files, and this is none. Nothing was opened. Take it out of the schema file.")
+    numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
+    days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
+    return Csv(Path(data), format, numbers, days)

@@ -1,0 +1,99 @@
+"""CSV files as they are written elsewhere: semicolons, decimal commas, several kinds of dates, umlauts in the header."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import discreet as dp
+from discreet.app.cli import app
+from discreet.tables import Format, format_of
+
+TEXT = """Person Nr;Größe cm;Gewicht;Aufnahme
+1;180,5;1.080,5;03.01.2026
+1;170;80;2026-01-05
+2;abc;70,25;1/5/2026
+3;165,5;;31.12.2025
+"""
+SCHEMA = """
+table = "besuche"
+[format]
+delimiter = ";"
+decimal = ","
+thousands = "."
+dates = ["%d.%m.%Y", "%Y-%m-%d"]
+[unit]
+column = "Person Nr"
+rows = 2
+[columns."Größe cm"]
+type = "number"
+lower = 0
+upper = 300
+[columns.Gewicht]
+type = "number"
+lower = 0
+upper = 2000
+[columns.Aufnahme]
+type = "date"
+lower = "2025-01-01"
+upper = "2026-12-31"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "besuche.csv").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "besuche.csv.schema.toml").write_text(SCHEMA, encoding="utf-8")
+    return tmp_path
+
+
+def exact(session, sql):
+    query = dp.query.Query(sql=sql, public=session.public, epsilon=1)
+    return query._without_noise(session.curator.source, 1)
+
+
+def test_numbers_and_dates_are_read_as_they_are_written(folder):
+    visits = dp.open("besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+    assert exact(visits, 'SELECT SUM("Größe cm") AS s, SUM(Gewicht) AS g FROM besuche') == [[516.0, 1230.75]]
+    assert exact(visits, "SELECT COUNT(Aufnahme) AS n FROM besuche") == [[3]]
+    assert exact(visits, "SELECT COUNT(*) AS n FROM besuche WHERE Aufnahme >= '2026-01-03'") == [[2]]
+
+
+def test_the_walk_of_a_steward_with_such_a_file(folder):
+    (folder / "besuche.csv.schema.toml").unlink()
+    runner = CliRunner()
+    assert runner.invoke(app, ["init", "besuche.csv", "--delimiter", ";"]).exit_code == 0
+    drafted = (folder / "besuche.csv.schema.toml").read_text(encoding="utf-8")
+    assert 'delimiter = ";"' in drafted
+    assert '"Größe cm"' in drafted
+    assert "180" not in drafted
+    (folder / "besuche.csv.schema.toml").write_text(SCHEMA, encoding="utf-8")
+    body = json.loads(runner.invoke(app, ["check", "besuche.csv", "--json"]).stdout)
+    assert body["columns"]["Größe cm"]["unreadable"] == "20 to 50%"
+    assert body["columns"]["Aufnahme"] == {"missing": "20 to 50%", "unreadable": "none", "outside": "none"}
+    assert not body["noted"]
+    assert runner.invoke(app, ["init", "besuche.csv", "--epsilon", "2"]).exit_code == 0
+    asked = runner.invoke(app, ["query", "besuche.csv", 'SELECT AVG("Größe cm") AS g FROM besuche', "-e", "1"])
+    assert asked.exit_code == 0, asked.exception
+    assert "counts at most 2 rows of one Person Nr" in asked.stdout
+
+
+@pytest.mark.parametrize(
+    "bad", [{"delimiter": ";;"}, {"decimal": ";"}, {"decimal": ",", "thousands": ","}, {"dates": ["tomorrow"]}, {"dates": "%d"}]
+)
+def test_a_format_that_cannot_be_is_refused(bad):
+    with pytest.raises(dp.InvalidInput):
+        Format(**bad)
+
+
+def test_a_misspelt_entry_is_guessed(tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text("[format]\ndelimeter = ';'\n")
+    with pytest.raises(dp.InvalidInput, match="Did you mean 'delimiter'"):
+        format_of(file)
+
+
+def test_a_format_for_what_is_no_csv_file_is_refused(folder):
+    with pytest.raises(dp.InvalidInput, match="about CSV files"):
+        dp.open({"Gewicht": [1]}, schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
