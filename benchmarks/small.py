@@ -47,7 +47,9 @@ def shell(folder: Path, *arguments: str) -> float:
     """The CPU time of one command, in milliseconds, with its threads."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = "from discreet.app.cli import main; main()"
-    subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, check=True, capture_output=True, env=os.environ)
+    subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=folder, check=True, capture_output=True, env=os.environ
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
@@ -74,7 +76,9 @@ def main() -> int:
     missed = False
     for what, took in found.items():
         missed |= took > TARGETS[what]
-        print(f"{what:<16} {took:8.1f} CPU-ms   target <= {TARGETS[what]:g}   {'ok' if took <= TARGETS[what] else 'MISSED'}")
+        print(
+            f"{what:<16} {took:8.1f} CPU-ms   target <= {TARGETS[what]:g}   {'ok' if took <= TARGETS[what] else 'MISSED'}"
+        )
     return int(missed)
 
 

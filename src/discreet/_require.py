@@ -147,7 +147,9 @@ def meant(name: str, names: Iterable[Any]) -> str:
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
 
 
-def misuse(what: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]) -> UnknownOption | None:
+def misuse(
+    what: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
+) -> UnknownOption | None:
     """Say what is wrong with a call: an option that is not there (with the nearest name), one too many, or one that is missing."""
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):

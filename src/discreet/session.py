@@ -193,6 +193,7 @@ class Session:
         """A live answerer: its whole price is paid now."""
         return self.curator.start(interactive, analyst=self.analyst)
 
+    @_require.spelled
     def train(
         self,
         trainer: segments.Resumable,
@@ -212,6 +213,7 @@ class Session:
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
         )
 
+    @_require.spelled
     def resume(
         self,
         trainer: segments.Resumable,
@@ -245,7 +247,8 @@ class Session:
             raise _require.fail(
                 "estimator", type(estimator).__name__, "one of discreet.learning, such as LogisticRegression(epsilon=1)"
             )
-        delta = None if getattr(estimator, "epsilon", None) is None else self._delta(estimator.epsilon, self.curator.policy)
+        epsilon = getattr(estimator, "epsilon", None)
+        delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
         mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
         note = f"{type(estimator).__name__} of {target}" if text is None else text
         if isinstance(mechanism, segments.Resumable):
@@ -407,7 +410,9 @@ def open(
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
         )
-    source = data if isinstance(data, Source) and not related else connect(table_data, public, related=related, **limits)
+    source = (
+        data if isinstance(data, Source) and not related else connect(table_data, public, related=related, **limits)
+    )
     if isinstance(data, Source) and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
     path = _ledger(data, ledger)
@@ -461,15 +466,17 @@ def _public(
         return data.public
     path = _path(data)
     if isinstance(data, str) and "://" in data:
-        raise InvalidInput(f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file.")
+        raise InvalidInput(
+            f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
+        )
     if path is not None and not path.exists():
         raise InvalidInput(f"there is no file {str(path)!r}.")
     if isinstance(schema, Public):
-        return schema
+        return _agreed(schema, unit, size, table)
     if isinstance(schema, str | Path):
         if not Path(schema).exists():
             raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
-        return load(Path(schema))
+        return _agreed(load(Path(schema)), unit, size, table)
     if schema is None:
         raise InvalidInput(
             "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema file as `discreet init` drafts it. "
@@ -489,6 +496,19 @@ def _public(
         or (data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]),
         version=version or ("1" if path is None else version_of(path)),
     )
+
+
+def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
+    """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on which of the two is read."""
+    said = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
+    own = {"unit": public.unit, "size": public.size, "table": public.table}
+    for name, value in said.items():
+        same = value == own[name] or (isinstance(unit, str) and name == "unit" and unit == public.unit.column)
+        if value is not None and not same:
+            raise InvalidInput(
+                f"the schema says {name} = {own[name]!r}, and {name}={value!r} was given beside it. Nothing was opened. Say it in one place."
+            )
+    return public
 
 
 def _try_room(checkpoint: Path, trainer: Any) -> None:

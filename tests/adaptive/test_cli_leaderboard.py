@@ -128,7 +128,9 @@ def test_files_that_are_no_predictions_are_refused_and_change_nothing(data: str)
 def test_as_a_library_it_takes_private_boards_only_and_survives_a_restart(tmp_path: Path) -> None:
     public = Public(schema={"y": __import__("discreet").Boolean()}, neighbors="replace", size=4)
     source = Memory({"id": [1, 2, 3, 4], "y": [True, False, True, True]}, public)
-    curator = Curator.create(tmp_path / "l.ledger", source, Policy(budget=Budget(epsilon=300, delta=0.1)), large_delta=True)
+    curator = Curator.create(
+        tmp_path / "l.ledger", source, Policy(budget=Budget(epsilon=300, delta=0.1)), large_delta=True
+    )
     terms: dict[str, Any] = {"public": public, "target": "y", "id": "id"}
     with pytest.raises(InvalidInput, match="ShakyLadder or a SparseVectorBoard"):
         Leaderboard.open(curator, Ladder(**terms))  # type: ignore[arg-type]

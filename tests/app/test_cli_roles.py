@@ -189,7 +189,7 @@ def test_an_export_is_verified_and_a_changed_one_is_not(ready, tmp_path):
     run("ledger", "verify", "books.jsonl")
     lines = (tmp_path / "books.jsonl").read_text().splitlines()
     charge = next(i for i, line in enumerate(lines) if '"kind": "charge"' in line)
-    changed = lines[:charge] + [lines[charge].replace('"ann"', '"amy"')] + lines[charge + 1 :]
+    changed = [*lines[:charge], lines[charge].replace('"ann"', '"amy"'), *lines[charge + 1 :]]
     (tmp_path / "changed.jsonl").write_text("\n".join(changed))
     run("ledger", "verify", "changed.jsonl", code=1)
     (tmp_path / "short.jsonl").write_text("\n".join(lines[:-1]))

@@ -359,7 +359,9 @@ def test_every_kind_of_value_comes_back_from_the_store_as_it_was(value):
 def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(tmp_path):
     public = Public(schema={"x": Bounds(0, 1000), "c": Categories(["a", "b"])})
     source = Memory({"x": np.arange(2000) % 1000, "c": ["a", "b"] * 1000}, public)
-    keeper = Curator.create(tmp_path / "x.ledger", source, Policy(budget=Budget(epsilon=200, delta=0.1)), large_delta=True)
+    keeper = Curator.create(
+        tmp_path / "x.ledger", source, Policy(budget=Budget(epsilon=200, delta=0.1)), large_delta=True
+    )
     parts = tuple((c, noisy_count(part_public(public, "c", c), epsilon=1)) for c in ("a", "b"))
     mean = Mean(public=public, column="x", epsilon=1, step=1)
     for mechanism in (

@@ -105,7 +105,12 @@ def people(tmp_path: Path, **how: Any) -> Any:
         "age": age, "ward": rng.choice(["a", "b", "c"], ROWS), "ill": rng.uniform(size=ROWS) < 0.5,
         "risk": np.where(age > 50, "high", "low"), "note": ["secret"] * ROWS,
     }  # fmt: skip
-    settings: dict[str, Any] = {"budget": Budget(epsilon=12, delta=1e-6), "ledger": tmp_path / "ledger", "size": ROWS, "unit": dp.rows()}
+    settings: dict[str, Any] = {
+        "budget": Budget(epsilon=12, delta=1e-6),
+        "ledger": tmp_path / "ledger",
+        "size": ROWS,
+        "unit": dp.rows(),
+    }
     return dp.open(table, schema=FACTS, **(settings | how))
 
 

@@ -464,7 +464,13 @@ def test_a_run_goes_on_for_whom_and_on_what_it_was_paid_for(tmp_path: Path) -> N
     facts = {"term": dp.Categories(["a", "b"]), "x": dp.Bounds(0, 1), "y": dp.Boolean()}
     budget = dp.Budget(epsilon=30, delta=1e-5, per=Period(column="term"))
     people = dp.open(
-        rows, unit=dp.rows(), schema=facts, size=60, budget=budget, analysts={"ann": None, "bob": None}, ledger=tmp_path / "books"
+        rows,
+        unit=dp.rows(),
+        schema=facts,
+        size=60,
+        budget=budget,
+        analysts={"ann": None, "bob": None},
+        ledger=tmp_path / "books",
     )
     settings = {
         "noise_multiplier": 2.0,

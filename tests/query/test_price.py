@@ -252,13 +252,20 @@ def test_the_unit_of_a_query_error_is_a_value_error():
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1, 5])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 @pytest.mark.parametrize("groups", [1, 3, 6, 40])
-@pytest.mark.parametrize("sql", ["SELECT g, COUNT(*) AS n FROM t GROUP BY g", "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"])
+@pytest.mark.parametrize(
+    "sql", ["SELECT g, COUNT(*) AS n FROM t GROUP BY g", "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"]
+)
 def test_the_noise_that_is_calibrated_is_the_one_with_the_smaller_error(epsilon, delta, groups, sql):
     """Only the winner is calibrated: closed-form bounds must never choose worse than calibrating both."""
     public = Public(
-        schema={"g": Categories(range(64)), "x": Bounds(0, 10), "u": Text()}, unit=Unit("u", rows=2, groups=groups), table="t"
+        schema={"g": Categories(range(64)), "x": Bounds(0, 10), "u": Text()},
+        unit=Unit("u", rows=2, groups=groups),
+        table="t",
     )
-    queries = {noise: Query(sql=sql, public=public, epsilon=epsilon, delta=delta, noise=noise) for noise in ("auto", "laplace", "gaussian")}
+    queries = {
+        noise: Query(sql=sql, public=public, epsilon=epsilon, delta=delta, noise=noise)
+        for noise in ("auto", "laplace", "gaussian")
+    }
     errors = {noise: price._badness(query._shape(), query._allocation) for noise, query in queries.items()}
     assert errors["auto"] == min(errors.values())
 

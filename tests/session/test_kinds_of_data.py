@@ -11,7 +11,13 @@ SQL = "SELECT ward, COUNT(*) AS n, SUM(age) AS s FROM people GROUP BY ward"
 
 
 def opened(data, **options):
-    settings = {"unit": dp.rows(), "schema": SCHEMA, "table": "people", "budget": dp.Budget(epsilon=10), "ledger": ":memory:"}
+    settings = {
+        "unit": dp.rows(),
+        "schema": SCHEMA,
+        "table": "people",
+        "budget": dp.Budget(epsilon=10),
+        "ledger": ":memory:",
+    }
     return dp.open(data, **{**settings, **options})
 
 

@@ -103,7 +103,9 @@ def test_whom_a_table_protects_has_no_default():
         opened(unit=None)
 
 
-@pytest.mark.parametrize(("size", "delta", "why"), [(1000, 1e-3, "1 / 1,000"), (1000, 0.5, "1 / 1,000"), (None, 2e-3, "large_delta")])
+@pytest.mark.parametrize(
+    ("size", "delta", "why"), [(1000, 1e-3, "1 / 1,000"), (1000, 0.5, "1 / 1,000"), (None, 2e-3, "large_delta")]
+)
 def test_a_delta_that_promises_nothing_is_refused(size, delta, why):
     with pytest.raises(dp.InvalidInput, match=why):
         opened(size=size, budget=dp.Budget(epsilon=1, delta=delta))
@@ -175,7 +177,11 @@ def test_a_priced_question_tells_whom_a_limit_cuts_off():
         (f"{COUNT} WHERE ward = 'east'", "Did you mean 'East'", "'east'"),
         (f"{COUNT} WHERE ward IN ('East', 'Wets')", "Did you mean 'West'", "'Wets'"),
         (f"{COUNT} WHERE 'North' = ward", "declared values", "'North'"),
-        ("SELECT CASE ward WHEN 'Eastt' THEN 1 ELSE 0 END AS x, COUNT(*) AS n FROM people GROUP BY 1", "Did you mean 'East'", "'Eastt'"),
+        (
+            "SELECT CASE ward WHEN 'Eastt' THEN 1 ELSE 0 END AS x, COUNT(*) AS n FROM people GROUP BY 1",
+            "Did you mean 'East'",
+            "'Eastt'",
+        ),
         ("SELECT wrad, COUNT(*) AS n FROM people GROUP BY wrad", "Did you mean 'ward'", "wrad"),
         ("SELECT COUNT(*) AS n FROM peopel", "Did you mean 'people'", "peopel"),
         ("SELECT AVGE(age) AS n FROM people", "Did you mean 'AVG'", "AVGE"),
@@ -233,9 +239,14 @@ def test_a_notebook_shows_answers_previews_sessions_and_budgets():
 def test_what_others_wrote_is_escaped_in_a_notebook():
     schema = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["<script>", "b"])}
     people = dp.open(
-        {"age": [1], "ward": ["b"]}, unit=dp.rows(), schema=schema, table="p", budget=dp.Budget(epsilon=1), ledger=":memory:"
+        {"age": [1], "ward": ["b"]},
+        unit=dp.rows(),
+        schema=schema,
+        table="p",
+        budget=dp.Budget(epsilon=1),
+        ledger=":memory:",
     )
-    page = people.sql("SELECT ward AS \"<b>\", COUNT(*) AS n FROM p GROUP BY ward", epsilon=1)._repr_html_()
+    page = people.sql('SELECT ward AS "<b>", COUNT(*) AS n FROM p GROUP BY ward', epsilon=1)._repr_html_()
     assert "<script>" not in page
     assert "<b>" not in page
     assert "&lt;script&gt;" in page
@@ -268,7 +279,14 @@ def test_an_answer_draws_itself():
 def test_a_lazy_frame_is_a_table_and_an_address_is_none():
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"age": [1, 2, 3]}).lazy()
-    people = dp.open(frame, unit=dp.rows(), schema={"age": dp.Bounds(0, 9)}, budget=dp.Budget(epsilon=9), ledger=":memory:", table="t")
+    people = dp.open(
+        frame,
+        unit=dp.rows(),
+        schema={"age": dp.Bounds(0, 9)},
+        budget=dp.Budget(epsilon=9),
+        ledger=":memory:",
+        table="t",
+    )
     assert abs(float(people.sql("SELECT COUNT(*) AS n FROM t", epsilon=8)) - 3) < 10
     with pytest.raises(dp.InvalidInput, match="is an address"):
         dp.open("https://example.org/x.csv", unit=dp.rows(), schema={}, budget=dp.Budget(epsilon=9))
@@ -289,3 +307,13 @@ def test_a_disk_without_room_for_a_checkpoint_is_noticed_before_the_charge(tmp_p
     monkeypatch.undo()
     session._try_room(tmp_path / "run", object())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_said_beside_a_complete_schema_must_agree_with_it(tmp_path):
+    public = dp.Public(schema=SCHEMA, unit=dp.Unit("id", rows=2), table="people")
+    options = {"budget": dp.Budget(epsilon=1), "ledger": ":memory:"}
+    assert dp.open(DATA, schema=public, unit="id", **options).public.unit.rows == 2
+    with pytest.raises(dp.InvalidInput, match="Say it in one place"):
+        dp.open(DATA, schema=public, unit=dp.rows(), **options)
+    with pytest.raises(dp.InvalidInput, match="Say it in one place"):
+        dp.open(DATA, schema=public, size=5, **options)

@@ -16,7 +16,13 @@ COUNT = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
 
 
 def opened(data=None, **options):
-    settings = {"unit": dp.rows(), "schema": SCHEMA, "table": "people", "budget": dp.Budget(epsilon=2, delta=1e-6), "ledger": ":memory:"}
+    settings = {
+        "unit": dp.rows(),
+        "schema": SCHEMA,
+        "table": "people",
+        "budget": dp.Budget(epsilon=2, delta=1e-6),
+        "ledger": ":memory:",
+    }
     return dp.open(TABLE if data is None else data, **{**settings, **options})
 
 

@@ -80,7 +80,14 @@ def test_the_walk_of_a_steward_with_such_a_file(folder):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"delimiter": ";;"}, {"decimal": ";"}, {"decimal": ",", "thousands": ","}, {"dates": ["tomorrow"]}, {"dates": "%d"}]
+    "bad",
+    [
+        {"delimiter": ";;"},
+        {"decimal": ";"},
+        {"decimal": ",", "thousands": ","},
+        {"dates": ["tomorrow"]},
+        {"dates": "%d"},
+    ],
 )
 def test_a_format_that_cannot_be_is_refused(bad):
     with pytest.raises(dp.InvalidInput):

@@ -30,7 +30,6 @@ from .ledger import Anchor, Entry, Ledger, Writer, canonical
 from .live import Live
 from .policy import STEWARD, Policy
 
-
 # kinds of entries that are neither a price nor a release
 NOTES = ("looked",)
 
@@ -126,7 +125,10 @@ class Curator:
     def account(self, analyst: str = STEWARD) -> Account:
         """Return what `analyst` has spent of their own budget, or of the dataset's if they have none; of several periods, where most is gone."""
         owned = self._owners(self.ledger, analyst, self.policy)[-1]
-        return max((a for a in owned.all(self.periods) if a.rule == owned.rule), key=lambda account: account.used)
+        per, accounts = owned.budget.per, owned.all(self.periods)
+        # the last one is of all periods together, and has a budget of its own
+        limited = per is not None and per.limit is not None
+        return max(accounts[:-1] if limited else accounts, key=lambda account: account.used)
 
     def preview(self, event: Event, *, analyst: str = STEWARD, asked: Asked | None = None) -> Preview:
         """What an event would cost the dataset, or an analyst's own account. Touches no data.

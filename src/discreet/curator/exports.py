@@ -34,7 +34,9 @@ class Export:
             lines = path.read_text(encoding="utf-8").splitlines()
             self._entries = [_entry(json.loads(line)) for line in lines if line.strip()]
         except (OSError, ValueError, KeyError, TypeError):
-            raise LedgerError(f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger export` writes them.") from None
+            raise LedgerError(
+                f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger export` writes them."
+            ) from None
         if not self._entries:
             raise LedgerError(f"{path} holds no entry.")
 
@@ -52,7 +54,9 @@ class Export:
         return same[-1] if same else None
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        return list(dict.fromkeys(e.topic for e in self._entries if e.kind == kind and e.seq > after and e.topic is not None))
+        return list(
+            dict.fromkeys(e.topic for e in self._entries if e.kind == kind and e.seq > after and e.topic is not None)
+        )
 
     @property
     def genesis(self) -> Entry:

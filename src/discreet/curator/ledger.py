@@ -121,6 +121,8 @@ class Ledger:
                 _insert(db, key, "open", {**body, "format": FORMAT, "key": key.public.hex()}, None)
             db.close()
         except sqlite3.OperationalError as error:
+            # an empty file would be in the way of the next try
+            path.unlink(missing_ok=True)
             raise LedgerError(f"no ledger can be made at {path} ({error}).") from None
         return cls(path, key)
 

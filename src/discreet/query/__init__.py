@@ -25,7 +25,19 @@ from .statistic import SqlStatistic, where
 if TYPE_CHECKING:
     from .consistency import consistent
 
-__all__ = ["Answer", "Plan", "Preview", "Query", "QueryError", "SqlStatistic", "ask", "consistent", "cut_off_sql", "plan", "where"]
+__all__ = [
+    "Answer",
+    "Plan",
+    "Preview",
+    "Query",
+    "QueryError",
+    "SqlStatistic",
+    "ask",
+    "consistent",
+    "cut_off_sql",
+    "plan",
+    "where",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -157,7 +157,9 @@ class Answer:
             columns[name] = self[name]
             for side, suffix in enumerate(("lower", "upper")):
                 if name in ends:
-                    columns[_free(f"{name}_{suffix}", self.columns)] = [None if e is None else e[side] for e in ends[name]]
+                    columns[_free(f"{name}_{suffix}", self.columns)] = [
+                        None if e is None else e[side] for e in ends[name]
+                    ]
         return columns
 
     def plot(self, value: str | None = None, *, confidence: float = 0.95, ax: Any = None) -> Any:

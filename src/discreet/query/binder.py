@@ -52,7 +52,9 @@ class Scope:
 
 def _first_mention(node: exp.Column) -> Node:
     """Return the first place of the text that names this column: clauses are not bound in the order in which they are written."""
-    same = [c for c in node.root().find_all(exp.Column) if c.name.lower() == node.name.lower() and c.table == node.table]
+    same = [
+        c for c in node.root().find_all(exp.Column) if c.name.lower() == node.name.lower() and c.table == node.table
+    ]
     placed = [(position(c), c) for c in same if position(c)[0] is not None]
     return min(placed, key=lambda pair: pair[0])[1] if placed else node
 
@@ -346,7 +348,11 @@ def _listed(x: Expr, constant: Expr, written: Node) -> None:
     values = x.domain.values
     if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
         return
-    if constant.content is None or isinstance(constant.content, bool | date) or x.domain.kind is not constant.domain.kind:
+    if (
+        constant.content is None
+        or isinstance(constant.content, bool | date)
+        or x.domain.kind is not constant.domain.kind
+    ):
         return
     if constant.content in values:
         return

@@ -13,7 +13,9 @@ def cut_off_sql(public: Public, rows: int | None, groups: int | None, by: str | 
     A unit is counted once, whatever it has: both counts move by one with it, and no limit of its own is needed.
     """
     if (rows is None) == (groups is None):
-        raise InvalidInput("say which limit it is about: rows=20, or groups=3 with by='diagnosis'. Nothing was charged.")
+        raise InvalidInput(
+            "say which limit it is about: rows=20, or groups=3 with by='diagnosis'. Nothing was charged."
+        )
     if public.unit.column is None:
         raise InvalidInput("the unit is a row, so no limit cuts anything off. Nothing was charged.")
     if (groups is None) != (by is None):

@@ -40,15 +40,20 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
     more = "any number of these" if fits is None else f"{fits:,} of these"
     delta = f", delta {preview.delta:g}" if preview.delta else ""
     head = f"<b>price: {escape(price)}{escape(delta)}</b>; the budget buys {more}"
-    return head + bar(before, limit, after) + _table(("column", f"with {preview.confidence:.0%} confidence"), rows, (False, True)) + _lines(
-        [*preview.plan, *preview.notes]
+    return (
+        head
+        + bar(before, limit, after)
+        + _table(("column", f"with {preview.confidence:.0%} confidence"), rows, (False, True))
+        + _lines([*preview.plan, *preview.notes])
     )
 
 
 def session_html(public: Public, accounts: Iterable[tuple[str, float, float, str]], analyst: str | None) -> str:
     """Return whose table it is, who asks, and how much of each budget is gone."""
     unit = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
-    head = f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects {escape(unit)}"
+    head = (
+        f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects {escape(unit)}"
+    )
     rows = "".join(
         f"<div>{escape(of)}: {escape(name)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
         for of, used, limit, name in accounts
@@ -62,7 +67,9 @@ def bar(used: float, limit: float, after: float | None = None) -> str:
     inner, start = "", 0.0
     for value, color in parts:
         share = _share(value, limit)
-        inner += f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
+        inner += (
+            f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
+        )
         start = max(start, share)
     return f'<div style="width:240px;height:8px;background:#e4e9ee;margin:3px 0">{inner}</div>'
 
@@ -75,7 +82,9 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequen
     sides = ["right" if right else "left" for right in numeric]
     head = "".join(f"<th {_CELL.format(side)}>{escape(str(t))}</th>" for t, side in zip(titles, sides, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td {_CELL.format(side)}>{escape(str(c))}</td>" for c, side in zip(row, sides, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td {_CELL.format(side)}>{escape(str(c))}</td>" for c, side in zip(row, sides, strict=True))
+        + "</tr>"
         for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -10,7 +10,6 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from .._require import meant
-
 from .errors import Node, QueryError, refuse
 
 LONGEST = 20_000  # characters
@@ -46,7 +45,22 @@ def parse(text: str) -> exp.Select:
 
 
 _STARTS = ("SELECT", "WITH")
-_KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP", "BY", "HAVING", "ORDER", "LIMIT", "JOIN", "AND", "OR", "NOT", "AS", "WITH")
+_KEYWORDS = (
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "BY",
+    "HAVING",
+    "ORDER",
+    "LIMIT",
+    "JOIN",
+    "AND",
+    "OR",
+    "NOT",
+    "AS",
+    "WITH",
+)
 
 
 def _syntax(error: SqlglotError, text: str) -> QueryError:
@@ -70,7 +84,7 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
 def _offset(details: dict[str, Any], text: str) -> int:
     """The place of the fault; the parser counts to the end of a word."""
     line, column = details.get("line"), details.get("col")
-    if not line:
+    if not line or column is None:
         return len(text)
     start = sum(len(part) + 1 for part in text.split("\n")[: line - 1])
     return max(0, start + column - max(1, len(str(details.get("highlight") or ""))))

@@ -105,8 +105,10 @@ def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, othe
     """Say what the errors beside the numbers leave out: who and what is missing from the answer by design, and what MIN and MAX stand for."""
     lines = []
     if plan.many:
-        groups = "" if not plan.keys or (plan.groups or math.inf) <= bounding.groups else (
-            f" in each of at most {_many(bounding.groups, 'group')}"
+        groups = (
+            ""
+            if not plan.keys or (plan.groups or math.inf) <= bounding.groups
+            else (f" in each of at most {_many(bounding.groups, 'group')}")
         )
         lines.append(
             f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; what lies above is missing, and not in ±"

@@ -123,9 +123,7 @@ def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
     log = math.log(1 / delta)
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]
-    pairs = [
-        (_known(s.l2_squared) / w, max(s.linf, 1) ** 2) for s, w in zip(shape.sensitivities, weights, strict=True)
-    ]
+    pairs = [(_known(s.l2_squared) / w, max(s.linf, 1) ** 2) for s, w in zip(shape.sensitivities, weights, strict=True)]
     high = sum(moved / (2 * rho) / unit for moved, unit in pairs) if rho > 0 else math.inf
     multiplier = _gaussian_multiplier(epsilon, delta)
     variances = [0.9 * multiplier**2 * moved for moved, _ in pairs]

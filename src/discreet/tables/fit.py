@@ -33,7 +33,9 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     for name, fact in public.schema:
         missing, unreadable, outside = _conditions(quoted(name), fact)
         parts = (f"COUNT(*) FILTER (WHERE {condition})" for condition in (missing, unreadable, outside))
-        counts = _row(engine, f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}")
+        counts = _row(
+            engine, f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}"
+        )
         total, *rest = counts
         columns[name] = dict(zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True))
     return columns, _people(engine, table)
@@ -48,7 +50,10 @@ def _people(engine: DuckDB, table: str) -> dict[str, str]:
     column = quoted(unit.column)
     inner = f"SELECT COUNT(*) AS n FROM {table} WHERE {column} IS NOT NULL GROUP BY {column}"
     total, *counts = _row(engine, f"SELECT COUNT(*) AS a, {parts} FROM ({inner}) AS one")
-    words = [f"{limit} row{'' if limit == 1 else 's'}{' (the declared limit)' if limit == unit.rows else ''}" for limit in limits]
+    words = [
+        f"{limit} row{'' if limit == 1 else 's'}{' (the declared limit)' if limit == unit.rows else ''}"
+        for limit in limits
+    ]
     return dict(zip(words, (coarse(count, total) for count in counts), strict=True))
 
 

@@ -34,7 +34,9 @@ class Format:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dates", _require.listed(dates=self.dates))
-        if self.delimiter is not None and (not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\n\r'):
+        if self.delimiter is not None and (
+            not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\n\r'
+        ):
             raise _require.fail("delimiter", self.delimiter, "one character, such as ';'")
         if self.decimal not in (".", ","):
             raise _require.fail("decimal", self.decimal, "'.' or ','")
@@ -65,7 +67,9 @@ def format_of(file: Path) -> Format:
     if not isinstance(section, dict):
         raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
     if unknown := sorted(set(section) - FIELDS):
-        raise InvalidInput(f"[format] has no entry {unknown[0]!r}.{_require.meant(unknown[0], FIELDS)} It may have {', '.join(sorted(FIELDS))}.")
+        raise InvalidInput(
+            f"[format] has no entry {unknown[0]!r}.{_require.meant(unknown[0], FIELDS)} It may have {', '.join(sorted(FIELDS))}."
+        )
     return Format(**section)
 
 
@@ -76,7 +80,9 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
         return data
     suffixes = Path(data).suffixes if isinstance(data, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
-        raise InvalidInput("[format] is about CSV files, and this is none. Nothing was opened. Take it out of the schema file.")
+        raise InvalidInput(
+            "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the schema file."
+        )
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
     days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
     return Csv(Path(data), format, numbers, days)

@@ -236,7 +236,9 @@ def _rewritten(written: Csv) -> str:
     format, parts = written.format, []
     if format.decimal != "." or format.thousands:
         for column in written.numbers:
-            plain = f"replace({quoted(column)}, {literal(format.thousands)}, '')" if format.thousands else quoted(column)
+            plain = (
+                f"replace({quoted(column)}, {literal(format.thousands)}, '')" if format.thousands else quoted(column)
+            )
             parts.append(f"replace({plain}, {literal(format.decimal)}, '.') AS {quoted(column)}")
     if format.dates:
         listed = ", ".join(literal(text) for text in format.dates)

@@ -221,7 +221,12 @@ _QUESTIONS = {
     ),
     "any": (
         "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, nullable), boolean (nullable), or text.",
-        ["lower = ", "upper = ", "nullable = true     # false if it can never be missing: then averages cost less", "values = []"],
+        [
+            "lower = ",
+            "upper = ",
+            "nullable = true     # false if it can never be missing: then averages cost less",
+            "values = []",
+        ],
     ),
     "boolean": ("May it be missing?", ["nullable = true"]),
     "date": (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -31,7 +30,9 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     columns, people = tables.fit_of(engine)
     noted = books.exists()
     if noted:
-        Curator.open(books, engine).note("looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]})
+        Curator.open(books, engine).note(
+            "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
+        )
     if as_json:
         body = {"columns": {name: dict(shares) for name, shares in columns.items()}, "people": people, "noted": noted}
         print(json.dumps({"private": False, **body}))

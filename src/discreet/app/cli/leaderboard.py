@@ -17,12 +17,12 @@ from rich.text import Text
 from ... import session as sessions
 from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Public
-from .forms import exact
 from ..requests import open_session
+from .forms import exact
 from .query import DATA, JSON, LEDGER, SCHEMA, _say
 
 leaderboard = typer.Typer(
-    help="A leaderboard that cannot be climbed by luck, on labels that stay private.", no_args_is_help=True
+    help="A leaderboard that cannot be climbed by luck, on labels that stay private.", no_args_is_help=True, add_completion=False
 )
 
 NUMBER = typer.Option(None, "--board", help="Which board, by the number of its charge. By default the newest.")

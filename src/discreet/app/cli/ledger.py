@@ -23,7 +23,7 @@ from ...curator.closed import without_data
 from ...curator.exports import Export, is_export
 from .forms import described, exact
 
-ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True)
+ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True, add_completion=False)
 
 
 def _ledger_of(path: Path) -> Path:
@@ -33,7 +33,9 @@ def _ledger_of(path: Path) -> Path:
     if own.is_file():
         return own
     if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb") and Path(name).exists():
-        raise InvalidInput(f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1")
+        raise InvalidInput(
+            f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1"
+        )
     return path
 
 
@@ -275,7 +277,11 @@ def _what(entry: Entry) -> str:
         return f"steps {body['from'] + 1} to {body['to']} {'forfeited' if body.get('failed') else 'begun'} (charge {body['charge']})"
     if entry.kind == segments.SAVED:
         return f"checkpoint after {body['step']} steps (charge {body['charge']})"
-    return {"open": "ledger opened", "policy": "budgets changed", "looked": "the steward looked at the data (discreet check)"}.get(entry.kind, entry.kind)
+    return {
+        "open": "ledger opened",
+        "policy": "budgets changed",
+        "looked": "the steward looked at the data (discreet check)",
+    }.get(entry.kind, entry.kind)
 
 
 def _during(body: dict[str, Any]) -> str:

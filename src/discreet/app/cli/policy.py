@@ -27,10 +27,14 @@ def policy(
     analyst: list[str] = typer.Option(
         [], "--analyst", help="Add, or change: NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
     ),
-    remove: list[str] = typer.Option([], "--remove", help="This analyst may ask nothing more. What they spent stays spent."),
+    remove: list[str] = typer.Option(
+        [], "--remove", help="This analyst may ask nothing more. What they spent stays spent."
+    ),
     epsilon: float = typer.Option(None, "--epsilon", help="The dataset's budget from now on."),
     delta: float = typer.Option(None, "--delta", help="Of the dataset's budget from now on."),
-    large_delta: bool = typer.Option(False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."),
+    large_delta: bool = typer.Option(
+        False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
 ) -> None:
     """Show the budgets, add analysts, or change what may be spent."""
@@ -39,7 +43,9 @@ def policy(
     analysts = dict(before.analysts)
     if gone := [name for name in remove if name not in analysts]:
         raise InvalidInput(f"{gone[0]!r} is not an analyst of this dataset. Nothing was changed.")
-    analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(map(analyst_of, analyst))
+    analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(
+        map(analyst_of, analyst)
+    )
     after = Policy(budget=_budget(before.budget, epsilon, delta), analysts=tuple(analysts.items()))
     if after != before:
         Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)

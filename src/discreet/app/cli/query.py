@@ -18,7 +18,9 @@ from ...query import Answer
 from .. import requests
 from ..requests import beside
 
-DATA = typer.Argument(..., help="A .parquet, .csv or .tsv file (also .csv.gz), or database.duckdb::table.", show_default=False)
+DATA = typer.Argument(
+    ..., help="A .parquet, .csv or .tsv file (also .csv.gz), or database.duckdb::table.", show_default=False
+)
 SQL = typer.Argument(..., help="One SELECT; - reads it from standard input.", show_default=False)
 SCHEMA = typer.Option(None, "--schema", help="The schema file. By default DATA with .schema.toml added.")
 LEDGER = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added.")
@@ -56,7 +58,9 @@ def init(
         [], "--related", help="Another table that queries may join, drafted into the same schema file. Can be repeated."
     ),
     delimiter: str = typer.Option(None, "--delimiter", help="What parts the fields of a CSV file, for the draft: ';'"),
-    large_delta: bool = typer.Option(False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."),
+    large_delta: bool = typer.Option(
+        False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
+    ),
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:

@@ -18,8 +18,8 @@ from ... import accounting as acc
 from ... import session as sessions
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
-from ..training_page import Curve, Page, Point
 from ..requests import beside, open_session
+from ..training_page import Curve, Page, Point
 from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _say
 
 if TYPE_CHECKING:
