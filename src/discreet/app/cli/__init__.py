@@ -44,16 +44,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 class LazyGroup(TyperGroup):
     """A group that lists its commands from a table, and imports one when it is called."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a stand-in with the help line: for lists and completion."""
         if cmd_name not in COMMANDS:
             return None
         return TyperCommand(cmd_name, help=COMMANDS[cmd_name][2])
 
-    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in COMMANDS:
             ctx.fail(f"No such command {name!r}.{meant(name, COMMANDS)}")

@@ -22,7 +22,9 @@ from .forms import exact
 from .query import DATA, JSON, LEDGER, SCHEMA, _say
 
 leaderboard = typer.Typer(
-    help="A leaderboard that cannot be climbed by luck, on labels that stay private.", no_args_is_help=True, add_completion=False
+    help="A leaderboard that cannot be climbed by luck, on labels that stay private.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 NUMBER = typer.Option(None, "--board", help="Which board, by the number of its charge. By default the newest.")

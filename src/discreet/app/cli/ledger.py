@@ -23,7 +23,9 @@ from ...curator.closed import without_data
 from ...curator.exports import Export, is_export
 from .forms import described, exact
 
-ledger = typer.Typer(help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True, add_completion=False)
+ledger = typer.Typer(
+    help="Show, verify, export or anchor the ledger of a dataset.", no_args_is_help=True, add_completion=False
+)
 
 
 def _ledger_of(path: Path) -> Path:
@@ -189,7 +191,9 @@ def budget(
         own = books.policy_of(opened).of(analyst)
         owners = [owned for owned in owners if owned.owner == (None if own is None else analyst)]
     found = [row for owned in owners for row in _rows(owned, epsilon)]
-    askers, total = ({}, None) if analyst is not None else (books.spent_for(opened), _odometer(opened))
+    everybody = analyst is None
+    askers = books.spent_for(opened) if everybody else {}
+    total = _odometer(opened) if everybody else None
     found[0]["asked"] = {who: {"times": times, "alone": alone} for who, (times, alone) in askers.items()}
     found[0]["odometer"] = None if total is None else total._asdict()
     if as_json:
