@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from . import _require
-from ._errors import DescriptionError, DiscreetError
+from ._errors import DescriptionError, DiscreetError, UnknownOption
 
 T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
@@ -147,6 +147,8 @@ def _object(data: dict[str, Any]) -> Any:
     fields = {key: from_json(data[key]) for key in given}
     try:
         return cls(**fields)
+    except UnknownOption as error:
+        raise DescriptionError(f"{name} cannot be made from the fields {sorted(given)}: {error}") from None
     except DiscreetError:
         raise
     except Exception as error:  # a constructor reads no data, so its words are about the description

@@ -358,15 +358,14 @@ class _Terms:
             raise InvalidInput(
                 "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). Nothing was charged."
             )
-        own = self.delta
-        if own is None:
-            own = delta if self.rho is None else 0.0
+        own: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
+        if self.delta is not None:
+            own = self.delta
         weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
         return ask(
             text, public, epsilon=self.epsilon, rho=self.rho, within=self.within, confidence=self.confidence,
             delta=own, noise=self.noise, rows=self.rows, groups=self.groups, weights=weights, other=self.other,
         )  # fmt: skip
-
 
 
 @_require.spelled

@@ -87,7 +87,7 @@ def _offset(details: dict[str, Any], text: str) -> int:
     if not line or column is None:
         return len(text)
     start = sum(len(part) + 1 for part in text.split("\n")[: line - 1])
-    return max(0, start + column - max(1, len(str(details.get("highlight") or ""))))
+    return max(0, int(start + column - max(1, len(str(details.get("highlight") or "")))))
 
 
 def _at(text: str, offset: int, fact: str) -> QueryError:
