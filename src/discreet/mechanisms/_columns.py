@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .. import _require
 from .._errors import InvalidInput
@@ -42,6 +41,8 @@ def unpacked(array: Any) -> Any:
 
 def present(array: Any) -> npt.NDArray[np.bool_]:
     """True where there is a value: not NULL, and for floats neither NaN nor infinite."""
+    import pyarrow.compute as pc  # slow to load
+
     valid = pc.is_valid(array)
     if pa.types.is_floating(array.type):
         valid = pc.fill_null(pc.and_(valid, pc.is_finite(array)), False)
@@ -50,6 +51,8 @@ def present(array: Any) -> npt.NDArray[np.bool_]:
 
 def numbers(array: Any, column: str) -> npt.NDArray[Any]:
     """int64, uint64 or float64 with an arbitrary finite value where nothing is present."""
+    import pyarrow.compute as pc  # slow to load
+
     kind = array.type
     if pa.types.is_null(kind):
         return np.zeros(len(array), np.int64)
@@ -67,6 +70,8 @@ def numbers(array: Any, column: str) -> npt.NDArray[Any]:
 
 def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
     """For each row the number of its category, or -1."""
+    import pyarrow.compute as pc  # slow to load
+
     kind = array.type
     if pa.types.is_null(kind):
         return np.full(len(array), -1, np.int64)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
@@ -222,6 +221,8 @@ class Part:
             yield self._cut(batch.select(names), inside)
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
+        import pyarrow.compute as pc  # slow to load
+
         if self._public.neighbors is ADD_REMOVE:
             return batch.filter(inside)
         blank = [pc.if_else(inside, column, pa.scalar(None, column.type)) for column in batch.columns]

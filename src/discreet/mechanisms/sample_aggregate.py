@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from .. import _require, sampling
@@ -43,6 +42,8 @@ class PartMean:
     column: str
 
     def __call__(self, part: Any) -> float | None:
+        import pyarrow.compute as pc  # slow to load
+
         mean = pc.mean(part.column(self.column)).as_py()
         return None if mean is None else float(mean)
 
@@ -55,6 +56,8 @@ class PartMode:
     column: str
 
     def __call__(self, part: Any) -> Hashable:
+        import pyarrow.compute as pc  # slow to load
+
         counts = pc.value_counts(pc.drop_null(part.column(self.column))).to_pylist()
         return min(counts, key=lambda entry: (-entry["counts"], entry["values"]))["values"] if counts else None
 
@@ -317,6 +320,8 @@ def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, lis
 
 
 def _names(column: Any) -> tuple[list[Any], Ints]:
+    import pyarrow.compute as pc  # slow to load
+
     encoded = column.combine_chunks()
     # A dictionary may list a name twice, and floats have two zeros: one unit must not toss two coins.
     if pa.types.is_dictionary(encoded.type):

@@ -132,7 +132,7 @@ def integers(column: pa.ChunkedArray) -> Any:
     """An Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers where these do not fit."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not pa.types.is_decimal(array.type):
-        whole_numbers = array.cast(pa.int64())
+        whole_numbers = array if array.type == pa.int64() else array.cast(pa.int64())
         if whole_numbers.null_count or len(array) == 0:
             return np.asarray(whole_numbers)
         # as the buffer has it: Arrow's own conversion loads pandas, which takes longer than the question

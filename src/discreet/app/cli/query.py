@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from ... import session as sessions
 from ... import tables
@@ -188,4 +186,5 @@ def _done(as_json: bool, text: str, **facts: str) -> None:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True)
+    # not through rich, which takes longer to load than a line takes to print
+    typer.secho(text, err=True, dim=True)
