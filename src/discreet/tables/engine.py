@@ -305,7 +305,7 @@ def _declared(public: Public) -> dict[str, list[str]]:
 
 def _stamp(data: Any) -> tuple[int, int] | None:
     """When a file was last written, and how long it is; None for what is in memory."""
-    path = data.path if isinstance(data, Database) else data
+    path = data.path if isinstance(data, Database | Csv) else data
     if not isinstance(path, str | Path) or not Path(path).exists():
         return None
     state = Path(path).stat()
