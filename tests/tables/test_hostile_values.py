@@ -277,10 +277,10 @@ def test_a_broken_line_of_a_csv_file_takes_no_other_with_it(tmp_path):
 
 
 def test_a_data_frame_that_changed_gets_no_old_answer(tmp_path):
-    frame, how = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), {"schema": {"x": Bounds(0, 10)}, "ledger": tmp_path / "t.ledger"}
+    frame, how = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), {"schema": {"x": Bounds(0, 10)}, "unit": dp.rows()}
 
     def ask(data, **more):
-        session = dp.open(data, **how, **more)
+        session = dp.open(data, ledger=tmp_path / "t.ledger", **how, **more)
         session.sql("SELECT SUM(x) AS s FROM data", epsilon=0.1)
         return session.spent
 
