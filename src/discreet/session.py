@@ -134,7 +134,8 @@ class Session:
     ) -> Answer:
         """A private answer, charged before it is computed; the same question again is answered from the ledger, free.
 
-        `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default a hundredth of the budget's.
+        `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much of the budget's
+        as `epsilon` is of its epsilon, halved.
         `noise`: "laplace", "gaussian" or "auto". `rows`, `groups`: what one unit may contribute. `weights`: how the price is shared
         between output columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for new noise.
         """
