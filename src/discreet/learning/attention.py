@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,46 +10,6 @@ from torch.nn import functional as F
 
 from .layers import NotBatchFirst, Recorder, affine, targets
 from .taps import Tap, Target
-
-SHORT = 128  # up to so many places the table of weights is smaller than what it is made of, and cheaper to keep than to compute again (measured)
-
-
-def attend(whole: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """softmax(q kᵀ / sqrt(d)) v over few places, [B, T, heads d], and what `pull` needs: q, k and v one after the other, and the table of weights.
-
-    Queries, keys and values come side by side in one tensor [B, T, 3 heads d]: each way they are copied once, all together.
-    """
-    batch, places, _ = whole.shape
-    parts = whole.view(batch, places, 3, heads, -1).permute(2, 0, 3, 1, 4).reshape(3, batch * heads, places, -1)
-    q, k, v = parts
-    scores = q.new_empty(len(q), places, places)
-    torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=1 / math.sqrt(q.shape[2]), out=scores)
-    shares = torch.softmax(scores, -1)
-    return torch.bmm(shares, v).view(batch, heads, places, -1).transpose(1, 2).flatten(2), parts, shares
-
-
-def pull(g: Tensor, parts: Tensor, shares: Tensor) -> Tensor:
-    """The gradient of `whole`, by that of the result."""
-    (q, k, v), heads, scale = parts, parts.shape[1] // len(g), 1 / math.sqrt(parts.shape[3])
-    g = g.view(*g.shape[:2], heads, -1).transpose(1, 2).reshape(v.shape)
-    for_q, for_k, for_v = found = torch.empty_like(parts)
-    torch.bmm(shares.transpose(1, 2), g, out=for_v)
-    pulled = torch._softmax_backward_data(torch.bmm(g, v.transpose(1, 2)), shares, -1, shares.dtype)
-    torch.baddbmm(q, pulled, k, beta=0, alpha=scale, out=for_q)
-    torch.baddbmm(k, pulled.transpose(1, 2), q, beta=0, alpha=scale, out=for_k)
-    return found.view(3, -1, heads, *q.shape[1:]).permute(1, 3, 0, 2, 4).flatten(2)
-
-
-class _Short(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, whole: Tensor, heads: int) -> Tensor:
-        mixed, *held = attend(whole, heads)
-        ctx.save_for_backward(*held)
-        return mixed
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        return pull(g, *ctx.saved_tensors), None
 
 
 def attention(
@@ -75,10 +34,6 @@ def attention(
         recorder.first(layer, tensor)
     whole = _together(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
     drop = layer.dropout if layer.training else 0.0
-    bare = attn_mask is None and key_padding_mask is None and not is_causal and not drop and not need_weights
-    if bare and whole is not None and _is_short(whole):
-        mixed = cast(Tensor, _Short.apply(whole, layer.num_heads))  # type: ignore[no-untyped-call]
-        return _projected(layer, recorder, mixed), None
     parts = _apart(layer, recorder, query, key, value) if whole is None else whole.chunk(3, -1)
     q, k, v = (_heads(layer, part) for part in parts)
     mask = _mask(layer, q, k, attn_mask, key_padding_mask, is_causal and attn_mask is None)
@@ -93,10 +48,6 @@ def attention(
     if not need_weights:
         return out, None
     return out, shown.mean(1) if average_attn_weights else shown
-
-
-def _is_short(whole: Tensor) -> bool:
-    return whole.shape[1] <= SHORT and whole.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
 
 
 def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) -> Tensor:

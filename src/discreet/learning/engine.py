@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from .layers import NotBatchFirst, Recorder
 from .losses import CrossEntropy, per_example
 from .stack import stack_of
 from .taps import Tap, entries, merged
-from .threads import Workers
 
 ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
 FEWEST = 16  # examples in a part, however much they hold
@@ -68,7 +66,7 @@ class Engine:
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"} | {name: way for name, way in self.routes.items() if way == plan.CONSTANT}
-        self.recorder, self.is_attached = Recorder(Workers()), False
+        self.recorder, self.is_attached = Recorder(), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
@@ -82,7 +80,6 @@ class Engine:
         self.layers = _layers(self.parameters)
         closed = isinstance(self.loss, CrossEntropy) and not isolate
         self._stack = stack_of(model, self.routes) if closed else None
-        self._shareable = closed and plan.is_shareable(model, self.routes)
         self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
 
     @property
@@ -120,7 +117,6 @@ class Engine:
                 yield
             finally:
                 self.is_attached = False
-                self.recorder.workers.close()
 
     def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, lean: bool = False) -> Gradients:
         """Forward and backward of one batch; the first dimension of every tensor is the batch. A tuple holds the model's arguments.
@@ -141,7 +137,7 @@ class Engine:
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found:
         """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
-        recorder.batch, recorder.active, recorder.lean = _length(inputs), True, lean
+        recorder.batch, recorder.active = _length(inputs), True
         try:
             with torch.enable_grad():
                 outputs = self.model(*inputs)
@@ -200,25 +196,13 @@ class Engine:
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
         """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the sum is that of the whole."""
-        size, workers = _length((inputs,)), self.recorder.workers
-        hands = workers.count if self._shareable and size > FEWEST else 1
-        parts = hands * -(-size // (hands * self._at_once()))
-        if parts <= 1:
-            return self._add_part(inputs, targets, rule, sums)
-        each = -(-size // parts)
-        apart = {threading.get_ident(): sums}  # another thread adds up in a vector of its own
-
-        def one(place: int) -> None:
-            thread, part = threading.get_ident(), slice(place * each, (place + 1) * each)
-            into = apart.get(thread) or apart.setdefault(thread, self.sums(self.buffer()))
-            some, goals = tree_map(itemgetter(part), (inputs, targets))
-            self._add_part(some, goals, rule, into)
-
-        workers.each(one, -(-size // each), hands)
-        for others in apart.values():
-            for key, part in others.items() if others is not sums else ():
-                sums[key].add_(part)
-        return None
+        size = _length((inputs,))
+        if size == 0:
+            return
+        each = -(-size // -(-size // self._at_once()))
+        for start in range(0, size, each):
+            part, its_targets = tree_map(itemgetter(slice(start, start + each)), (inputs, targets))
+            self._add_part(part, its_targets, rule, sums)
 
     def _at_once(self) -> int:
         """How many examples are worked on together."""

@@ -6,7 +6,6 @@ pass, which notes what it needs and an `Edge` to the output; after the backward 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,25 +16,23 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from .taps import Lookup, Outer, Rows, Tap, Target, over_places, product, single
-from .threads import Workers
 
 Taps = Callable[..., list[Tap]]
 
 
 @dataclass
-class Recorder(threading.local):
-    """What one forward pass leaves for the backward pass: edges of the graph, and what to make of the gradients there. Every thread has its own."""
+class Recorder:
+    """Keeps what one forward pass leaves for the backward pass: edges of the graph, and what to make of the gradients there."""
 
-    workers: Workers  # the same for all threads
     batch: int = 0
     active: bool = False
-    lean: bool = False  # whoever asked will only add the taps up: they need not say more
     inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
 
     def __deepcopy__(self, memo: Any) -> Recorder:
-        return Recorder(Workers())
+        # A copy of an attached model starts with nothing recorded.
+        return Recorder()
 
     def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
         """Ask for the gradients of `outputs`, and for `taps` to be called with them."""

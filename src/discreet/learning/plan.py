@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize, stateless
 
 from .._errors import InvalidInput, Unsupported
-from . import encoder, layers
+from . import layers
 from .attention import attention
 from .convolution import convolution
 from .layers import Recorder
@@ -45,13 +45,6 @@ KNOWN: dict[type, Callable[..., Any]] = {
     nn.LSTM: recurrent,
     nn.GRU: recurrent,
 }
-# What computes each row from the same row, keeps nothing, and is torch's own: several threads may be in it at once.
-_PURE = {
-    *(kind for kind in KNOWN if not issubclass(kind, nn.RNNBase)), nn.Sequential, nn.Identity, nn.Flatten, nn.Unflatten, nn.ReLU, nn.LeakyReLU, nn.ELU,
-    nn.GELU, nn.SiLU, nn.Softplus, nn.Sigmoid, nn.Tanh, nn.Hardtanh, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,
-    nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
-}  # fmt: skip
-_LONG = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
@@ -102,17 +95,6 @@ def _ordinary(module: nn.Module) -> bool:
     if isinstance(module, nn.RNNBase):
         return all(name in module._parameters for name in module._flat_weights_names)
     return "weight" in module._parameters
-
-
-def is_shareable(model: nn.Module, ways: dict[str, str]) -> bool:
-    """Whether threads can take a part of the batch each: nobody else's code is in the model, and its operations are long beside what Python adds."""
-    modules = list(model.modules())
-    return (
-        set(ways.values()) <= {"tapped"}
-        and {type(module) for module in modules} <= _PURE
-        and any(isinstance(module, _LONG) for module in modules)
-        and all(map(layers.is_bare, modules))
-    )
 
 
 def routes(model: nn.Module) -> dict[str, str]:
@@ -173,9 +155,6 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iterator[None]:
     """Within this context the model's forward pass leaves taps in the recorder."""
-    whole = [
-        m for name, m in model.named_modules() if encoder.is_ordinary(m) and _all_tapped(ways, encoder.parts(name))
-    ]
     try:
         for name, way in ways.items():
             module = model.get_submodule(name)
@@ -184,8 +163,6 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
                 continue
             rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, module.forward), module)
             _put(module, _recorded, recorder, rule, module.forward)
-        for module in whole:
-            _put(module, encoder.encoder, module, recorder, module.forward)
         yield
     finally:
         detach(model)
@@ -211,10 +188,6 @@ def detach(model: nn.Module) -> None:
             del module.forward
             if forward.own is not None:
                 module.forward = forward.own
-
-
-def _all_tapped(ways: dict[str, str], names: list[str]) -> bool:
-    return all(ways.get(name) == "tapped" for name in names)
 
 
 def _recorded(
