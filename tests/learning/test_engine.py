@@ -278,15 +278,58 @@ def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     assert (bound <= exact * (1 + 3e-5)).all()
 
 
-def test_freed_memory_is_kept_only_while_a_model_is_attached() -> None:
+def test_freed_memory_is_kept_only_where_that_is_asked_and_while_a_model_is_attached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from discreet.learning import heap
 
-    engine = Engine(nn.Linear(2, 2), loss)
+    calls: list[tuple[int, ...]] = []
+    monkeypatch.setattr(heap, "_glibc", lambda name: lambda *args: calls.append(args))
+    with Engine(nn.Linear(2, 2), loss).attached():
+        assert heap._inside == 0
+    assert calls == [], "nobody asked: the process's allocator is left alone"
+    engine = Engine(nn.Linear(2, 2), loss, keep_memory=True)
     with engine.attached():
-        assert heap._inside == (0 if heap._glibc("mallopt") is None else 1)
-        with heap.kept():
-            assert heap._inside in (0, 2)
+        assert heap._inside == 1
+        with heap.kept(True):
+            assert heap._inside == 2
+        assert len(calls) == 2, "the last one out resets it"
     assert heap._inside == 0
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm, two layers, both ways", "lstm, states handed on"])
+def test_what_is_run_by_hand_can_be_switched_off_and_gives_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from discreet.learning.fast import recurrence
+
+    calls = []
+    plain = recurrence._Steps.forward
+    monkeypatch.setattr(recurrence._Steps, "forward", lambda *args: (calls.append(1), plain(*args))[1])
+    model, x, y = made(name)
+    sums = []
+    for by_hand in (True, False):
+        engine, before = Engine(model, loss, by_hand=by_hand), len(calls)
+        with engine.attached():
+            sums.append(engine.clipped_sum(x, y, clip=1.0))
+        assert (len(calls) > before) == by_hand
+    torch.testing.assert_close(*sums, rtol=1e-4, atol=1e-5)
+    assert Engine(nn.Linear(3, 2), nn.CrossEntropyLoss())._stack is not None
+    assert Engine(nn.Linear(3, 2), nn.CrossEntropyLoss(), by_hand=False)._stack is None
+
+
+def test_one_bound_serves_linear_layers_by_hand_and_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is too short is too short in both: there is one to believe, not two."""
+    from discreet.learning import taps
+    from discreet.learning.fast import stack
+
+    model, x, y = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(B, 6), torch.arange(B) % 3
+    assert stack.outer_bound is taps.outer_bound
+    squares = []
+    for by_hand in (True, False):
+        engine = Engine(model, nn.CrossEntropyLoss(), by_hand=by_hand)
+        with engine.attached():
+            squares.append(engine.gradients(x, y).squares)
+    torch.testing.assert_close(*squares, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])

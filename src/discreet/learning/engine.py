@@ -24,9 +24,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .._errors import InvalidInput, Unsupported
 from . import heap, plan
 from .clipping import Clipping, PerLayer, as_clipping, factors
+from .fast import stack_of
 from .layers import NotBatchFirst, Recorder
 from .losses import CrossEntropy, per_example
-from .stack import stack_of
 from .taps import Tap, entries, merged
 
 ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
@@ -58,15 +58,18 @@ class Engine:
     """Clipped gradient sums of a model under a loss. The loss is one number for each example.
 
     `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing examples is impossible.
+    `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's allocator while attached (`Performance`).
     """
 
-    def __init__(self, model: nn.Module, loss: Any, *, isolate: bool = False) -> None:
-        self.model, self.isolate = model, isolate
+    def __init__(
+        self, model: nn.Module, loss: Any, *, isolate: bool = False, by_hand: bool = True, keep_memory: bool = False
+    ) -> None:
+        self.model, self.isolate, self.keep_memory = model, isolate, keep_memory
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"} | {name: way for name, way in self.routes.items() if way == plan.CONSTANT}
-        self.recorder, self.is_attached = Recorder(), False
+        self.recorder, self.is_attached = Recorder(fast=by_hand), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidInput("the model has no trainable parameters. Nothing was read or trained.")
@@ -78,7 +81,7 @@ class Engine:
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         self.layers = _layers(self.parameters)
-        closed = isinstance(self.loss, CrossEntropy) and not isolate
+        closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
         self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
 
@@ -111,7 +114,7 @@ class Engine:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Within this context the model leaves what the engine needs; outside, it is as it was."""
-        with heap.kept(), plan.attached(self.model, self.recorder, self.routes):
+        with heap.kept(self.keep_memory), plan.attached(self.model, self.recorder, self.routes):
             self.is_attached = True
             try:
                 yield

@@ -1,6 +1,6 @@
-"""Memory that a training step gives back is kept for the next one, while a model is being trained.
+"""Memory that a training step gives back is kept for the next one, while a model is being trained: only where that is asked for.
 
-Every step asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon as they are free, and the next step
+It is a setting of the host's whole process, `Performance(keep_memory=True)`, and off otherwise. Every step asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon as they are free, and the next step
 faults each page in again, zeroed: a tenth of the time of a small transformer. Where the library is glibc it can be told not to; elsewhere nothing happens.
 """
 
@@ -21,7 +21,7 @@ _lock, _inside = threading.Lock(), 0
 
 
 def _glibc(name: str) -> Any:
-    """One of its functions; None where the library is another."""
+    """Return a function of glibc; None where the C library is another."""
     try:
         return getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
@@ -29,10 +29,13 @@ def _glibc(name: str) -> Any:
 
 
 @contextmanager
-def kept() -> Iterator[None]:
-    """Within this context freed memory stays with the process. It is the whole process's allocator: contexts may overlap, the last one out resets it."""
+def kept(asked: bool) -> Iterator[None]:
+    """Keep freed memory with the process within this context, where that was asked for.
+
+    It is the whole process's allocator: contexts may overlap, and the last one out resets it.
+    """
     global _inside
-    mallopt = _glibc("mallopt")
+    mallopt = _glibc("mallopt") if asked else None
     if mallopt is None:
         yield
         return
@@ -51,7 +54,7 @@ def kept() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Return freed memory to the system now: after work that asks for other sizes than what comes next, it would lie about in pieces."""
+    """Return freed memory to the system now; no setting is changed: after work that asks for other sizes than what comes next, it would lie about in pieces."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)

@@ -26,13 +26,14 @@ class Recorder:
 
     batch: int = 0
     active: bool = False
+    fast: bool = True  # whether layers may be run by hand (`learning.fast`)
     inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
 
     def __deepcopy__(self, memo: Any) -> Recorder:
         # A copy of an attached model starts with nothing recorded.
-        return Recorder()
+        return Recorder(fast=self.fast)
 
     def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
         """Ask for the gradients of `outputs`, and for `taps` to be called with them."""

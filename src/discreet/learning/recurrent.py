@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from . import fast
 from .layers import NotBatchFirst, Recorder, targets
 from .taps import Tap, Target, over_places, product, single
 
@@ -100,67 +101,12 @@ def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, bend: Any) -> tuple[Tensor, tup
     return torch.stack(steps), (h,)
 
 
-class _Lstm(torch.autograd.Function):
-    """All steps of an LSTM by hand, forward and backward: [T, B, 4 h] gates' inputs to [T, B, h] outputs and the last cell [B, h].
-
-    Torch's graph of a step has twenty nodes. What the backward pass multiplies by is computed for all steps at once; only what depends on the next step is
-    left to the loop. No gradient is given for the recurrent weight: its tap takes that of the gates.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor, Tensor]:
-        (places, batch, _), size, across = gates.shape, h.shape[1], w_hh.t()
-        opened, cells = gates.new_empty(gates.shape), gates.new_empty(places + 1, batch, size)
-        bent, steps = gates.new_empty(places, batch, size), gates.new_empty(places, batch, size)
-        cells[0] = c
-        for gate, now, before, after, bend, out in zip(gates, opened, cells, cells[1:], bent, steps, strict=False):
-            torch.addmm(gate, h, across, out=now)
-            i, f, g, o = now.chunk(4, 1)
-            new = g.clone(
-                memory_format=torch.contiguous_format
-            ).tanh_()  # what is in one piece is several times as fast
-            now.sigmoid_()
-            g.copy_(new)
-            torch.mul(f, before, out=after).addcmul_(i, g)
-            torch.tanh(after, out=bend)
-            h = torch.mul(o, bend, out=out)
-        ctx.save_for_backward(opened, cells, bent, w_hh)
-        return steps, cells[-1].clone()
-
-    @staticmethod
-    def backward(ctx: Any, g_steps: Tensor, g_last: Tensor) -> tuple[Tensor | None, ...]:
-        opened, cells, bent, w_hh = ctx.saved_tensors
-        i, f, g, o = opened.chunk(4, 2)
-        found = (opened * (1 - opened)).unflatten(
-            2, (4, -1)
-        )  # what each gate's gradient is multiplied by; in the loop, that gradient
-        found[:, :, 0].mul_(g)
-        found[:, :, 1].mul_(cells[:-1])
-        torch.mul(i, 1 - g.square(), out=found[:, :, 2])
-        found[:, :, 3].mul_(bent)
-        through = bent.square().neg_().add_(1).mul_(o)
-        h, c = torch.zeros_like(g_last), g_last.clone()
-        for step in range(len(found) - 1, -1, -1):
-            now = found[step]
-            h = h.add_(g_steps[step])
-            c.addcmul_(h, through[step])
-            now[:, :3].mul_(c.unsqueeze(1))
-            now[:, 3].mul_(h)
-            c.mul_(f[step])
-            h = now.flatten(1) @ w_hh
-        return found.flatten(2), h, c, None
-
-
-def _by_hand(gates: Tensor, w_hr: Tensor | None) -> bool:
-    return w_hr is None and gates.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
-
-
 def _lstm(
     recorder: Recorder, gates: Tensor, state: tuple[Tensor, ...], w_hh: Tensor, w_hr: Tensor | None, goals: list[Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    if _by_hand(gates, w_hr):
-        found, last = _Lstm.apply(gates, *state, w_hh)  # type: ignore[no-untyped-call]
-        return found, (found[-1], last)
+    if recorder.fast and fast.takes_lstm(gates, w_hr):
+        outputs, last = fast.lstm(gates, *state, w_hh)
+        return outputs, (outputs[-1], last)
     (h, c), steps, outs, across = state, [], [], w_hh.t()
     for gate in gates.unbind(0):
         i, f, g, o = torch.addmm(gate, h, across).chunk(4, 1)

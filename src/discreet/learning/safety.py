@@ -56,7 +56,8 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
             for module, mode in modes:
                 module.training = mode
             engine.model.load_state_dict(state)
-    heap.give_back()
+    if engine.keep_memory:
+        heap.give_back()
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:

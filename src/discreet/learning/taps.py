@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ HOT = 1 << 18  # entries that are still in a core's own cache when they have bee
 FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
+Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 Key = tuple[int, tuple[int, int] | None]
 
 
@@ -67,16 +69,38 @@ def squares(rows: Tensor) -> Tensor:
 def _few(rows: Tensor) -> Tensor:
     """The same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of torch's."""
     array = rows.detach().numpy()
-    found = np.vecdot(array, array).astype(np.float64)
-    factor, more = widening(rows.shape[1])
-    found *= factor
-    found += more
-    return torch.from_numpy(found)
+    return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
 
 
-def widening(n: int) -> tuple[float, float]:
-    """(factor, more): a sum s of n squares, taken in float32, is at most s factor + more. With e = growth(n) it is at most s / (1 - e)."""
-    return (1 + growth(n)) ** 2, 2 * n * TINY
+class Widening(NamedTuple):
+    """Turns sums of squares that were taken in float32 into upper bounds in float64; of one length, or an array of lengths."""
+
+    factor: Any
+    more: Any
+
+    def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return at least the true sums of squares: s factor + more. With e = growth(n) the truth is at most s / (1 - e)."""
+        bounds = sums * np.float64(self.factor)
+        bounds += self.more
+        return bounds
+
+
+def widening(n: int) -> Widening:
+    """Return the bound for sums of n squares."""
+    return Widening((1 + growth(n)) ** 2, 2 * n * TINY)
+
+
+def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
+    """Return at least |g xᵀ|², and |g|² more where there is a bias, from upper bounds in float64 on |x|² and |g|²; `x` is overwritten.
+
+    Guarantee: at least the squared norm of the gradient (g xᵀ, bias g) of a linear layer at one position.
+    Proof:     |g xᵀ|² = |g|² |x|²; in float64 a product of two squares of float32 vectors neither underflows nor loses a digit that matters.
+
+    The one norm bound of linear layers: `Outer` and `fast.stack` both use it. `bias` is 0 or 1, or an array of them that broadcasts.
+    """
+    x += bias
+    x *= g
+    return x
 
 
 def single(tensor: Tensor) -> Tensor:
@@ -174,11 +198,10 @@ class Outer(Tap):
     known: npt.NDArray[np.float64] | None = None  # what `square` returns, where it was computed already
 
     def square(self) -> Tensor:
-        """|g|² |x|², and |g|² more for a bias. In float64 a product of two squares neither underflows nor loses a digit."""
+        """Return `outer_bound` of the two sides."""
         if self.known is not None:
             return torch.from_numpy(self.known)
-        long, wide = squares(self.g), squares(self.x)
-        return long.mul_(wide if self.bias is None else wide.add_(1))
+        return outer_bound(squares(self.x), squares(self.g), self.bias is not None)
 
     def built(self) -> Tensor:
         return torch.einsum("bp,bk->bpk", self.g, self.x)

@@ -1,7 +1,9 @@
-"""Plain stacks of linear layers, run forward and backward by hand: where the arithmetic takes a tenth of a millisecond, so does everything around it.
+"""Plain stacks of linear layers, run forward and backward by hand: where the arithmetic takes a tenth of a millisecond, so does
+everything around it.
 
-Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_BENDS` and `nn.Linear`, without hooks and with every weight used once. Each row of
-the result is computed from the same row of the input, by construction. What it leaves are the same taps as everybody's.
+Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS` and `nn.Linear`, without hooks and with every weight
+used once. Each row of the result is computed from the same row of the input, by construction. What it leaves are the same taps as
+everybody's, with norms by the same bound (`taps.outer_bound`).
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .layers import is_bare
-from .taps import Outer, Rows, Tap, Target, widening
+from ..layers import is_bare
+from ..taps import Outer, Rows, Tap, Target, Widening, outer_bound, widening
 
 _aten = torch.ops.aten
-_BENDS = (nn.ReLU, nn.Tanh, nn.Identity)
+_ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Identity)
 _WIDEST = 8192  # beyond, inner products are worth more than one thread, and everything else is cheap beside them
 
 Sums = npt.NDArray[Any]
@@ -42,8 +44,8 @@ class Stack:
     width: int
     dtype: torch.dtype
     rows: dict[int, int]  # of the sums below: one for each layer whose weight learns, by its place
-    factors: Sums  # [2, layers, 1], float64: sums of squares, of inputs and of gradients, are multiplied by these,
-    more: Sums  # and these are added
+    widening: Widening  # of the sums of squares [2, layers, B], of inputs and of gradients
+    biases: Sums  # [layers, 1]: 1 where the layer's bias learns, too
 
     def takes(self, inputs: tuple[Any, ...]) -> bool:
         """Whether this batch is one matrix of the right kind. Autocast is left to torch."""
@@ -56,12 +58,12 @@ class Stack:
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
         """What goes into each part, and at last what comes out; and room for sums of squares [2, layers, B], the first half filled.
 
-        Bends work in place, on what a linear layer just made. Squares are added up while their numbers are in the cache.
+        Activations work in place, on what a linear layer just made. Squares are added up while their numbers are in the cache.
         """
         held, sums = [x], np.empty((2, len(self.rows), len(x)), x.numpy().dtype)
         for place, part in enumerate(self.parts):
             if not isinstance(part, _Layer):
-                x = _bent(part, x, len(held) == 1)
+                x = _activated(part, x, len(held) == 1)
             else:
                 if place in self.rows:
                     _add_up(x, sums[0, self.rows[place]])
@@ -77,7 +79,7 @@ class Stack:
         for place in range(len(self.parts) - 1, self.first - 1, -1):
             part = self.parts[place]
             if not isinstance(part, _Layer):
-                g = _unbent(part, g, held[place + 1])
+                g = _activation_gradient(part, g, held[place + 1])
                 continue
             if part.weight is not None:
                 _add_up(g, sums[1, self.rows[place]])
@@ -86,18 +88,10 @@ class Stack:
                 rest.append(Rows(part.bias, g))
             if place > self.first:
                 g = g @ part.module.weight
-        squares = self._multiplied(sums)
+        squares = outer_bound(*self.widening(sums), self.biases)
         for tap, known in zip(outer, squares[::-1], strict=True):
             tap.known = known
         return [*outer, *rest], None if rest else torch.from_numpy(squares.sum(0))
-
-    def _multiplied(self, sums: Sums) -> Sums:
-        """[layers, B]: bounds on both sides' squares, multiplied; as `Outer.square`, for all layers at once. In float64."""
-        bounds = sums * self.factors
-        bounds += self.more
-        found: Sums = bounds[0]
-        found *= bounds[1]
-        return found
 
 
 def _add_up(rows: Tensor, into: Sums) -> None:
@@ -105,7 +99,7 @@ def _add_up(rows: Tensor, into: Sums) -> None:
     np.vecdot(array, array, out=into)
 
 
-def _bent(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
+def _activated(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
     if kind is nn.Identity:
         return x
     if is_input:  # the batch itself stays as it is
@@ -113,7 +107,7 @@ def _bent(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
     return torch.relu_(x) if kind is nn.ReLU else torch.tanh_(x)
 
 
-def _unbent(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tensor:
+def _activation_gradient(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tensor:
     """In place: the gradient comes from a product, or from the loss, and nobody else has it."""
     if kind is nn.ReLU:
         _aten.threshold_backward.grad_input(g, out, 0, grad_input=g)
@@ -126,7 +120,7 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
     """The model as a stack, or None if it is anything else."""
     modules = [model] if type(model) is nn.Linear else list(model) if type(model) is nn.Sequential else []
     linear = [m for m in modules if type(m) is nn.Linear]
-    known = all(type(m) is nn.Linear or type(m) in _BENDS for m in modules)
+    known = all(type(m) is nn.Linear or type(m) in _ACTIVATIONS for m in modules)
     if not linear or not known or any(map(_unusual, [model, *modules])) or "isolated" in routes.values():
         return None
     parameters = [p for m in linear for p in m.parameters()]
@@ -142,14 +136,14 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
     bounds = np.array(
         [[widening(p.module.weight.shape[1]), widening(p.module.weight.shape[0])] for p in weights.values()]
     )
-    factors, more = bounds.reshape(-1, 2, 2).transpose(2, 1, 0)[..., None]
-    more[0, :, 0] += [p.bias is not None for p in weights.values()]
+    widths = Widening(*bounds.reshape(-1, 2, 2).transpose(2, 1, 0)[..., None])
+    biases = np.array([[p.bias is not None] for p in weights.values()], dtype=np.float64).reshape(-1, 1)
     rows = {place: row for row, place in enumerate(weights)}
-    return Stack(parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, factors, more)
+    return Stack(parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, widths, biases)
 
 
 def _chained(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:
-    """Two bends in a row: the second would overwrite what the first needs."""
+    """Two activations in a row: the second would overwrite what the first needs."""
     return any(not isinstance(a, _Layer) and not isinstance(b, _Layer) for a, b in itertools.pairwise(parts))
 
 
