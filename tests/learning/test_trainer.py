@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from discreet.learning import (
     Adam,
     BallsInBins,
     Examples,
+    Performance,
     Poisson,
     Progress,
     Tabular,
@@ -394,3 +396,17 @@ def test_a_model_can_be_had_between_steps() -> None:
             assert found(torch.zeros(1, 5, 4)).isfinite().all()
     assert found[0][1].forward is torch.nn.functional.silu
     assert all("forward" not in vars(module) for module in found.modules() if module is not found[0][1])
+
+
+def test_performance_options_have_their_own_object_and_the_old_spelling_is_accepted() -> None:
+    public = Public(size=64)
+    settings = {"public": public, "noise_multiplier": 1.0, "batch": 32, "steps": 3}
+    new = Trainer(nn.Linear(4, 2), "mse", performance=Performance(microbatch=8, isolate=True), **settings)
+    old = Trainer(nn.Linear(4, 2), "mse", microbatch=8, isolate=True, **settings)
+    assert new.performance == old.performance == Performance(microbatch=8, isolate=True)
+    assert new.event == old.event == Trainer(nn.Linear(4, 2), "mse", **settings).event
+    assert dataclasses.replace(old, steps=4).performance == old.performance
+    with pytest.raises(InvalidInput, match="microbatch= was given to the trainer and in performance="):
+        Trainer(nn.Linear(4, 2), "mse", performance=Performance(microbatch=8), microbatch=4, **settings)
+    with pytest.raises(InvalidInput, match="performance must be Performance"):
+        Trainer(nn.Linear(4, 2), "mse", performance={"microbatch": 8}, **settings)

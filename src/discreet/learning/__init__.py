@@ -18,6 +18,7 @@ from .distributed import across_workers
 from .engine import Engine
 from .noise import fill_gaussian
 from .optimizers import SGD, Adam, warmup_cosine
+from .performance import Performance
 from .plan import routes, without_batch_norm
 from .safety import made_up, probe
 from .scaler import PrivateScaler, Scaling
@@ -51,6 +52,7 @@ __all__ = [
     "Flat",
     "LogisticRegression",
     "PerLayer",
+    "Performance",
     "Poisson",
     "Progress",
     "Run",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # (correlated noise does), and is not resumed.
 _PLAIN = {
     "model", "loss", "public", "epsilon", "delta", "noise_multiplier", "clip", "rate", "batch", "n", "steps", "epochs", "sampling", "limit",
-    "noise", "augment", "pooling", "optimizer", "learning_rate", "average", "microbatch", "isolate", "columns", "synthetic", "schedule", "event",
+    "noise", "augment", "pooling", "optimizer", "learning_rate", "average", "performance", "columns", "synthetic", "schedule", "event",
 }  # fmt: skip
 _RULES = (Flat, PerLayer, Automatic, Adaptive)
 

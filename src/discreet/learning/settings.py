@@ -13,6 +13,7 @@ from .augment import Augment
 from .clipping import Adaptive
 from .data import Tabular
 from .optimizers import SGD, Adam, start
+from .performance import Performance
 from .schedules import Cyclic
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ def check(trainer: Trainer) -> None:
     if trainer.average is not None:
         _require.open_probability(average=trainer.average)
         trainer._set("average", float(trainer.average))
-    if trainer.microbatch is not None:
-        _require.integer(microbatch=trainer.microbatch, at_least=1)
+    if not isinstance(trainer.performance, Performance):
+        raise _require.fail("performance", type(trainer.performance).__name__, "Performance(microbatch=..., ...)")
     _require.one_of(("gaussian", "discrete"), noise=trainer.noise)
     _require.one_of(("mean", "sum"), pooling=trainer.pooling)
-    _require.flag(isolate=trainer.isolate)
     if trainer.augment is not None and not isinstance(trainer.augment, Augment):
         raise _require.fail("augment", type(trainer.augment).__name__, "Augment(function=..., times=...)")
     if trainer.columns is not None and not isinstance(trainer.columns, Tabular):

@@ -123,14 +123,14 @@ class Terms:
     def _chunks(self, members: Indices) -> Iterator[tuple[Indices, Indices | None]]:
         """Rows to take together, and how many of them each unit has, in order (None: one each)."""
         usual = max(1, len(members) * self._copies) if self._exact is None else ROWS_AT_ONCE
-        most = max(1, (self._trainer.microbatch or usual) // self._copies)
+        most = max(1, (self._trainer.performance.microbatch or usual) // self._copies)
         if self._examples._people is None:
             for begin in range(0, len(members), most):
                 yield members[begin : begin + most], None
             return
         cap, people = self._trainer.public.unit.rows, self._examples._people
         rows = [people.rows(int(person), cap, self._entropy) for person in members]
-        yield from _alike(rows, None if self._trainer.microbatch is None and self._exact is None else most)
+        yield from _alike(rows, None if self._trainer.performance.microbatch is None and self._exact is None else most)
 
 
 def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Indices]]:

@@ -14,7 +14,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ from .data import Examples, Tabular, examples_of, shapes_of
 from .discrete import Grid
 from .engine import Engine
 from .optimizers import SGD, Optimizer, start
+from .performance import Performance
 from .safety import made_up, probe
 from .schedules import Indices, Schedule, schedule
 from .terms import Terms
@@ -72,6 +73,8 @@ class Trainer:
     names people, `n`, `batch` and `rate` are about people, and a person's rows (at most `unit.rows` of them, at random) count by
     `pooling`, their "mean" or "sum".
 
+    `performance` has what changes time and memory and not the price; two of its options may be given here, too: `microbatch=`, `isolate=`.
+
     Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model, and every model on the way.
     Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a function of the noisy sums, of
                public parameters, and of fresh randomness.
@@ -100,14 +103,15 @@ class Trainer:
     optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
     learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
     average: float | None = field(default=None, kw_only=True)
-    microbatch: int | None = field(default=None, kw_only=True)
-    isolate: bool = field(default=False, kw_only=True)
+    performance: Performance = field(default=Performance(), kw_only=True)
+    microbatch: InitVar[int | None] = field(default=None, kw_only=True)
+    isolate: InitVar[bool | None] = field(default=None, kw_only=True)
     columns: Tabular | None = field(default=None, kw_only=True)
     synthetic: tuple[Any, Any] | None = field(default=None, kw_only=True)
     schedule: Schedule = field(init=False, repr=False)
     event: Event = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, microbatch: int | None, isolate: bool | None) -> None:
         if not isinstance(self.public, Public):
             raise _require.fail(
                 "public", type(self.public).__name__, "Public(...), the facts that the data have: data.public"
@@ -122,7 +126,8 @@ class Trainer:
         self._set("schedule", found)
         self._set("clip", as_clipping(self.clip))
         settings.check(self)
-        engine = Engine(self.model, self.loss, isolate=self.isolate)
+        self._set("performance", self.performance.updated(microbatch=microbatch, isolate=isolate))
+        engine = self._engine(self.model)
         self._set("noise_multiplier", self._calibrated())
         self._set("event", found.event(self.noise_multiplier, self.public.neighbors, self.grid))
         if isinstance(self.clip, Adaptive):
@@ -148,6 +153,10 @@ class Trainer:
         if self.grid is not None:
             return math.sqrt(self.grid.variance(self.noise_multiplier)) * float(self.grid.step)
         return float(self.noise_multiplier * clip.clip * self.schedule.growth)
+
+    def _engine(self, model: nn.Module) -> Engine:
+        how = self.performance
+        return Engine(model, self.loss, isolate=how.isolate, by_hand=how.by_hand, keep_memory=how.keep_memory)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -202,14 +211,14 @@ class Trainer:
                 run.step()
                 if progress is not None:
                     progress(run.progress)
-        heap.give_back()
+        if self.performance.keep_memory:
+            heap.give_back()
         return run.release()
 
     def rehearse(self, source: Source) -> None:
         """Try model and loss on made-up examples of the source's shapes: before anything is charged, and without a look at a value."""
         if self.synthetic is None:
-            engine = Engine(copy.deepcopy(self.model), self.loss, isolate=self.isolate)
-            self._try(engine, *shapes_of(source, self.columns))
+            self._try(self._engine(copy.deepcopy(self.model)), *shapes_of(source, self.columns))
 
     def _try(self, engine: Engine, inputs: Any, targets: Any) -> None:
         """The probe, on made-up examples of these shapes, or on variants of them."""
@@ -238,7 +247,7 @@ class Run:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self.taken = 0
         self._live = copy.deepcopy(trainer.model)
-        self._engine = Engine(self._live, trainer.loss, isolate=trainer.isolate)
+        self._engine = trainer._engine(self._live)
         self._engine.train()
         if trainer.synthetic is None:
             trainer._try(self._engine, *examples._shapes())

@@ -1,0 +1,47 @@
+"""How a run computes its clipped sums: time and memory, apart from what sets the price.
+
+>>> Performance(microbatch=64)
+Performance(microbatch=64, isolate=False, by_hand=True, keep_memory=False)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .. import _require
+from .._errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """Holds the options of a `Trainer` that change how fast it runs and how much memory it takes.
+
+    `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and loss example by example, so that
+    they cannot mix examples. `by_hand=False` leaves to torch the layers that `learning.fast` would run by hand. `keep_memory=True` sets
+    the C library's allocator, of the whole process, to keep freed memory while a model is trained.
+
+    Guarantee: the event of a run is the same for all values.
+    Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise is drawn once per step.
+    """
+
+    microbatch: int | None = None
+    isolate: bool = False
+    by_hand: bool = True
+    keep_memory: bool = False
+
+    def __post_init__(self) -> None:
+        if self.microbatch is not None:
+            _require.integer(microbatch=self.microbatch, at_least=1)
+        _require.flag(isolate=self.isolate)
+        _require.flag(by_hand=self.by_hand)
+        _require.flag(keep_memory=self.keep_memory)
+
+    def updated(self, **options: object) -> Performance:
+        """Return the same with options that were given in the trainer's own keywords; None is not given."""
+        named = {name: value for name, value in options.items() if value is not None}
+        twice = [name for name in named if getattr(self, name) != getattr(Performance(), name)]
+        if twice:
+            raise InvalidInput(
+                f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or trained. Give it once."
+            )
+        return replace(self, **named) if named else self  # type: ignore[arg-type]
