@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .layers import NotBatchFirst, Recorder, affine, targets
+from .batching import NotBatchFirst
+from .layers import Recorder, affine, targets
 from .taps import Tap, Target
 
 
@@ -28,10 +29,10 @@ def attention(
     if query.dim() != 3:
         raise NotBatchFirst("MultiheadAttention was given a query without a batch dimension.")
     same = query is key and key is value
+    for tensor in (query, key, value):
+        recorder.first(layer, tensor, 0 if layer.batch_first else 1)
     if not layer.batch_first:
         query, key, value = (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
-    for tensor in (query, key, value):
-        recorder.first(layer, tensor)
     whole = _together(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
     drop = layer.dropout if layer.training else 0.0
     parts = _apart(layer, recorder, query, key, value) if whole is None else whole.chunk(3, -1)

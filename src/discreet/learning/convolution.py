@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .layers import NotBatchFirst, Recorder, targets
+from .batching import NotBatchFirst
+from .layers import Recorder, targets
 from .taps import UNIT, Rows, Tap, Target, _zeroed, build_is_cheaper, growth, lengths, single, squares
 
 _BUFFER = 1 << 18  # numbers: a megabyte

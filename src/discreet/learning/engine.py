@@ -23,9 +23,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import InvalidInput, Unsupported
 from . import heap, plan
+from .batching import SIZES, Call, Layout, NotBatchFirst, Survey, few, layouts, undisturbed
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .fast import stack_of
-from .layers import NotBatchFirst, Recorder
+from .layers import Recorder
 from .losses import CrossEntropy, per_example
 from .taps import Tap, entries, merged
 
@@ -81,6 +82,8 @@ class Engine:
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         self.layers = _layers(self.parameters)
+        self._layouts: dict[bool, dict[Call, Layout]] = {}
+        self.recorder.whole = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
         self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
@@ -140,6 +143,7 @@ class Engine:
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found:
         """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
+        self.decide(inputs)
         recorder.batch, recorder.active = _length(inputs), True
         try:
             with torch.enable_grad():
@@ -150,9 +154,28 @@ class Engine:
         except NotBatchFirst as error:
             raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
         finally:
-            recorder.active, recorder.edges, recorder.notes = False, [], []
+            recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
+            recorder.axes = {}
         self._entries = sum(map(entries, taps)) // max(1, recorder.batch)
         return taps, None, each.detach()
+
+    def decide(self, inputs: tuple[Any, ...]) -> None:
+        """Decide what follows the batch, from shapes at two batch sizes; once for training and once for evaluation."""
+        mode, recorder = self.model.training, self.recorder
+        if self.isolate or not self.is_attached:
+            return
+        if mode not in self._layouts:
+            surveys = []
+            with undisturbed():
+                for size in SIZES:
+                    recorder.batch, recorder.active, recorder.survey = size, True, Survey()
+                    surveys.append(recorder.survey)
+                    try:
+                        self.model(*few(inputs, size))
+                    finally:
+                        recorder.active, recorder.survey, recorder.calls = False, None, {}
+            self._layouts[mode] = layouts(*surveys)
+        recorder.layouts = self._layouts[mode]
 
     def _stacked(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found | None:
         """The same by hand, for a plain stack of layers; None where it is not one."""

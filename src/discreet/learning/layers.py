@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
+from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, Survey
 from .taps import Lookup, Outer, Rows, Tap, Target, over_places, product, single
 
 Taps = Callable[..., list[Tap]]
@@ -28,12 +29,24 @@ class Recorder:
     active: bool = False
     fast: bool = True  # whether layers may be run by hand (`learning.fast`)
     inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
+    # Which dimensions of each call's tensors are the batch; `survey` is set while that is being found out.
+    layouts: dict[Call, Layout] = field(default_factory=dict)
+    survey: Survey | None = None
+    layout: Layout | None = None  # of the call that is being made
+    axes: dict[int, Axis] = field(default_factory=dict)  # the same, by id of its tensors
+    whole: nn.Module | None = None  # the model, where all of it runs example by example
+    calls: dict[str, int] = field(default_factory=dict)
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
 
     def __deepcopy__(self, memo: Any) -> Recorder:
         # A copy of an attached model starts with nothing recorded.
         return Recorder(fast=self.fast)
+
+    def next_call(self, name: str) -> Call:
+        """Return the name of the module's next call within this forward pass."""
+        self.calls[name] = self.calls.get(name, -1) + 1
+        return name, self.calls[name]
 
     def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
         """Ask for the gradients of `outputs`, and for `taps` to be called with them."""
@@ -61,16 +74,20 @@ class Recorder:
         return found
 
     def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
-        """The batch comes first, everywhere: else one row of the sum would not be one example."""
-        if x.shape[dim] != self.batch:
+        """Check that a call's argument has the batch in this dimension: else one row of the sum would not be one example.
+
+        That its size is the batch's is not enough, which may be a coincidence: it must have followed the batch at two sizes.
+        """
+        axis = self.axes.get(id(x), dim)
+        if axis is CONSTANT:
+            raise NotBatchFirst(
+                f"{type(layer).__name__} was given a tensor that has no row for each example: it is the same at every batch size."
+            )
+        if axis != dim or x.dim() <= dim or x.shape[dim] != self.batch:
             raise NotBatchFirst(
                 f"{type(layer).__name__} was given a tensor whose dimension {dim} is not the batch. Keep the batch first "
                 f"(batch_first=True), and do not fold other dimensions into it."
             )
-
-
-class NotBatchFirst(Exception):
-    """A layer saw something else than one row per example: book-keeping does not apply."""
 
 
 def is_bare(module: nn.Module) -> bool:

@@ -23,6 +23,7 @@ from torch.nn.utils import parametrize, stateless
 from .._errors import InvalidInput, Unsupported
 from . import layers
 from .attention import attention
+from .batching import UNCLEAR, Axis, Layout, NotBatchFirst
 from .convolution import convolution
 from .layers import Recorder
 from .recurrent import recurrent
@@ -158,11 +159,14 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
     try:
         for name, way in ways.items():
             module = model.get_submodule(name)
+            if isinstance(vars(module).get("forward"), _Ours):
+                # One module under two names.
+                continue
             if way == CONSTANT:
                 _put(module, constant, module)
                 continue
             rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, module.forward), module)
-            _put(module, _recorded, recorder, rule, module.forward)
+            _put(module, _recorded, recorder, name, rule, module.forward)
         yield
     finally:
         detach(model)
@@ -191,11 +195,30 @@ def detach(model: nn.Module) -> None:
 
 
 def _recorded(
-    recorder: Recorder, rule: Callable[..., Any], plain: Callable[..., Any], *args: Any, **kwargs: Any
+    recorder: Recorder, name: str, rule: Callable[..., Any], plain: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
     if recorder.inside or not recorder.active:
         return plain(*args, **kwargs)
-    return rule(recorder, *args, **kwargs)
+    call = recorder.next_call(name)
+    if recorder.survey is None:
+        recorder.layout = recorder.layouts.get(call)
+        recorder.axes = _axes(recorder.layout, args, kwargs)
+        return rule(recorder, *args, **kwargs)
+    recorder.inside = True
+    try:
+        results = plain(*args, **kwargs)
+    finally:
+        recorder.inside = False
+    recorder.survey.note(call, (args, kwargs), results)
+    return results
+
+
+def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
+    """Return the batch dimension of each tensor that a call is given, by its id."""
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    if layout is None or len(layout.inputs) != len(leaves):
+        return {}
+    return {id(x): axis for x, axis in zip(leaves, layout.inputs, strict=True) if isinstance(x, Tensor)}
 
 
 def constant(module: Any, x: Tensor) -> Tensor:
@@ -207,30 +230,31 @@ def constant(module: Any, x: Tensor) -> Tensor:
 
 
 def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
-    """The module on each example by itself, as a batch of one, with a copy of its parameters for each example.
+    """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each example.
 
     Guarantee: no example's output or gradient depends on another example.
-    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another.
+    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another. Which tensors have examples in them, and in
+               which dimension, was decided from two batch sizes (`batching`): a tensor that stays as it is has none of them.
     """
     own = {name: p for name, p in module.named_parameters() if p.requires_grad}
     copies = {name: p.detach().expand(recorder.batch, *p.shape).requires_grad_() for name, p in own.items()}
     flat, spec = torch.utils._pytree.tree_flatten((args, kwargs))
-    dims = [0 if isinstance(x, Tensor) and x.dim() and x.shape[0] == recorder.batch else None for x in flat]
-    if not any(d == 0 for d in dims):
-        raise layers.NotBatchFirst(f"{type(module).__name__} was given nothing with the batch first.")
-    shape: list[Any] = []  # of what comes out: nested as it may be, and not all of it tensors
+    dims, outer_dims = _dims(module, recorder, flat)
+    # What comes out, nested as it may be: not all of it tensors.
+    shape: list[Any] = []
 
     def one(params: dict[str, Tensor], *inputs: Any) -> Any:
-        lifted = [x.unsqueeze(0) if d == 0 else x for x, d in zip(inputs, dims, strict=True)]
+        lifted = [x if d is None else x.unsqueeze(d) for x, d in zip(inputs, dims, strict=True)]
         a, k = torch.utils._pytree.tree_unflatten(lifted, spec)
-        with stateless._reparametrize_module(module, params):
+        with stateless._reparametrize_module(module, params, tie_weights=True):
             leaves, outer = torch.utils._pytree.tree_flatten(forward(*a, **k))
         shape[:] = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
-        return [leaf.squeeze(0) for leaf in leaves if isinstance(leaf, Tensor)]
+        back = outer_dims or (0,) * len(leaves)
+        return [_unlifted(module, leaf, d) for leaf, d in zip(leaves, back, strict=True) if isinstance(leaf, Tensor)]
 
     recorder.inside = True
     try:
-        tensors = iter(by_example(one, (0, *dims))(copies, *flat))
+        tensors = iter(by_example(one, (0, *dims), _of_tensors(outer_dims))(copies, *flat))
     finally:
         recorder.inside = False
     _note_copies(recorder, own, copies)
@@ -238,9 +262,48 @@ def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder,
     return torch.utils._pytree.tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in leaves], outer)
 
 
-def by_example(function: Callable[..., Any], dims: Any = 0) -> Callable[..., Any]:
-    """`torch.func.vmap`, without its advice about speed."""
-    mapped = torch.func.vmap(function, in_dims=dims, randomness="different")
+def _unlifted(module: nn.Module, result: Tensor, dim: int | None) -> Tensor:
+    """Return one example's result without the batch of one that it is in."""
+    if dim is None or dim == UNCLEAR:
+        raise NotBatchFirst(
+            f"{type(module).__name__}, which has parameters of its own, returns a tensor that does not have one row per example."
+        )
+    return result.squeeze(dim) if result.dim() else result
+
+
+def _of_tensors(dims: tuple[int | None, ...] | None) -> Any:
+    """Return where the batch goes in what comes out: of tensors alone, as `vmap` wants it."""
+    return 0 if dims is None else [d for d in dims if d is not None and d != UNCLEAR]
+
+
+def _dims(
+    module: nn.Module, recorder: Recorder, flat: list[Any]
+) -> tuple[list[int | None], tuple[int | None, ...] | None]:
+    """Return the batch dimensions of arguments and results; of results None, where each example's are as they come.
+
+    With `isolate`, where the module is the whole model, every tensor has the batch first: that is what a batch is.
+    """
+    kind = type(module).__name__
+    if recorder.whole is module:
+        return [0 if isinstance(x, Tensor) else None for x in flat], None
+    layout = recorder.layout
+    if layout is None:
+        raise NotBatchFirst(f"{kind} is called in another way than at the first examples.")
+    if len(layout.inputs) != len(flat) or UNCLEAR in layout.inputs:
+        raise NotBatchFirst(
+            f"{kind} was given a tensor with the batch folded into another dimension, or twice in it, or the number of examples itself. "
+            f"Give it one row per example, the batch first."
+        )
+    if all(d is None for d in layout.inputs):
+        raise NotBatchFirst(f"{kind} was given nothing that has a row for each example.")
+    if any(d is not None and x.shape[d] != recorder.batch for x, d in zip(flat, layout.inputs, strict=True)):
+        raise NotBatchFirst(f"{kind} was given other shapes than at the first examples.")
+    return list(layout.inputs), layout.outputs
+
+
+def by_example(function: Callable[..., Any], dims: Any = 0, outer_dims: Any = 0) -> Callable[..., Any]:
+    """Return `torch.func.vmap` of the function, without its advice about speed."""
+    mapped = torch.func.vmap(function, in_dims=dims, out_dims=outer_dims, randomness="different")
 
     def run(*args: Any) -> Any:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):

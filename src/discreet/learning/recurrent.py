@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import fast
-from .layers import NotBatchFirst, Recorder, targets
+from .batching import NotBatchFirst
+from .layers import Recorder, targets
 from .taps import Tap, Target, over_places, product, single
 
 
@@ -22,7 +23,7 @@ def recurrent(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> 
     if not isinstance(input, Tensor) or input.dim() != 3:
         raise NotBatchFirst(f"{type(layer).__name__} was given a packed sequence, or no batch dimension.")
     x = input.transpose(0, 1) if layer.batch_first else input  # [T, B, k]
-    recorder.first(layer, x, 1)
+    recorder.first(layer, input, 0 if layer.batch_first else 1)
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
     lasts: list[tuple[Tensor, ...]] = []

@@ -251,6 +251,10 @@ class Run:
         self._engine.train()
         if trainer.synthetic is None:
             trainer._try(self._engine, *examples._shapes())
+        else:
+            given = trainer.synthetic[0]
+            with self._engine.attached():
+                self._engine.decide(given if isinstance(given, tuple) else (given,))
         self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
         self._terms = Terms(trainer, self._engine, examples, entropy)

@@ -1,0 +1,92 @@
+"""Which dimension of a tensor is the batch: decided once, from shapes at two batch sizes, never from a size that equals the batch's.
+
+A constant of T rows (a causal mask, a table of positions) looks like a batch as soon as a batch has T examples. So the model is run twice
+on few examples before anything is added up, with 3 and with 2 of them. A dimension that is 3 and then 2 follows the batch; a shape that
+stays is the same for all examples, at every batch size; anything else (a batch folded into another dimension, the batch in two dimensions,
+the number of examples itself) is neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+SIZES = (3, 2)
+CONSTANT, UNCLEAR = None, -1
+Axis = int | None
+# The name of a module, and which of its calls within one forward pass.
+Call = tuple[str, int]
+
+
+class NotBatchFirst(Exception):
+    """A layer was given something else than one row per example: book-keeping does not apply."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Says for each leaf of a call's arguments and results which dimension is the batch: a number, CONSTANT or UNCLEAR."""
+
+    inputs: tuple[Axis, ...]
+    outputs: tuple[Axis, ...]
+
+
+Form = tuple[tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclass
+class Survey:
+    """Notes what the calls of one forward pass look like."""
+
+    forms: dict[Call, Form] = field(default_factory=dict)
+
+    def note(self, call: Call, arguments: Any, results: Any) -> None:
+        """Keep the shapes of all tensors, and the other values."""
+        self.forms[call] = tuple(map(_form, tree_leaves(arguments))), tuple(map(_form, tree_leaves(results)))
+
+
+def _form(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        return leaf.shape
+    return leaf if isinstance(leaf, int | float | str | bool) else type(leaf)
+
+
+def layouts(one: Survey, other: Survey) -> dict[Call, Layout]:
+    """Return the decision for every call that was made at both batch sizes.
+
+    Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other dimension changed.
+    """
+    both = [(call, form, other.forms[call]) for call, form in one.forms.items() if call in other.forms]
+    return {call: Layout(_axes(a[0], b[0]), _axes(a[1], b[1])) for call, a, b in both}
+
+
+def _axes(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Axis, ...]:
+    if len(one) != len(other):
+        return (UNCLEAR,) * max(len(one), len(other))
+    return tuple(map(_axis, one, other))
+
+
+def _axis(one: Any, other: Any) -> Axis:
+    if one == other:
+        return CONSTANT
+    if not isinstance(one, torch.Size) or not isinstance(other, torch.Size) or len(one) != len(other):
+        return UNCLEAR
+    moved = [dim for dim, sizes in enumerate(zip(one, other, strict=True)) if sizes[0] != sizes[1]]
+    return moved[0] if len(moved) == 1 and (one[moved[0]], other[moved[0]]) == SIZES else UNCLEAR
+
+
+def few(inputs: Any, size: int) -> Any:
+    """Return `size` of the batch's examples, over and over where there are fewer."""
+    return tree_map(lambda t: t[torch.arange(size) % len(t)] if isinstance(t, Tensor) else t, inputs)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave torch's random numbers where they are."""
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        yield
