@@ -65,6 +65,14 @@ def layouts(one: Survey, other: Survey) -> dict[Call, Layout]:
     return {call: Layout(_axes(a[0], b[0]), _axes(a[1], b[1])) for call, a, b in both}
 
 
+def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
+    """Return the decision for a call; for one more than were seen (gradient checkpoints call again), that of all others if they agree."""
+    if call in decisions:
+        return decisions[call]
+    others = {layout for (name, _), layout in decisions.items() if name == call[0]}
+    return others.pop() if len(others) == 1 else None
+
+
 def _axes(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Axis, ...]:
     if len(one) != len(other):
         return (UNCLEAR,) * max(len(one), len(other))

@@ -23,7 +23,7 @@ from torch.nn.utils import parametrize, stateless
 from .._errors import InvalidInput, Unsupported
 from . import layers
 from .attention import attention
-from .batching import UNCLEAR, Axis, Layout, NotBatchFirst
+from .batching import UNCLEAR, Axis, Layout, NotBatchFirst, layout_of
 from .convolution import convolution
 from .layers import Recorder
 from .recurrent import recurrent
@@ -201,7 +201,7 @@ def _recorded(
         return plain(*args, **kwargs)
     call = recorder.next_call(name)
     if recorder.survey is None:
-        recorder.layout = recorder.layouts.get(call)
+        recorder.layout = layout_of(recorder.layouts, call)
         recorder.axes = _axes(recorder.layout, args, kwargs)
         return rule(recorder, *args, **kwargs)
     recorder.inside = True

@@ -111,7 +111,7 @@ class _Pooling:
 def built(engine: Engine, found: Gradients, buffer: Tensor | None = None) -> Tensor:
     """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it has room.
 
-    A weight without a tap has gradient zero; taps of a batch are merged, so that no two are of the same weight.
+    A weight without a tap has gradient zero.
     """
     offsets, size = {}, 0
     for p in engine.parameters.values():
@@ -124,12 +124,13 @@ def built(engine: Engine, found: Gradients, buffer: Tensor | None = None) -> Ten
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
+        # Added, never written over: whatever else is there belongs to the same gradient.
         if isinstance(tap, Outer):
             place = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))
-            torch.mul(tap.g.unsqueeze(2), tap.x.unsqueeze(1), out=place)
+            place.addcmul_(tap.g.unsqueeze(2), tap.x.unsqueeze(1))
         else:
-            flat = tap.built().flatten(1)
-            out[:, start : start + flat.shape[1]] = flat
+            flat = tap.built().reshape(batch, -1)
+            out[:, start : start + flat.shape[1]] += flat
     return out
 
 

@@ -1,8 +1,9 @@
 """The probe: does one example's data reach another example's gradient?
 
 Clipping bounds what an example does through its own gradient. If a layer or a loss mixes examples, one person moves everybody's
-gradient, and the noise hides far too little. The probe runs model and loss on made-up examples, compares with running each
-example alone, then changes one example (to other values, and to NaN) and watches all others. It sees no data.
+gradient, and the noise hides far too little. The probe runs model and loss on made-up examples at two batch sizes, compares with
+running each example alone, holds each measured length against that of the gradient itself, then changes one example (to other values, and
+to NaN) and watches all others. It sees no data.
 
 It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the proof.
 """
@@ -18,15 +19,17 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
+from .._errors import DiscreetError, InvalidInput, NotPrivate
 from . import heap
-from .engine import Engine
+from .engine import Engine, Gradients
 
 BATCH = 5
+FEWER = 3  # the second batch size: code may do one thing at one size, and another at another
 TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
 TRIES, NUDGE = 3, 2.0**-10
+ROUNDING = 1e-5  # of a squared length that is added up once more, from numbers that were rounded when they were added
 
 
 def probe(engine: Engine, inputs: Any, targets: Any) -> None:
@@ -40,9 +43,11 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
         try:
             engine.model.eval()
             _alone(engine, inputs, targets)
+            fewer = torch.arange(FEWER)
             for mode in (False, True):
                 engine.train(mode)
                 _others(engine, inputs, targets)
+                _others(engine, _pick(inputs, fewer), _pick(targets, fewer))
             _same_state(engine, state)
         except DiscreetError:
             raise
@@ -78,16 +83,21 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
 
 
 def rows_of(engine: Engine, inputs: Any, targets: Any) -> Tensor:
-    """Each example's gradient, [B, parameters], by the engine's own route. For probes and tests: it is not clipped."""
-    found = engine.gradients(inputs, targets)
-    found.silence(found.squares.sum(1).isfinite())
+    """Return each example's gradient, [B, parameters], by the engine's own route. For probes and tests: it is not clipped."""
+    return _measured(engine, inputs, targets)[0]
+
+
+def _measured(engine: Engine, inputs: Any, targets: Any) -> tuple[Tensor, Gradients]:
+    """Return each example's gradient, and what it was taken from."""
+    gradients = engine.gradients(inputs, targets)
+    gradients.silence(gradients.squares.sum(1).isfinite())
     rows = []
-    for weights in torch.split(torch.eye(len(found.losses), dtype=engine.buffer().dtype), 1):
+    for weights in torch.split(torch.eye(len(gradients.losses), dtype=engine.dtype), 1):
         out = engine.buffer()
         with torch.no_grad():
-            found.add(weights.T, engine.sums(out), engine.layers)
+            gradients.add(weights.T, engine.sums(out), engine.layers)
         rows.append(out)
-    return torch.stack(rows)
+    return torch.stack(rows), gradients
 
 
 def _pick(data: Any, places: Any) -> Any:
@@ -125,31 +135,93 @@ def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
             for p in engine.model.parameters():
                 if p.dtype.is_floating_point:
                     p.mul_(1 + NUDGE * torch.randn_like(p))
-    raise NotPrivate(
-        "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
-        "(a layer or a loss that averages over the batch?), or uses a weight outside its layer. No data was read. Remove what looks "
-        "across the batch, or run each example alone with isolate=True, where that is impossible."
+    raise _difference(engine, inputs, targets)
+
+
+def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
+    """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another reason."""
+    args = inputs if isinstance(inputs, tuple) else (inputs,)
+    together = engine.loss(engine.model(*args), targets).detach()
+    singles = [_pick((inputs, targets), torch.tensor([i])) for i in range(len(together))]
+    alone = torch.cat([_loss(engine, *single).detach().reshape(1) for single in singles])
+    if not bool(alone.isfinite().all()):
+        return InvalidInput(
+            "the loss of a made-up example is not finite. No data was read. Made-up numbers lie in [0, 1], whole numbers and masks are 0 and 1: "
+            "if those are not valid for this model, give your own with synthetic=(inputs, targets)."
+        )
+    whole = _plain(engine, inputs, targets)
+    total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
+    scale = total.abs().max().clamp(min=1e-12)
+    mixes = _far(together, alone, alone.abs().max().clamp(min=1e-12)) or _far(
+        whole, total, scale, len(singles) * TOLERANCE
+    )
+    if mixes:
+        way_out = "" if engine.isolate else ", or run each example alone with isolate=True, where that is impossible"
+        return NotPrivate(
+            "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
+            f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks across the batch{way_out}."
+        )
+    return NotPrivate(
+        "the gradient of an example is not what torch computes for it, although examples do not mix: the model uses a weight outside its layer "
+        "(model.layer.weight in a formula, an old weight_norm), or in a way that is not known here. No data was read. "
+        + ("Please report it." if engine.isolate else "Run each example alone: isolate=True.")
     )
 
 
 def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
-    rows = rows_of(engine, inputs, targets)
+    """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is measured too short."""
+    rows, gradients = _measured(engine, inputs, targets)
+    size = min(FEWER, len(rows))
+    fewer, of_fewer = _measured(engine, *_pick((inputs, targets), torch.arange(size)))
     scale, tolerance = rows.abs().max().clamp(min=1e-12), TOLERANCE
     for i in range(len(rows)):
-        single = torch.tensor([i])
-        truth = _plain(engine, _pick(inputs, single), _pick(targets, single))
-        if tolerance == TOLERANCE and _far(rows[i], truth, scale, tolerance) and _halves(engine, inputs):
-            tolerance = HALF_TOLERANCE  # not looked into before: watching loads torch's compiler, a hundred megabytes
-        if _far(rows[i], truth, scale, tolerance):
+        truth = _plain(engine, *_pick((inputs, targets), torch.tensor([i])))
+        pair = [rows[i], fewer[i]] if i < size else [rows[i]]
+        if tolerance == TOLERANCE and _any_far(pair, truth, scale, tolerance) and _halves(engine, inputs):
+            # Not looked into before: watching loads torch's compiler, a hundred megabytes.
+            tolerance = HALF_TOLERANCE
+        if _any_far(pair, truth, scale, tolerance):
             return True
+    _check_lengths(engine, rows, gradients)
+    _check_lengths(engine, fewer, of_fewer)
+    total = engine.gradients(inputs, targets, by_layer=False, lean=True).squares
+    _check_length(total.squeeze(1), rows)
     return False
 
 
-def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
-    args = inputs if isinstance(inputs, tuple) else (inputs,)
-    total = engine.loss(engine.model(*args), targets).sum()
+def _check_lengths(engine: Engine, rows: Tensor, gradients: Gradients) -> None:
+    """Hold each measured square against the gradient itself, layer by layer and as a whole; on made-up examples only, where it tells nothing."""
     parameters = list(engine.parameters.values())
-    parts = torch.autograd.grad(total, parameters, allow_unused=True)
+    pieces = torch.split(rows, [p.numel() for p in parameters], 1)
+    for layer in set(engine.layers.values()):
+        own = [piece for p, piece in zip(parameters, pieces, strict=True) if engine.layers[id(p)] == layer]
+        _check_length(gradients.squares[:, layer], torch.cat(own, 1))
+    _check_length(gradients.squares.sum(1), rows)
+
+
+def _check_length(squares: Tensor, rows: Tensor) -> None:
+    true = rows.double().square().sum(1)
+    finite = squares.isfinite()
+    if bool((squares[finite] < true[finite] * (1 - ROUNDING)).any()):
+        raise NotPrivate(
+            "the gradient of a made-up example is longer than what was measured, so that it would not be clipped enough: a weight is used in "
+            "two ways that are not known together. No data was read. Run each example alone (isolate=True), and please report it."
+        )
+
+
+def _any_far(rows: list[Tensor], truth: Tensor, scale: Tensor, tolerance: float) -> bool:
+    return any(_far(row, truth, scale, tolerance) for row in rows)
+
+
+def _loss(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+    args = inputs if isinstance(inputs, tuple) else (inputs,)
+    total: Tensor = engine.loss(engine.model(*args), targets).sum()
+    return total
+
+
+def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+    parameters = list(engine.parameters.values())
+    parts = torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True)
     pairs = zip(parts, parameters, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs])
 
@@ -174,9 +246,8 @@ def _others(engine: Engine, inputs: Any, targets: Any) -> None:
 
 def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
     torch.manual_seed(seed)
-    found = engine.gradients(inputs, targets)
-    torch.manual_seed(seed)
-    return rows_of(engine, inputs, targets), found.losses
+    rows, gradients = _measured(engine, inputs, targets)
+    return rows, gradients.losses
 
 
 def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
@@ -219,11 +290,3 @@ def _same_state(engine: Engine, state: dict[str, Any]) -> None:
                 f"the forward pass changes the buffer {name!r}: what it keeps of private examples is never noised. No data was read. "
                 f"Turn that off."
             )
-
-
-def batch_of(data: Any) -> int:
-    """The size of the first dimension, the same for all tensors."""
-    sizes = {len(t) for t in tree_leaves(data) if isinstance(t, Tensor)}
-    if len(sizes) != 1:
-        raise Unsupported("inputs and targets must be tensors with one entry for each example, all of one length.")
-    return sizes.pop()

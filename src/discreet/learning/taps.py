@@ -12,6 +12,7 @@ sizes is bounded by the triangle inequality from the lengths of the parts.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -33,7 +34,7 @@ FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millis
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
 Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
-Key = tuple[int, tuple[int, int] | None]
+Key = tuple[int, tuple[int, int]]
 
 
 def growth(n: int) -> float:
@@ -117,7 +118,14 @@ class Target:
 
     @property
     def key(self) -> Key:
-        return id(self.parameter), self.rows
+        return id(self.parameter), self.span
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The rows, also where they are all of them; a parameter without dimensions has one."""
+        if self.rows is not None:
+            return self.rows
+        return 0, self.parameter.shape[0] if self.parameter.dim() else 1
 
     def of(self, sums: dict[int, Tensor]) -> Tensor:
         out = sums[id(self.parameter)]
@@ -162,6 +170,11 @@ class Tap:
         """Let go of what `add` does not need, once `square` is known."""
 
 
+def _flat(rows: Tensor) -> Tensor:
+    """Return [B, numbers]; a parameter without dimensions has one."""
+    return rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
+
+
 def _zeroed(tensor: Tensor, keep: Tensor) -> Tensor:
     return torch.where(keep.view((-1,) + (1,) * (tensor.dim() - 1)), tensor, tensor.new_zeros(()))
 
@@ -174,14 +187,14 @@ class Rows(Tap):
     rows: Tensor
 
     def square(self) -> Tensor:
-        return squares(self.rows.flatten(1))
+        return squares(_flat(self.rows))
 
     def built(self) -> Tensor:
         return self.rows
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         out = self.target.of(sums)
-        out.view(-1).addmv_(self.rows.flatten(1).T, weights)
+        out.view(-1).addmv_(_flat(self.rows).T, weights)
 
     def silence(self, keep: Tensor) -> None:
         self.rows = _zeroed(self.rows, keep)
@@ -409,15 +422,50 @@ def entries(tap: Tap) -> int:
 
 
 def merged(taps: list[Tap]) -> list[Tap]:
-    """One tap for each target. A weight used twice has one gradient, the sum: its length is not that of the parts."""
-    keys = [t.key for tap in taps for t in (tap.target, tap.bias) if t is not None]
-    if len(set(keys)) == len(keys):
+    """Return taps of which no two are of the same number of a parameter, with the same sums.
+
+    Guarantee: squares of the taps add up to the square of all of them together.
+    Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so taps of one target become one.
+               Targets of one parameter that overlap without being equal (attention projects queries, keys and values together, or each by
+               itself) are cut where any of them begins or ends; then targets are equal or have no number in common, and are orthogonal.
+    """
+    targets = [target for tap in taps for target in (tap.target, tap.bias) if target is not None]
+    if not _overlap(targets):
         return taps
-    taps = [part for tap in taps for part in _parted(tap)]
+    bounds: dict[int, set[int]] = {}
+    for target in targets:
+        bounds.setdefault(id(target.parameter), set()).update(target.span)
+    taps = [piece for tap in taps for part in _parted(tap) for piece in _cut(part, bounds[id(part.target.parameter)])]
     by_target: dict[Key, list[Tap]] = {}
     for tap in taps:
         by_target.setdefault(tap.target.key, []).append(tap)
     return [group[0] if len(group) == 1 else _one(group) for group in by_target.values()]
+
+
+def _overlap(targets: list[Target]) -> bool:
+    """Return whether two of the targets have a number in common."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for target in targets:
+        spans.setdefault(id(target.parameter), []).append(target.span)
+    shared = (sorted(ranges) for ranges in spans.values() if len(ranges) > 1)
+    return any(a[1] > b[0] for ranges in shared for a, b in itertools.pairwise(ranges))
+
+
+def _cut(tap: Tap, bounds: set[int]) -> list[Tap]:
+    """Return the same tap in pieces, cut at those rows of its parameter that are within it."""
+    begin, end = tap.target.span
+    edges = [begin, *sorted(row for row in bounds if begin < row < end), end]
+    if len(edges) == 2:
+        return [tap]
+    rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
+    places = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
+    if isinstance(tap, Outer):
+        return [Outer(place, tap.x, tap.g[:, some]) for place, some in zip(places, rows, strict=True)]
+    if isinstance(tap, Product):
+        return [Product(place, tap.x, tap.g[:, :, some]) for place, some in zip(places, rows, strict=True)]
+    built = tap.built()
+    built = built.reshape(len(built), *tap.target.parameter[begin:end].shape)
+    return [Rows(place, built[:, some]) for place, some in zip(places, rows, strict=True)]
 
 
 def _parted(tap: Tap) -> list[Tap]:
@@ -431,7 +479,7 @@ def _one(group: list[Tap]) -> Tap:
     products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
     lookups = [tap for tap in group if isinstance(tap, Lookup)]
     if len(products) + len(lookups) < len(group):
-        return Rows(target, torch.stack([tap.built().flatten(1) for tap in group]).sum(0))
+        return Rows(target, torch.stack([_flat(tap.built()) for tap in group]).sum(0))
     matrix = (
         Product(target, torch.cat([t.x for t in products], 1), torch.cat([t.g for t in products], 1))
         if products
