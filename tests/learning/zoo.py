@@ -251,7 +251,10 @@ def naive(model: nn.Module, x: Tensor, y: Tensor, per_example: Callable[[Any, An
         parts = torch.autograd.grad(value, parameters, allow_unused=True)
         rows.append(
             torch.cat(
-                [(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(parts, parameters, strict=True)]
+                [
+                    (torch.zeros_like(p) if g is None else g.to_dense()).flatten()
+                    for g, p in zip(parts, parameters, strict=True)
+                ]
             )
         )
     return torch.stack(rows)

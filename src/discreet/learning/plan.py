@@ -26,8 +26,10 @@ from .attention import attention
 from .batching import UNCLEAR, Axis, Layout, NotBatchFirst, layout_of
 from .convolution import convolution
 from .layers import Recorder
-from .recurrent import recurrent
+from .recurrent import cell, recurrent
+from .shared import Shared, each_of, shared
 from .taps import Rows, Tap, Target, single
+from .vmappable import form_of, vmappable
 
 KNOWN: dict[type, Callable[..., Any]] = {
     nn.Linear: layers.linear,
@@ -45,7 +47,11 @@ KNOWN: dict[type, Callable[..., Any]] = {
     nn.RNN: recurrent,
     nn.LSTM: recurrent,
     nn.GRU: recurrent,
+    nn.RNNCell: cell,
+    nn.LSTMCell: cell,
+    nn.GRUCell: cell,
 }
+_OF_LAST_DIMENSIONS = (layers.linear, layers.embedding, layers.layer_norm, layers.rms_norm)
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
@@ -93,6 +99,8 @@ def _ordinary(module: nn.Module) -> bool:
         return False
     if isinstance(module, nn.MultiheadAttention):
         return module.bias_k is None and module.bias_v is None and not module.add_zero_attn
+    if isinstance(module, nn.RNNCellBase):
+        return {"weight_ih", "weight_hh"} <= module._parameters.keys()
     if isinstance(module, nn.RNNBase):
         return all(name in module._parameters for name in module._flat_weights_names)
     return "weight" in module._parameters
@@ -141,7 +149,7 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
         return
     if _ordinary(module):
         yield name, "tapped"
-    elif parametrize.is_parametrized(module) or any(p.requires_grad for p in module.parameters(recurse=False)):
+    elif parametrize.is_parametrized(module) or any(p.requires_grad for p in _own_parameters(module)):
         for inner_name, inner in module.named_modules():
             if (why := refusal(inner)) is not None:
                 raise Unsupported(f"{name}.{inner_name}: {why} Nothing was read or trained.")
@@ -151,6 +159,14 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
     else:
         for child_name, child in module.named_children():
             yield from _routes(child, f"{name}.{child_name}".lstrip("."))
+
+
+def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
+    """Return the parameters that the module's own code uses: its own, and those in lists and dicts, which have no code."""
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if isinstance(child, nn.ParameterList | nn.ParameterDict):
+            yield from child.parameters()
 
 
 @contextmanager
@@ -165,7 +181,7 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
             if way == CONSTANT:
                 _put(module, constant, module)
                 continue
-            rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, module.forward), module)
+            rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, form_of(module)), module)
             _put(module, _recorded, recorder, name, rule, module.forward)
         yield
     finally:
@@ -203,6 +219,8 @@ def _recorded(
     if recorder.survey is None:
         recorder.layout = layout_of(recorder.layouts, call)
         recorder.axes = _axes(recorder.layout, args, kwargs)
+        if args and type(rule.func) is not partial and _is_constant(recorder, rule, args):
+            return _of_constant(recorder, rule, *args)
         return rule(recorder, *args, **kwargs)
     recorder.inside = True
     try:
@@ -211,6 +229,20 @@ def _recorded(
         recorder.inside = False
     recorder.survey.note(call, (args, kwargs), results)
     return results
+
+
+def _is_constant(recorder: Recorder, rule: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a layer that looks at last dimensions alone is given the same for all examples."""
+    if rule.func not in _OF_LAST_DIMENSIONS or len(args) != 1 or not isinstance(args[0], Tensor):
+        return False
+    return isinstance(args[0], Shared) or recorder.axes.get(id(args[0]), 0) is None
+
+
+def _of_constant(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
+    """Run a layer on one copy of a constant per example: each has a gradient of its own, and the model's code sees the shape it expects."""
+    each = each_of(x) if isinstance(x, Shared) else x.unsqueeze(0).expand(recorder.batch, *x.shape)
+    recorder.axes = {}
+    return shared(rule(recorder, each))
 
 
 def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
@@ -243,6 +275,9 @@ def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder,
     # What comes out, nested as it may be: not all of it tensors.
     shape: list[Any] = []
 
+    own_dims = [0 if isinstance(x, Shared) else d for x, d in zip(flat, dims, strict=True)]
+    flat = [each_of(x) if isinstance(x, Shared) else x for x in flat]
+
     def one(params: dict[str, Tensor], *inputs: Any) -> Any:
         lifted = [x if d is None else x.unsqueeze(d) for x, d in zip(inputs, dims, strict=True)]
         a, k = torch.utils._pytree.tree_unflatten(lifted, spec)
@@ -254,7 +289,8 @@ def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder,
 
     recorder.inside = True
     try:
-        tensors = iter(by_example(one, (0, *dims), _of_tensors(outer_dims))(copies, *flat))
+        with vmappable(module):
+            tensors = iter(by_example(one, (0, *own_dims), _of_tensors(outer_dims))(copies, *flat))
     finally:
         recorder.inside = False
     _note_copies(recorder, own, copies)

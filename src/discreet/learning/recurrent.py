@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from . import fast
 from .batching import NotBatchFirst
-from .layers import Recorder, targets
+from .layers import Recorder, affine, targets
 from .taps import Tap, Target, over_places, product, single
 
 
@@ -149,3 +149,34 @@ def _gru(
 
     recorder.note(tuple(seen), taps)
     return torch.stack(steps), (h,)
+
+
+def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
+    """Take one step: the same arguments and results as `nn.RNNCell`, `nn.LSTMCell` and `nn.GRUCell`, with a batch."""
+    if input.dim() != 2:
+        raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
+    recorder.first(layer, input)
+    lstm = isinstance(layer, nn.LSTMCell)
+    zeros = input.new_zeros(len(input), layer.hidden_size)
+    h, c = (hx if hx is not None else (zeros, zeros)) if lstm else (zeros if hx is None else hx, zeros)
+    w_ih, w_hh, b_ih, b_hh = targets(layer, "weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    one = _affine_noted(recorder, input, layer.weight_ih, layer.bias_ih, w_ih, b_ih)
+    two = _affine_noted(recorder, h, layer.weight_hh, layer.bias_hh, w_hh, b_hh)
+    if isinstance(layer, nn.GRUCell):
+        (rx, zx, nx), (rh, zh, nh) = one.chunk(3, 1), two.chunk(3, 1)
+        z = torch.sigmoid(zx + zh)
+        n = torch.tanh(nx + torch.sigmoid(rx + rh) * nh)
+        return n + z * (h - n)
+    if not lstm:
+        return (torch.tanh if layer.nonlinearity == "tanh" else torch.relu)(one + two)
+    i, f, g, o = (one + two).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _affine_noted(
+    recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, w: Target | None, b: Target | None
+) -> Tensor:
+    out, held = F.linear(x, weight, bias), x.detach()
+    recorder.note((out,), lambda g: affine(w, b, held, g))
+    return out

@@ -68,7 +68,7 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
 def made_up(example: Any, batch: int = BATCH) -> Any:
     """A batch of made-up examples with the shapes and types of `example` (one example, or a batch of them: the first dimension is replaced).
 
-    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model.
+    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model. A mask hides some and not all.
     """
 
     def one(tensor: Tensor) -> Tensor:
@@ -77,6 +77,9 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
             return torch.rand(shape, dtype=tensor.dtype)
         flips = torch.randint(0, 2, shape)
         flips[0], flips[1] = 0, 1
+        if tensor.dtype is torch.bool and flips[0].numel() > 1:
+            # A mask that hides everything, or nothing, is not valid for every model: a softmax over nothing is not a number.
+            flips.view(batch, -1)[:, 0], flips.view(batch, -1)[:, 1] = 0, 1
         return flips.to(tensor.dtype)
 
     return tree_map(one, example)
@@ -223,7 +226,7 @@ def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
     parameters = list(engine.parameters.values())
     parts = torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True)
     pairs = zip(parts, parameters, strict=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs])
+    return torch.cat([(torch.zeros_like(p) if g is None else g.to_dense()).flatten() for g, p in pairs])
 
 
 def _others(engine: Engine, inputs: Any, targets: Any) -> None:

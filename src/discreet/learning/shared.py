@@ -1,0 +1,190 @@
+"""What a layer makes of a constant: the same for all examples, with a gradient of each.
+
+Positions of a text are a constant ([T], or [1, T]); their embedding is the same for all examples, and torch's gradient of it is the sum over
+the batch. Here it is computed for each example, and hides that: it has the shape that the model's code expects, with the examples
+in a dimension of their own that the code cannot see. A closed list of operations knows what to do with it; all others are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .batching import NotBatchFirst
+
+_Handler = Callable[..., Any]
+_HANDLERS: dict[Any, _Handler] = {}
+
+
+class Shared(Tensor):
+    """A tensor that is the same for all examples: [B, *shape] inside, of shape `shape` for everybody else."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        handler = _HANDLERS.get(func)
+        if handler is None:
+            raise NotBatchFirst(
+                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a constant (of positions, say), "
+                f"and it is not known how to keep examples apart in that."
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            return handler(*args, **(kwargs or {}))
+
+
+def shared(each: Tensor) -> Tensor:
+    """Return a tensor that hides its first dimension, the examples."""
+    return each.as_subclass(Shared)  # type: ignore[no-any-return]
+
+
+def each_of(tensor: Tensor) -> Tensor:
+    """Return [B, *shape], of a shared tensor."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(Tensor)
+
+
+def _handles(*functions: Any) -> Callable[[_Handler], _Handler]:
+    def register(handler: _Handler) -> _Handler:
+        _HANDLERS.update(dict.fromkeys(functions, handler))
+        return handler
+
+    return register
+
+
+def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
+    """Return an elementwise function of two, at least one of them shared."""
+
+    def run(one: Any, other: Any, *, alpha: Any = 1, **rest: Any) -> Tensor:
+        if rest or alpha != 1:
+            raise NotBatchFirst("the model adds what a layer made of a constant in an unusual way (out=, alpha=).")
+        if isinstance(one, Shared) and isinstance(other, Shared):
+            return _of_two(function, one, other)
+        if isinstance(one, Shared):
+            plain, each = other, one.as_subclass(Tensor)
+            return _of_both(lambda a, b: function(b, a), plain, each)
+        return _of_both(function, one, other.as_subclass(Tensor))
+
+    return run
+
+
+def _of_two(function: Callable[[Any, Any], Tensor], one: Tensor, other: Tensor) -> Tensor:
+    if one.dim() != other.dim():
+        raise NotBatchFirst(
+            "the model combines what layers made of two constants with different numbers of dimensions."
+        )
+    return shared(function(one.as_subclass(Tensor), other.as_subclass(Tensor)))
+
+
+def _of_both(function: Callable[[Any, Any], Tensor], plain: Any, each: Tensor) -> Tensor:
+    """Return function(plain, shared): a batch where `plain` is one, shared where it is a constant."""
+    batch, dims = len(each), each.dim() - 1
+    if not isinstance(plain, Tensor) or plain.dim() < dims:
+        return shared(function(plain, each))
+    if plain.dim() > dims:
+        each = each.view(batch, *[1] * (plain.dim() - 1 - dims), *each.shape[1:])
+    elif each.shape[1] == 1:
+        each = each.squeeze(1)
+    else:
+        return shared(function(plain, each))
+    if plain.shape[0] != batch:
+        raise NotBatchFirst(
+            "the model combines what a layer made of a constant with a tensor that is not one row per example."
+        )
+    return function(plain, each)
+
+
+for _name in ("add", "sub", "mul", "div"):
+    _function = getattr(torch, _name)
+    _handler = _pairwise(_function)
+    _HANDLERS.update(
+        dict.fromkeys((_function, getattr(Tensor, _name), getattr(Tensor, f"__{_name}__", None)), _handler)
+    )
+_HANDLERS[Tensor.__radd__] = _HANDLERS[torch.add]
+_HANDLERS[Tensor.__rmul__] = _HANDLERS[torch.mul]
+_HANDLERS[Tensor.__truediv__] = _HANDLERS[torch.div]
+_HANDLERS.pop(None, None)
+
+
+@_handles(Tensor.add_, Tensor.__iadd__)
+def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
+    if isinstance(one, Shared):
+        return (
+            shared(_HANDLERS[torch.add](one, other)) if isinstance(other, Shared) else _HANDLERS[torch.add](one, other)
+        )
+    return one.add_(_HANDLERS[torch.add](torch.zeros_like(one), other))
+
+
+def _inside(function: Callable[..., Any]) -> _Handler:
+    """Return the same function for each example."""
+    return lambda tensor, *args, **kwargs: shared(function(tensor.as_subclass(Tensor), *args, **kwargs))
+
+
+for _function in (
+    torch.nn.functional.dropout, torch.nn.functional.gelu, torch.nn.functional.relu, torch.nn.functional.silu, torch.relu, torch.tanh,
+    torch.sigmoid, torch.sin, torch.cos, Tensor.to, Tensor.float, Tensor.contiguous, Tensor.clone, Tensor.detach, Tensor.type_as,
+    Tensor.tanh, Tensor.relu, Tensor.sigmoid, torch.clone, Tensor.neg, torch.dropout,
+):  # fmt: skip
+    _HANDLERS[_function] = _inside(_function)
+
+
+def _shifted(dim: int) -> int:
+    return dim if dim < 0 else dim + 1
+
+
+@_handles(Tensor.unsqueeze, torch.unsqueeze)
+def _unsqueeze(tensor: Tensor, dim: int) -> Tensor:
+    return shared(tensor.as_subclass(Tensor).unsqueeze(_shifted(dim)))
+
+
+@_handles(Tensor.transpose, torch.transpose)
+def _transpose(tensor: Tensor, dim0: int, dim1: int) -> Tensor:
+    return shared(tensor.as_subclass(Tensor).transpose(_shifted(dim0), _shifted(dim1)))
+
+
+@_handles(Tensor.expand, Tensor.repeat)
+def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
+    """Give every example its own, where that is what the model does."""
+    each = tensor.as_subclass(Tensor)
+    sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size) else sizes
+    inner = each.squeeze(1) if each.dim() == len(sizes) + 1 and each.shape[1] == 1 else each
+    rest_is_kept = all(n in (-1, 1, have) for n, have in zip(sizes[1:], inner.shape[1:], strict=False))
+    if inner.dim() != len(sizes) or sizes[0] != len(each) or not rest_is_kept:
+        raise NotBatchFirst(
+            "the model expands what a layer made of a constant to something else than one for each example."
+        )
+    return inner
+
+
+@_handles(Tensor.__getitem__)
+def _item(tensor: Tensor, index: Any) -> Tensor:
+    index = index if isinstance(index, tuple) else (index,)
+    if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in index):
+        raise NotBatchFirst("the model picks from what a layer made of a constant by a tensor of places.")
+    return shared(tensor.as_subclass(Tensor)[(slice(None), *index)])
+
+
+@_handles(Tensor.shape.__get__)
+def _shape(tensor: Tensor) -> torch.Size:
+    return tensor.as_subclass(Tensor).shape[1:]
+
+
+@_handles(Tensor.size)
+def _size(tensor: Tensor, dim: int | None = None) -> Any:
+    shape = tensor.as_subclass(Tensor).shape[1:]
+    return shape if dim is None else shape[dim]
+
+
+@_handles(Tensor.dim, Tensor.ndim.__get__)
+def _dim(tensor: Tensor) -> int:
+    return tensor.as_subclass(Tensor).dim() - 1
+
+
+def _same(name: str) -> _Handler:
+    """Return a fact that does not depend on the shape."""
+    return lambda tensor: getattr(tensor.as_subclass(Tensor), name)
+
+
+for _property in ("dtype", "device", "requires_grad"):
+    _HANDLERS[getattr(Tensor, _property).__get__] = _same(_property)

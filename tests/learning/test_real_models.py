@@ -1,0 +1,327 @@
+"""Models as people write them train unchanged: each equals a loop of single examples, and passes the probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from discreet import InvalidInput, NotPrivate, Unsupported
+from discreet.learning import Engine
+from discreet.learning.safety import made_up, probe
+
+from .zoo import loss, naive
+
+B, T, WIDTH, WORDS = 7, 6, 8, 11
+
+
+class Block(nn.Module):
+    """A block of nanoGPT, in short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln, self.attn = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.attn(self.ln(x)).chunk(3, -1)
+        return self.mlp(x + F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+class GPT(nn.Module):
+    """Positions of shape [T] or [1, T], and a table that is the output layer too, as in nanoGPT and GPT-2."""
+
+    def __init__(
+        self, positions: Callable[[int], Tensor], combine: Callable[[Tensor, Tensor], Tensor], *, tied: bool = True
+    ) -> None:
+        super().__init__()
+        self.wte, self.wpe, self.drop = nn.Embedding(WORDS, WIDTH), nn.Embedding(2 * T, WIDTH), nn.Dropout(0.0)
+        self.blocks, self.ln_f = nn.ModuleList([Block(), Block()]), nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        if tied:
+            self.head.weight = self.wte.weight
+        self.positions, self.combine = positions, combine
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.combine(self.wte(ids), self.wpe(self.positions(ids.shape[1])))
+        for block in self.blocks:
+            x = block(self.drop(x))
+        return self.head(self.ln_f(x))
+
+
+def added_in_place(x: Tensor, positions: Tensor) -> Tensor:
+    x = x * 1
+    x += positions
+    return x
+
+
+class Normed(nn.Module):
+    """What is made of positions goes through further layers before it meets the words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.where, self.mix = nn.Embedding(WORDS, WIDTH), nn.Embedding(T, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.norm, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        where = torch.tanh(self.mix(self.norm(self.where(torch.arange(T)))))
+        return self.out(self.words(ids) * (1 + where) + where[None])
+
+
+class Temperature(nn.Module):
+    """A parameter without dimensions, as CLIP's logit_scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.out = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 3)
+        self.logit_scale = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.out(self.words(ids)) * self.logit_scale.exp()
+
+
+class ClassToken(nn.Module):
+    """A class token and a table of positions before torch's encoder: a small ViT."""
+
+    def __init__(self, dropout: float = 0.0, **options: Any) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.token, self.where = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Parameter(torch.randn(1, T + 1, WIDTH))
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=dropout, batch_first=True, **options)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = torch.cat([self.token.expand(len(ids), -1, -1), self.words(ids)], 1) + self.where
+        return self.encoder(x)[:, 0]
+
+
+class Listed(nn.Module):
+    """A ParameterList, and parameters in a ParameterDict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.scales = nn.ParameterList([torch.randn(WIDTH), torch.randn(())])
+        self.named = nn.ParameterDict({"shift": torch.randn(WIDTH)})
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.words(ids) * self.scales[0] * self.scales[1] + self.named["shift"]
+
+
+class Cells(nn.Module):
+    """An LSTMCell (or a GRUCell) in a loop."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.words, self.cell = nn.Embedding(WORDS, WIDTH), kind(WIDTH, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, state = self.words(ids), None
+        for t in range(ids.shape[1]):
+            state = self.cell(x[:, t], state)
+        return state[0] if isinstance(state, tuple) else state
+
+
+class Padded(nn.Module):
+    """A module of somebody's own with a table whose padding row stays, which is the output layer too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.scale = nn.Embedding(WORDS, WIDTH, padding_idx=5), nn.Parameter(torch.randn(WIDTH))
+        self.out = nn.Linear(WIDTH, WORDS, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.out(self.table(ids) * self.scale)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "positions [T]": lambda: GPT(torch.arange, lambda x, p: x + p),
+    "positions [1, T]": lambda: GPT(lambda t: torch.arange(t)[None], lambda x, p: x + p.to(x.device)),
+    "positions added in place": lambda: GPT(lambda t: torch.arange(t)[None], added_in_place),
+    "positions expanded": lambda: GPT(torch.arange, lambda x, p: x + p.unsqueeze(0).expand(len(x), -1, -1), tied=False),
+    "positions with a dimension more": lambda: GPT(torch.arange, lambda x, p: p[None] + x, tied=False),
+    "positions cut": lambda: GPT(lambda t: torch.arange(2 * T), lambda x, p: x + p[: x.shape[1]]),
+    "positions through layers": Normed,
+    "a temperature": Temperature,
+    "class token": ClassToken,
+    "class token, norm first": lambda: ClassToken(norm_first=True),
+    "class token, dropout": lambda: ClassToken(dropout=0.1).eval(),
+    "parameter list": Listed,
+    "lstm cell": lambda: Cells(nn.LSTMCell),
+    "gru cell": lambda: Cells(nn.GRUCell),
+    "rnn cell": lambda: Cells(nn.RNNCell),
+    "sparse table": lambda: nn.Sequential(nn.Embedding(WORDS, WIDTH, sparse=True), nn.Linear(WIDTH, 2)),
+    "sum of a bag": lambda: nn.Sequential(nn.EmbeddingBag(WORDS, WIDTH, mode="sum"), nn.Linear(WIDTH, 2)),
+    "mean of a bag with padding, sparse": lambda: nn.Sequential(
+        nn.EmbeddingBag(WORDS, WIDTH, mode="mean", padding_idx=5, sparse=True), nn.Linear(WIDTH, 2)
+    ),
+    "largest of a bag": lambda: nn.Sequential(
+        nn.EmbeddingBag(WORDS, WIDTH, mode="max", padding_idx=5), nn.Linear(WIDTH, 2)
+    ),
+    "padding and tied, in a module of its own": Padded,
+}
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_clipped_sum_is_that_of_single_examples_at_every_batch_size(name: str, isolate: bool) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    ids = torch.randint(0, WORDS, (2 * T + 1, T))
+    ids[:, 1] = 5
+    y = torch.randn_like(model(ids)) * torch.logspace(-1, 1, len(ids)).view(-1, *[1] * (model(ids).dim() - 1))
+    truth = naive(model, ids, y)
+    clip = float(truth.norm(dim=1).median())
+    clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
+    engine = Engine(model, loss, isolate=isolate)
+    with engine.attached():
+        for size in (1, 2, T, T + 1, 2 * T, 2 * T + 1):
+            got = engine.clipped_sum(ids[:size], y[:size], clip=clip)
+            assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
+        squares = engine.gradients(ids, y).squares.sum(1)
+    assert (squares.sqrt() >= truth.norm(dim=1) * (1 - 1e-4)).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_probe_accepts_it(name: str) -> None:
+    model = MODELS[name]()
+    ids = torch.zeros(1, T, dtype=torch.long)
+    probe(Engine(model, loss), made_up(ids), made_up(model(ids).detach()))
+
+
+class WithMask(nn.Module):
+    """An encoder with a mask of padding as an input, as data sets of texts have it."""
+
+    def __init__(self, *, own: bool = False) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.scale = nn.Parameter(torch.ones(WIDTH)) if own else None
+
+    def forward(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        x = self.encoder(self.words(ids), src_key_padding_mask=hidden)
+        x = x.masked_fill(hidden.unsqueeze(-1), 0).sum(1)
+        return x if self.scale is None else x * self.scale
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_mask_of_padding_is_an_input(own: bool) -> None:
+    model = WithMask(own=own)
+    ids, y = torch.randint(0, WORDS, (B, T)), torch.randn(B, WIDTH)
+    hidden = torch.arange(T) >= torch.randint(1, T + 1, (B, 1))
+    rows = torch.stack([naive(Fixed(model, hidden[i : i + 1]), ids[i : i + 1], y[i : i + 1])[0] for i in range(B)])
+    clip = float(rows.norm(dim=1).median())
+    wanted = (rows * (clip / rows.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
+    engine = Engine(model, loss)
+    with engine.attached():
+        got = engine.clipped_sum((ids, hidden), y, clip=clip)
+    assert (got - wanted).norm() <= 1e-4 * B * clip
+    probe(engine, made_up((ids, hidden)), made_up(y))
+
+
+class Weighted(nn.Module):
+    """Attention that shows its weights, where a mask that hides everything makes a NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        return self.attend(x, x, x, key_padding_mask=hidden)[0].sum(1)
+
+
+def test_made_up_masks_hide_something_and_not_everything() -> None:
+    x, hidden = torch.zeros(1, T, WIDTH), torch.zeros(1, T, dtype=torch.bool)
+    masks = made_up(hidden)
+    assert masks.any(1).all()
+    assert not masks.all(1).any()
+    probe(Engine(Weighted(), loss), made_up((x, hidden)), torch.rand(5, WIDTH))
+
+
+class Fixed(nn.Module):
+    def __init__(self, inner: nn.Module, mask: Tensor) -> None:
+        super().__init__()
+        self.inner, self.mask = inner, mask
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.inner(ids, self.mask)
+
+
+class Outside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.layer(x), self.layer.weight)
+
+
+class Mean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) - x.mean(0)
+
+
+class Logarithm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + torch.log(x - 2)
+
+
+class Summed(nn.Module):
+    """Positions used in a way that is not known: a refusal, not a wrong gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.where, self.layer = nn.Embedding(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.where(torch.arange(4)).cumsum(0)[-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        (Outside, NotPrivate, "although examples do not mix.*outside its layer"),
+        (Mean, NotPrivate, "mixes examples"),
+        (Logarithm, InvalidInput, "not finite"),
+        (Summed, Unsupported, "cumsum"),
+    ],
+)
+def test_refusals_say_what_is_wrong_and_nothing_else(
+    model: type[nn.Module], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        probe(Engine(model(), loss), torch.rand(5, 4), torch.rand(5, 4))
+    assert ("mixes examples" in str(caught.value)) == (model is Mean)
+
+
+def test_old_weight_norm_is_told_as_such() -> None:
+    """It computes its weight in a hook, from parameters that are no layer's: run example by example, or the new way."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layer = nn.utils.weight_norm(nn.Linear(4, 4))
+    model = nn.Sequential(layer)
+    engine = Engine(model, loss)
+    x, y = torch.randn(5, 4), torch.randn(5, 4)
+    try:
+        probe(engine, torch.rand(5, 4), torch.rand(5, 4))
+    except (NotPrivate, Unsupported, InvalidInput) as error:
+        assert "mixes examples" not in str(error)  # noqa: PT017
+        return
+    with engine.attached():
+        torch.testing.assert_close(engine.clipped_sum(x, y, clip=1e6), naive(model, x, y).sum(0), rtol=1e-4, atol=1e-4)
