@@ -1,7 +1,8 @@
 """Memory that a training step gives back is kept for the next one, while a model is being trained: only where that is asked for.
 
-It is a setting of the host's whole process, `Performance(keep_memory=True)`, and off otherwise. Every step asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon as they are free, and the next step
-faults each page in again, zeroed: a tenth of the time of a small transformer. Where the library is glibc it can be told not to; elsewhere nothing happens.
+It is a setting of the host's whole process, `Performance(keep_memory=True)`, and off otherwise. Every step asks for the same few hundred
+megabytes. By default the C library returns large blocks to the system as soon as they are free, and the next step faults each page in again,
+zeroed. Where the library is glibc it can be told not to; elsewhere nothing happens.
 """
 
 from __future__ import annotations

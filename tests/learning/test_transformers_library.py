@@ -1,0 +1,65 @@
+"""BERT and GPT-2 of Hugging Face with all their weights, unchanged: clipped sums as in the naive loop. Runs where transformers is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("transformers")
+
+from discreet.learning import Engine
+from discreet.learning.safety import made_up, probe
+
+from .zoo import naive
+
+T, WORDS = 6, 30
+
+
+class Scores(nn.Module):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, ids: Tensor) -> Tensor:
+        scores: Tensor = self.inner(input_ids=ids).logits
+        return scores
+
+
+def bert() -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    sizes = {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    drops = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return Scores(BertForSequenceClassification(BertConfig(**sizes, **drops, intermediate_size=24, num_labels=2)))
+
+
+def gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+    return Scores(GPT2LMHeadModel(GPT2Config(**sizes, **drops)))
+
+
+def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.flatten(1) * targets[:, None]).pow(2).sum(1)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("build", [bert, gpt2])
+def test_all_weights_train_as_in_a_loop_of_single_examples(build: Callable[[], nn.Module], isolate: bool) -> None:
+    torch.manual_seed(0)
+    model, ids, y = build(), torch.randint(0, WORDS, (2 * T, T)), torch.logspace(-1, 1, 2 * T)
+    truth = naive(model, ids, y, loss)
+    clip = float(truth.norm(dim=1).median())
+    clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
+    engine = Engine(model, loss, isolate=isolate)
+    with engine.attached():
+        for size in (1, T - 1, T, 2 * T):
+            got = engine.clipped_sum(ids[:size], y[:size], clip=clip)
+            assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
+    probe(Engine(model, loss, isolate=isolate), made_up(ids), made_up(y))
