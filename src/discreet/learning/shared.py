@@ -36,7 +36,7 @@ class Shared(Tensor):
 
 def shared(each: Tensor) -> Tensor:
     """Return a tensor that hides its first dimension, the examples."""
-    return each.as_subclass(Shared)  # type: ignore[no-any-return]
+    return each.as_subclass(Shared)
 
 
 def each_of(tensor: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def _item(tensor: Tensor, index: Any) -> Tensor:
     return shared(tensor.as_subclass(Tensor)[(slice(None), *index)])
 
 
-@_handles(Tensor.shape.__get__)
+@_handles(Tensor.shape.__get__)  # type: ignore[attr-defined]
 def _shape(tensor: Tensor) -> torch.Size:
     return tensor.as_subclass(Tensor).shape[1:]
 
@@ -176,7 +176,7 @@ def _size(tensor: Tensor, dim: int | None = None) -> Any:
     return shape if dim is None else shape[dim]
 
 
-@_handles(Tensor.dim, Tensor.ndim.__get__)
+@_handles(Tensor.dim, Tensor.ndim.__get__)  # type: ignore[attr-defined]
 def _dim(tensor: Tensor) -> int:
     return tensor.as_subclass(Tensor).dim() - 1
 

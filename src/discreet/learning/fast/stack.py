@@ -88,7 +88,8 @@ class Stack:
                 rest.append(Rows(part.bias, g))
             if place > self.first:
                 g = g @ part.module.weight
-        squares = outer_bound(*self.widening(sums), self.biases)
+        x, g_bounds = self.widening(sums)
+        squares = outer_bound(x, g_bounds, self.biases)
         for tap, known in zip(outer, squares[::-1], strict=True):
             tap.known = known
         return [*outer, *rest], None if rest else torch.from_numpy(squares.sum(0))
