@@ -121,6 +121,21 @@ class LoRA(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
+class Loop(nn.Module):
+    """A recurrent cell, step by step."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, x: Tensor) -> Tensor:
+        state: Any = None
+        for t in range(x.shape[1]):
+            state = self.cell(x[:, t], state)
+        out: Tensor = state[0] if isinstance(state, tuple) else state
+        return out
+
+
 def images(*shape: int) -> Callable[[], Tensor]:
     return lambda: torch.randn(B, *shape)
 
@@ -189,6 +204,9 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "lstm, sequence first": (lambda: SeqFirst(Pick(nn.LSTM(4, 5))), images(6, 4)),
     "gru": (lambda: Pick(nn.GRU(4, 5, batch_first=True)), images(6, 4)),
     "gru, two layers, both ways": (lambda: Pick(nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)), images(6, 4)),
+    "rnn cell": (lambda: Loop(nn.RNNCell(4, 5, nonlinearity="relu")), images(6, 4)),
+    "lstm cell": (lambda: Loop(nn.LSTMCell(4, 5)), images(6, 4)),
+    "gru cell, no bias": (lambda: Loop(nn.GRUCell(4, 5, bias=False)), images(6, 4)),
     "tied embedding": (Tied, words(7, 6)),
     "one layer twice": (lambda: Twice(nn.Linear(6, 6)), images(6)),
     "one layer twice at many places": (lambda: Twice(nn.Linear(6, 6)), images(9, 6)),
