@@ -219,7 +219,7 @@ def _recorded(
     if recorder.survey is None:
         recorder.layout = layout_of(recorder.layouts, call)
         recorder.axes = _axes(recorder.layout, args, kwargs)
-        if args and type(rule.func) is not partial and _is_constant(recorder, rule, args):
+        if _is_constant(recorder, rule, args):
             return _of_constant(recorder, rule, *args)
         return rule(recorder, *args, **kwargs)
     recorder.inside = True

@@ -106,7 +106,7 @@ def _lstm(
     recorder: Recorder, gates: Tensor, state: tuple[Tensor, ...], w_hh: Tensor, w_hr: Tensor | None, goals: list[Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     if recorder.fast and fast.takes_lstm(gates, w_hr):
-        outputs, last = fast.lstm(gates, *state, w_hh)
+        outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
         return outputs, (outputs[-1], last)
     (h, c), steps, outs, across = state, [], [], w_hh.t()
     for gate in gates.unbind(0):
