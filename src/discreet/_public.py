@@ -45,7 +45,7 @@ def as_neighbors(value: Any) -> Neighbors:
         ) from None
 
 
-@described
+@described("public.Unit")
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Who is protected: one row (`column=None`), or all rows that share one value of `column`.
@@ -75,7 +75,7 @@ def rows() -> Unit:
     return Unit()
 
 
-@described
+@described("public.Bounds")
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """A number between `lower` and `upper`; others are clipped. With `nullable`, a missing value contributes nothing.
@@ -95,7 +95,7 @@ class Bounds:
             raise InvalidInput(f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}.")
 
 
-@described
+@described("public.Categories")
 @dataclass(frozen=True, slots=True)
 class Categories:
     """One of a public list of values; anything else, and a missing value, belongs to none of them."""
@@ -116,7 +116,7 @@ class Categories:
         object.__setattr__(self, "values", values)
 
 
-@described
+@described("public.Boolean")
 @dataclass(frozen=True, slots=True)
 class Boolean:
     """True or false. With `nullable`, a missing value is neither; without, it counts as false."""
@@ -124,7 +124,7 @@ class Boolean:
     nullable: bool = True
 
 
-@described
+@described("public.Dates")
 @dataclass(frozen=True, slots=True)
 class Dates:
     """A day between `lower` and `upper` (ISO: "2020-01-31"); others are clipped. `nullable` as in `Bounds`."""
@@ -145,7 +145,7 @@ class Dates:
             raise InvalidInput(f"lower must be before upper, got {self.lower!r} and {self.upper!r}.")
 
 
-@described
+@described("public.Text")
 @dataclass(frozen=True, slots=True)
 class Text:
     """Any text, or another value whose possible values are not public: it can be compared, counted and joined on.
@@ -158,7 +158,7 @@ Fact = Bounds | Categories | Boolean | Dates | Text
 FACTS = (Bounds, Categories, Boolean, Dates, Text)
 
 
-@described
+@described("public.Related")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
     """Another table that queries may join. `private`: rows of the same units as the main table, which `unit` names.
@@ -184,7 +184,7 @@ class Related:
             raise InvalidInput(f"the key of table {self.name!r} names {unknown}, which its schema does not declare.")
 
 
-@described
+@described("public.Public")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Public:
     """The public facts of one version of one table.

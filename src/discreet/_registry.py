@@ -1,7 +1,8 @@
 """Closed registry: frozen dataclasses that have a complete JSON description, and the way back.
 
-A description is `{"type": "room.Name", field: value, ...}`. Only classes decorated with `@described` inside this package can be
-named; nothing is ever imported because data says so. Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`,
+A description is `{"type": tag, field: value, ...}`. The tag is an explicit string, `@described("room.Name")`, chosen when a class is
+first written and kept for ever: classes and modules may be renamed, ledgers read the same. Only classes of this package have one;
+nothing is ever imported because data says so. Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`,
 so that `from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
 """
 
@@ -11,6 +12,7 @@ import dataclasses
 import functools
 import inspect
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from fractions import Fraction
 from numbers import Integral, Real
@@ -21,29 +23,46 @@ from ._errors import DescriptionError, DiscreetError, UnknownOption
 
 T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
+_TAGS: dict[type, str] = {}
+
+# Former tags and what they are now. A class that is renamed keeps its tag; this is for the rare tag that had to change itself
+# (two classes made one): the old one is read as the new one, and never written again. Stored answers are found by a hash of
+# the description, so that after such a change a question asked before pays again.
+ALIASES: dict[str, str] = {}
 
 
-def described(cls: type[T]) -> type[T]:
-    """Enter a frozen dataclass of this package into the registry, under `room.Name`."""
-    _enter(cls)
-    _take_plain_numbers(cls)
-    return cls
+def described(tag: str) -> Callable[[type[T]], type[T]]:
+    """Enter a frozen dataclass of this package into the registry under its tag."""
+    if not isinstance(tag, str):
+        raise DescriptionError(f'give its tag to {tag}: @described("room.Name"). It goes into ledgers, and stays.')
+
+    def enter(cls: type[T]) -> type[T]:
+        _enter(cls, tag)
+        _take_plain_numbers(cls)
+        return cls
+
+    return enter
 
 
-def named(cls: type[T]) -> type[T]:
-    """Enter a named tuple of this package: as a released value it is stored with its name. It is no description of its own."""
-    _enter(cls)
-    return cls
+def named(tag: str) -> Callable[[type[T]], type[T]]:
+    """Enter a named tuple of this package: as a released value it is stored with its tag. It is no description of its own."""
+
+    def enter(cls: type[T]) -> type[T]:
+        _enter(cls, tag)
+        return cls
+
+    return enter
 
 
-def _enter(cls: type) -> None:
-    package = cls.__module__.split(".")[0]
-    if package != "discreet":
+def _enter(cls: type, tag: str) -> None:
+    if cls.__module__.split(".")[0] != "discreet":
         raise DescriptionError(f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed.")
-    name = tag(cls)
-    if name in _CLASSES and _CLASSES[name].__qualname__ != cls.__qualname__:
-        raise DescriptionError(f"two classes are called {name}.")
-    _CLASSES[name] = cls
+    if tag in ALIASES:
+        raise DescriptionError(f"the tag {tag} was another class's, and old ledgers hold it: choose a new one.")
+    # a dataclass with slots is a second class of the same name; a module may be loaded anew
+    if tag in _CLASSES and _CLASSES[tag].__qualname__ != cls.__qualname__:
+        raise DescriptionError(f"two classes have the tag {tag}.")
+    _CLASSES[tag], _TAGS[cls] = cls, tag
 
 
 def plain(value: Any) -> Any:
@@ -75,22 +94,22 @@ def _take_plain_numbers(cls: type) -> None:
     cls.__init__ = init  # type: ignore[misc]
 
 
-def tag(cls: type) -> str:
-    """The name a class has in descriptions: its room and its own name."""
-    room = cls.__module__.partition(".")[2].split(".")[0].lstrip("_")
-    return f"{room}.{cls.__name__}"
-
-
-def name_of(cls: type) -> str:
-    """The name of a registered class; DescriptionError if it is none."""
-    if _CLASSES.get(tag(cls)) is not cls:
+def tag_of(cls: type) -> str:
+    """The tag of a registered class; DescriptionError if it is none."""
+    if cls not in _TAGS:
         raise DescriptionError(f"{cls.__name__} has no JSON description.")
-    return tag(cls)
+    return _TAGS[cls]
+
+
+def class_of(tag: Any) -> type | None:
+    """The class that a tag stands for, now or in an old ledger; None if it is not known."""
+    return _CLASSES.get(ALIASES.get(tag, tag)) if isinstance(tag, str) else None
 
 
 def known() -> dict[str, type]:
-    """All registered classes by name; a copy."""
-    return dict(_CLASSES)
+    """All registered classes by tag, former tags included; a copy."""
+    former = {old: _CLASSES[new] for old, new in ALIASES.items() if new in _CLASSES}
+    return _CLASSES | former
 
 
 def to_json(value: Any) -> Any:
@@ -105,9 +124,9 @@ def to_json(value: Any) -> Any:
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, tuple | list):
         return [to_json(item) for item in value]
-    if dataclasses.is_dataclass(value) and _CLASSES.get(tag(type(value))) is type(value):
+    if type(value) in _TAGS and dataclasses.is_dataclass(value):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return {"type": tag(type(value)), **fields}
+        return {"type": _TAGS[type(value)], **fields}
     raise DescriptionError(
         f"{type(value).__name__} has no JSON description. Python callables and objects of other packages can be run by "
         f"the steward as trusted code, but not described, stored or sent."
@@ -137,7 +156,7 @@ def _fraction(text: Any) -> Fraction:
 
 def _object(data: dict[str, Any]) -> Any:
     name = data.get("type")
-    cls = _CLASSES.get(name) if isinstance(name, str) else None
+    cls = class_of(name)
     if cls is None:
         raise DescriptionError(f"{name!r} is not a known type. Known are: {', '.join(sorted(_CLASSES))}.")
     allowed = {f.name for f in dataclasses.fields(cls) if f.init}

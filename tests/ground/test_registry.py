@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, DescriptionError, InvalidInput, Public, Unit
+from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, DescriptionError, InvalidInput, Public, Unit, _registry
 from discreet import accounting as acc
 from discreet._registry import described, from_json, known, to_json
 
@@ -77,7 +77,7 @@ def test_classes_of_other_packages_cannot_enter():
         pass
 
     with pytest.raises(DescriptionError, match="closed"):
-        described(Stranger)
+        described("accounting.Stranger")(Stranger)
     assert Stranger not in known().values()
 
 
@@ -88,3 +88,30 @@ def test_callables_have_no_description():
 
 def test_relation_is_written_as_its_word():
     assert to_json(acc.NoOp(neighbors=ADD_REMOVE))["neighbors"] == "add_remove"
+
+
+def test_a_class_may_be_renamed_and_a_tag_may_get_a_new_name(monkeypatch):
+    name, module = acc.PureDP.__name__, acc.PureDP.__module__
+    try:
+        acc.PureDP.__name__, acc.PureDP.__module__ = "Pure", "discreet.elsewhere"
+        assert to_json(acc.PureDP(epsilon=1))["type"] == "accounting.PureDP"
+        assert through_text(acc.PureDP(epsilon=1)) == acc.PureDP(epsilon=1)
+    finally:
+        acc.PureDP.__name__, acc.PureDP.__module__ = name, module
+    monkeypatch.setitem(_registry.ALIASES, "accounting.Epsilon", "accounting.PureDP")
+    assert from_json({"type": "accounting.Epsilon", "epsilon": 1}) == acc.PureDP(epsilon=1)
+    assert known()["accounting.Epsilon"] is acc.PureDP
+
+
+def test_a_tag_belongs_to_one_class_and_a_former_tag_to_none(monkeypatch):
+    class Other:
+        __module__ = "discreet.accounting.other"
+
+    with pytest.raises(DescriptionError, match="give its tag"):
+        described(Other)
+    with pytest.raises(DescriptionError, match="two classes"):
+        described("accounting.PureDP")(Other)
+    monkeypatch.setitem(_registry.ALIASES, "accounting.Epsilon", "accounting.PureDP")
+    with pytest.raises(DescriptionError, match="another class's"):
+        described("accounting.Epsilon")(Other)
+    assert known()["accounting.PureDP"] is acc.PureDP

@@ -16,7 +16,7 @@ from .events import Event, Gaussian, Real, inherit
 NOISES = ("laplace", "exponential", "gumbel")
 
 
-@described
+@described("accounting.NoisyMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyMax(Event):
     """The index of the largest of some scores after noise, nothing else; `epsilon`-DP as a whole.
@@ -37,7 +37,7 @@ class NoisyMax(Event):
         self._settle()
 
 
-@described
+@described("accounting.SparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Event):
     """Any number of threshold questions, up to `cutoff` of them answered "above"; paid in full at the start.
@@ -59,7 +59,7 @@ class SparseVector(Event):
         self._settle()
 
 
-@described
+@described("accounting.Thresholded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholded(Event):
     """Noise `event` on the sizes of groups nobody declared; only groups whose noisy size passes a threshold are shown.
@@ -79,7 +79,7 @@ class Thresholded(Event):
         inherit(self)
 
 
-@described
+@described("accounting.RDPPoint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RDPPoint(Event):
     """Anything that is (order, epsilon)-Rényi-DP (Mironov 2017, arXiv:1702.07476, Definition 4) at this one order."""
@@ -102,7 +102,7 @@ class Trials:
     __slots__ = ()
 
 
-@described
+@described("accounting.PoissonTrials")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonTrials(Trials):
     """Poisson with this mean. None at all is possible: then there is no output."""
@@ -113,7 +113,7 @@ class PoissonTrials(Trials):
         _require.positive(mean=self.mean)
 
 
-@described
+@described("accounting.NegativeBinomialTrials")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegativeBinomialTrials(Trials):
     """Truncated negative binomial, at least one trial: `shape` 1 is geometric with success chance `gamma`, `shape` 0 logarithmic.
@@ -141,7 +141,7 @@ def logarithmic(gamma: Real) -> NegativeBinomialTrials:
     return NegativeBinomialTrials(shape=0, gamma=gamma)
 
 
-@described
+@described("accounting.RepeatAndSelect")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatAndSelect(Event):
     """`event` run a random number of times, and only the best run shown: private tuning.
@@ -159,7 +159,7 @@ class RepeatAndSelect(Event):
         inherit(self)
 
 
-@described
+@described("accounting.GNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Event):
     """The class with most votes after noise N(0, sigma²) on every count; one unit can move one teacher's vote.

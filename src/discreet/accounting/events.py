@@ -59,7 +59,7 @@ def from_json(data: dict[str, Any]) -> Event:
     return event
 
 
-@described
+@described("accounting.NoOp")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOp(Event):
     """Nothing was learned from the data."""
@@ -70,7 +70,7 @@ class NoOp(Event):
         self._settle()
 
 
-@described
+@described("accounting.NonPrivate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonPrivate(Event):
     """No guarantee at all: infinite cost."""
@@ -81,7 +81,7 @@ class NonPrivate(Event):
         self._settle()
 
 
-@described
+@described("accounting.Gaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian(Event):
     """Noise N(0, s²I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`. Zero means no noise."""
@@ -94,7 +94,7 @@ class Gaussian(Event):
         self._settle()
 
 
-@described
+@described("accounting.Laplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace(Event):
     """Continuous Laplace noise; `noise_multiplier` is its scale b over the l1 sensitivity, so epsilon = 1 / noise_multiplier."""
@@ -107,7 +107,7 @@ class Laplace(Event):
         self._settle()
 
 
-@described
+@described("accounting.DiscreteLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteLaplace(Event):
     """Noise with P(x) proportional to exp(-|x| / scale) on the integers, added to integers with l1 sensitivity `sensitivity`.
@@ -128,7 +128,7 @@ class DiscreteLaplace(Event):
         self._settle()
 
 
-@described
+@described("accounting.DiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteGaussian(Event):
     """Noise with P(x) proportional to exp(-x² / 2 sigma²) on the integers, added to ONE integer that moves by `sensitivity`.
@@ -148,7 +148,7 @@ class DiscreteGaussian(Event):
         self._settle()
 
 
-@described
+@described("accounting.VectorDiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorDiscreteGaussian(Event):
     """Discrete Gaussian noise on every entry of an integer vector whose squared l2 sensitivity is `l2_squared`.
@@ -167,7 +167,7 @@ class VectorDiscreteGaussian(Event):
         self._settle()
 
 
-@described
+@described("accounting.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse(Event):
     """One of `categories` answers, the true one exp(epsilon) times as likely as each other one."""
@@ -182,7 +182,7 @@ class RandomizedResponse(Event):
         self._settle()
 
 
-@described
+@described("accounting.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism(Event):
     """A choice whose log-probability ratios span at most `epsilon` (bounded range: Durfee & Rogers 2019, arXiv:1905.04273).
@@ -198,7 +198,7 @@ class ExponentialMechanism(Event):
         self._settle()
 
 
-@described
+@described("accounting.PureDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PureDP(Event):
     """Anything that is epsilon-DP."""
@@ -211,7 +211,7 @@ class PureDP(Event):
         self._settle()
 
 
-@described
+@described("accounting.ApproximateDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateDP(Event):
     """Anything that is (epsilon, delta)-DP."""
@@ -226,7 +226,7 @@ class ApproximateDP(Event):
         self._settle()
 
 
-@described
+@described("accounting.ZCDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDP(Event):
     """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, arXiv:1605.02065, Definition 1.1 and Section 8)."""
@@ -241,7 +241,7 @@ class ZCDP(Event):
         self._settle()
 
 
-@described
+@described("accounting.PoissonSampled")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoissonSampled(Event):
     """`event` on a sample that keeps every unit independently with probability `rate`."""
@@ -255,7 +255,7 @@ class PoissonSampled(Event):
         inherit(self)
 
 
-@described
+@described("accounting.Group")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Event):
     """`event` seen by a group of `size` units that change together."""
@@ -269,7 +269,7 @@ class Group(Event):
         inherit(self)
 
 
-@described
+@described("accounting.Repeated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated(Event):
     """`event`, `times` times with fresh noise."""
@@ -283,7 +283,7 @@ class Repeated(Event):
         inherit(self)
 
 
-@described
+@described("accounting.Composed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed(Event):
     """All of `events`, each possibly chosen after seeing the earlier answers, but with prices fixed in advance."""

@@ -196,7 +196,7 @@ def _copies(room: Exact, one: Exact) -> float:
     return math.inf if one == 0 else room // one
 
 
-@described
+@described("accounting.Filter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(BudgetFilter):
     """The filter of an (epsilon, delta) budget; with `delta=0`, of pure differential privacy.

@@ -35,7 +35,7 @@ def on_grid(value: Exact | int) -> Exact:
     return Fraction(_round.ceil_div(Fraction(value) * GRID, 1), GRID)
 
 
-@described
+@described("accounting.Spent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """What was spent, in the lanes of one filter or odometer: a function of the events, whatever their order.

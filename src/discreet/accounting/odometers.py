@@ -29,7 +29,7 @@ class Reading(NamedTuple):
     delta: float
 
 
-@described
+@described("accounting.Odometer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odometer:
     """A running bound on what adaptively chosen events have spent; `delta` is the chance that it is ever wrong.

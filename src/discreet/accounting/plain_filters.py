@@ -19,7 +19,7 @@ from .refusal import refuse
 from .totals import zcdp
 
 
-@described
+@described("accounting.ZCDPFilter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDPFilter(BudgetFilter):
     """The filter of a zCDP budget: go on while the rhos add up to at most `rho`, and own deltas to at most `delta`.
@@ -73,7 +73,7 @@ class ZCDPFilter(BudgetFilter):
         return Spent(sums=(on_grid(cost.value),), delta=on_grid(own + Fraction(cost.delta)), events=1)
 
 
-@described
+@described("accounting.GaussianFilter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianFilter(BudgetFilter):
     """The filter of a Gaussian budget, for unsampled Gaussian noise only: go on while the squares add up to at most mu².

@@ -16,7 +16,7 @@ from .._registry import described
 from .events import Event, Gaussian, Real, inherit
 
 
-@described
+@described("accounting.SampledWithoutReplacement")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledWithoutReplacement(Event):
     """`event` on `sample` units drawn uniformly, without replacement, from exactly `size`.
@@ -44,7 +44,7 @@ class SampledWithoutReplacement(Event):
         return Fraction(self.sample, self.size)
 
 
-@described
+@described("accounting.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Event):
     """`event` on a Poisson sample with `rate` of exactly `size` units, of which a random `limit` are kept when there are more.
@@ -67,7 +67,7 @@ class TruncatedPoisson(Event):
         require_relation(self.neighbors, ZERO_OUT, what="the price of a truncated Poisson sample")
 
 
-@described
+@described("accounting.RandomAllocation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomAllocation(Event):
     """`event` at each of `steps` steps, every unit taking part in exactly `selected` of them, drawn uniformly.
@@ -95,7 +95,7 @@ class RandomAllocation(Event):
 BallsInBins = RandomAllocation
 
 
-@described
+@described("accounting.Shuffled")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffled(Event):
     """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random permutation.
@@ -122,13 +122,13 @@ class Participation:
     __slots__ = ()
 
 
-@described
+@described("accounting.SingleEpoch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleEpoch(Participation):
     """Every unit takes part in at most one step."""
 
 
-@described
+@described("accounting.MinSeparated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinSeparated(Participation):
     """At most `times` steps, any two at least `separation` steps apart (Choquette-Choo et al. 2023, arXiv:2211.06530)."""
@@ -141,7 +141,7 @@ class MinSeparated(Participation):
         _require.integer(times=self.times, at_least=1)
 
 
-@described
+@described("accounting.Banded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banded(Participation):
     """At most `times` steps, under a strategy whose columns have `bands` bands and whose steps are at least that far apart.
@@ -157,7 +157,7 @@ class Banded(Participation):
         _require.integer(times=self.times, at_least=1)
 
 
-@described
+@described("accounting.TreeRestarts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRestarts(Participation):
     """A binary tree over `leaves` steps, begun anew `restarts` times; a unit is in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
@@ -170,7 +170,7 @@ class TreeRestarts(Participation):
         _require.integer(restarts=self.restarts, at_least=0)
 
 
-@described
+@described("accounting.CorrelatedGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatedGaussian(Event):
     """All `steps` answers of a matrix mechanism: independent Gaussian noise, mixed by a strategy before it leaves.

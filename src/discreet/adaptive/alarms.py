@@ -31,7 +31,7 @@ Real = int | float | Fraction
 State = dict[str, Any]
 
 
-@described
+@described("adaptive.Alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
     """Whether the window that was asked about raised the alarm; if so, the time at which the change seems to have begun."""
@@ -40,7 +40,7 @@ class Alarm:
     time: int | None = None
 
 
-@described
+@described("adaptive.ChangeWatch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeWatch:
     """Asked with a time `now`, looks at the last `window` times up to it; halts for good at the first alarm.

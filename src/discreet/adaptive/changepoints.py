@@ -51,7 +51,7 @@ class Change(Protocol):
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]: ...
 
 
-@described
+@described("adaptive.BernoulliChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BernoulliChange:
     """Values 0 or 1 (from one half on a value counts as 1), with probability `before` of 1, then `after`."""
@@ -82,7 +82,7 @@ class BernoulliChange:
         return found
 
 
-@described
+@described("adaptive.GaussianChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
     """Values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in either direction are cut off there."""
@@ -174,7 +174,7 @@ class _Series:
             yield at[inside].astype(np.int64) - 1, clipped[inside]
 
 
-@described
+@described("adaptive.LikelihoodScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodScores(_Series):
     """For each time k the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed at k" explains the series.
@@ -215,7 +215,7 @@ class LikelihoodScores(_Series):
         return np.cumsum(self.parts(source)[::-1])[::-1]
 
 
-@described
+@described("adaptive.RankScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
     """For each time k from `margin` to times - margin: how far values after k lie above, or below, those up to k. No law is assumed.

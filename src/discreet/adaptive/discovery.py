@@ -200,7 +200,7 @@ class _RecentStream:
         return {"used": self._used, "found": list(self._found)}
 
 
-@described
+@described("adaptive.LordPlusPlus")
 @dataclass(frozen=True, kw_only=True)
 class LordPlusPlus(_Recent):
     """LORD++: each discovery earns alpha (the first alpha minus the initial wealth), paid out over the tests after it.
@@ -214,7 +214,7 @@ class LordPlusPlus(_Recent):
     _share = 0.1
 
 
-@described
+@described("adaptive.Saffron")
 @dataclass(frozen=True, kw_only=True)
 class Saffron(_Recent):
     """SAFFRON: like LORD++, but tests whose p-value is below `candidate` use up nothing, since few of them are true nulls.
@@ -236,7 +236,7 @@ class Saffron(_Recent):
         return np.minimum(self.candidate, (1 - self.candidate) * sums)
 
 
-@described
+@described("adaptive.Addis")
 @dataclass(frozen=True, kw_only=True)
 class Addis(_Recent):
     """ADDIS: SAFFRON that also discards p-values above `discard`, so that conservative nulls cost nothing.
@@ -263,7 +263,7 @@ class Addis(_Recent):
         return np.minimum(self.candidate, (self.discard - self.candidate) * sums)
 
 
-@described
+@described("adaptive.AlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class AlphaInvesting(_Recent):
     """Alpha-investing with control of the FDR: SAFFRON whose candidates are just the rejected.
@@ -279,7 +279,7 @@ class AlphaInvesting(_Recent):
         return sums / (1 + sums)
 
 
-@described
+@described("adaptive.Lord3")
 @dataclass(frozen=True, kw_only=True)
 class Lord3(_Procedure):
     """LORD 3: levels follow the last discovery and the wealth there was then.
@@ -343,7 +343,7 @@ class Lord3(_Procedure):
         return stream.wealth - level + self.payout * rejected
 
 
-@described
+@described("adaptive.GeneralizedAlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class GeneralizedAlphaInvesting(_Procedure):
     """Generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost / power + alpha.

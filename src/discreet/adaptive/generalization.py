@@ -26,7 +26,7 @@ SampleError = Callable[[float], float]
 _UP = 1 + 1e-12  # of rounding in what follows: a few dozen operations in double precision
 
 
-@described
+@described("adaptive.Bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
     """With probability `confidence`, all answers are within `radius` of the population's values, by `theorem`."""

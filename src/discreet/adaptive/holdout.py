@@ -34,7 +34,7 @@ Real = int | float | Fraction
 _MOST = 10**9  # of a budget
 
 
-@described
+@described("adaptive.Check")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A question to the holdout: a sum over its rows, and the mean of the same on the training part.
@@ -62,7 +62,7 @@ class Check:
         return self.training if isinstance(self.training, tuple) else (self.training,)
 
 
-@described
+@described("adaptive.Estimate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What the holdout said: a mean, whether the training value was off, and how many such findings are left.
@@ -77,7 +77,7 @@ class Estimate:
     within: float | None = None
 
 
-@described
+@described("adaptive.Thresholdout")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholdout:
     """A reusable holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of agreements.

@@ -36,7 +36,7 @@ class Law(Protocol):
     def __hash__(self) -> int: ...
 
 
-@described
+@described("adaptive.Binomial")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binomial:
     """A count among `trials` people, each of whom counts with probability `chance`, independently."""
@@ -54,7 +54,7 @@ class Binomial:
         return 0, _binomial(self.trials, float(self.chance))
 
 
-@described
+@described("adaptive.TruncatedExponential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedExponential:
     """A sum over `trials` people of exponential values with this `rate`, cut off at `bound` and rounded to multiples of `step`.
@@ -104,7 +104,7 @@ def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
     return found
 
 
-@described
+@described("adaptive.Hypothesis")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
     """That `statistic` follows `null`; evidence against it is a value that is too large ("greater") or too small ("less")."""

@@ -73,7 +73,7 @@ def _by_id(ids: list[Any], wrong: Bits) -> Bits:
     return sorted_losses
 
 
-@described
+@described("adaptive.PlainBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainBoard(_Reference):
     """Every score exactly: what most competitions do, and what `boosting` breaks."""
@@ -91,7 +91,7 @@ class PlainBoard(_Reference):
         return {"best": risk if improved else state["best"]}, risk, improved
 
 
-@described
+@described("adaptive.Ladder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder(_Reference):
     """The ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step; otherwise the best is repeated.
@@ -116,7 +116,7 @@ class Ladder(_Reference):
         return {"best": str(shown)}, float(shown), True
 
 
-@described
+@described("adaptive.ParameterFreeLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
     """The ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the best submission's losses.

@@ -30,7 +30,7 @@ from .submissions import Submission, check_columns, losses
 Real = int | float | Fraction
 
 
-@described
+@described("adaptive.Standing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What a board tells: the best accuracy so far, whether this submission improved it, how many improvements are left to tell.
@@ -155,7 +155,7 @@ def _generalization(board: Any, confidence: float) -> Bound:
     return best(board.event, n=board.size, sample_error=sample_error, confidence=confidence)
 
 
-@described
+@described("adaptive.ShakyLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShakyLadder(_Board):
     """A leaderboard for (epsilon, delta): shows a noisy score when a submission beats the best one by `step`.
@@ -206,7 +206,7 @@ class ShakyLadder(_Board):
         return self._vector.event
 
 
-@described
+@described("adaptive.SparseVectorBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVectorBoard(_Board):
     """A leaderboard for pure epsilon: the score of an improvement is read off the comparison that found it, at no further price.

@@ -36,7 +36,7 @@ EXACT, TEXTBOOK = "exact", "hardt-rothblum"
 _MOST_UPDATES = 10**6
 
 
-@described
+@described("adaptive.Where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
     """A counting question: how many rows have, in each named column, one of the values listed for it. ((column, values), ...)
@@ -87,7 +87,7 @@ def labels(public: Public, column: str) -> tuple[str | int, ...]:
     return (0, 1) if isinstance(public.fact(column), Boolean) else public.categories(column).values
 
 
-@described
+@described("adaptive.Counted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
     """A count, from the picture or (if `updated`) bought with noise; and how many more can be bought.
@@ -101,7 +101,7 @@ class Counted:
     within: float
 
 
-@described
+@described("adaptive.MultiplicativeWeights")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiplicativeWeights:
     """Answers up to `questions` counting questions (`Where`) over the cells of `columns`, whose values are declared.

@@ -54,7 +54,7 @@ _LEAST = 1e-300  # a level of zero has no threshold: nothing passes this one
 _DEFAULT = AlphaInvesting(alpha=0.05)
 
 
-@described
+@described("adaptive.Decision")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Whether a hypothesis was rejected, and the level at which it was tested."""
@@ -63,7 +63,7 @@ class Decision:
     level: float
 
 
-@described
+@described("adaptive.Paprika")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paprika:
     """Tests hypotheses as they come; halts for good after `rejections` of them were rejected.

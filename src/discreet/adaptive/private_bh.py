@@ -40,7 +40,7 @@ Real = int | float | Fraction
 GRID = 1024  # steps of a standard deviation, or of the logarithm of a p-value
 
 
-@described
+@described("adaptive.Discoveries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
     """The peeled hypotheses by position, strongest first; the p-value of each, noise included; and which of them are rejected."""
@@ -50,7 +50,7 @@ class Discoveries:
     rejected: tuple[int, ...]
 
 
-@described
+@described("adaptive.PrivateBenjaminiHochberg")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateBenjaminiHochberg:
     """Rejects some of `hypotheses`, at most `candidates`, so that at most a share `alpha` of the rejections is expected to be false.

@@ -19,7 +19,7 @@ from .._registry import described
 Levels = NDArray[np.float64]
 
 
-@described
+@described("adaptive.PowerLaw")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLaw:
     """gamma(j) = j^-exponent / zeta(exponent): sums to one. 1.6 is what Ramdas et al. 2018 (arXiv:1802.09098) use for SAFFRON."""
@@ -38,7 +38,7 @@ class PowerLaw:
         return np.arange(1, count + 1, dtype=np.float64) ** -self.exponent / float(zeta(self.exponent))
 
 
-@described
+@described("adaptive.Javanmard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Javanmard:
     """gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard & Montanari 2018, equation 31).
@@ -53,7 +53,7 @@ class Javanmard:
         return 0.07720838 * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
 
 
-@described
+@described("adaptive.Listed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """A finite plan: these terms, then nothing. For a stream whose length is known."""

@@ -24,7 +24,7 @@ Bits = npt.NDArray[np.int64]
 _NAME = 100  # characters
 
 
-@described
+@described("adaptive.Submission")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """Predictions under a name, made with `Submission.of`. Its description holds their number and digest, not themselves."""

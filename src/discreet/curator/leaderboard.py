@@ -73,5 +73,4 @@ class Leaderboard:
 
 def _is_board(body: dict[str, Any]) -> bool:
     described = body.get("mechanism")
-    names = {_registry.tag(ShakyLadder), _registry.tag(SparseVectorBoard)}
-    return isinstance(described, dict) and described.get("type") in names
+    return isinstance(described, dict) and _registry.class_of(described.get("type")) in (ShakyLadder, SparseVectorBoard)

@@ -31,7 +31,7 @@ _FORMS = {
 }
 
 
-@described
+@described("curator.Period")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
     """Rows are told apart by `column`: a date, cut into stretches by `every` (day, week, month, quarter, year), or a label without it.

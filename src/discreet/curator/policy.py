@@ -19,7 +19,7 @@ from .periods import Period
 Real = int | float | Fraction
 
 
-@described
+@described("curator.Budget")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """All that may ever be spent: epsilon (with delta for approximate privacy), or rho of zero-concentrated privacy.
@@ -72,7 +72,7 @@ def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Nei
     return Filter(epsilon=epsilon, delta=delta, neighbors=neighbors)
 
 
-@described
+@described("curator.Policy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The dataset's budget, and the budgets of analysts by name; `None` is an analyst limited by the dataset's budget only.

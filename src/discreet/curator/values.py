@@ -31,7 +31,7 @@ def encode(value: Any) -> Any:
         return {"arrow": base64.b64encode(_arrow(value)).decode()}
     if isinstance(value, tuple | list):
         items = {"tuple": [encode(item) for item in value]}
-        return items if type(value) in (tuple, list) else {**items, "named": _registry.name_of(type(value))}
+        return items if type(value) in (tuple, list) else {**items, "named": _registry.tag_of(type(value))}
     return _registry.to_json(value)
 
 

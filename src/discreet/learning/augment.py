@@ -21,7 +21,7 @@ from .._registry import described
 from ..sampling import Entropy
 
 
-@described
+@described("learning.FlipAndShift")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipAndShift:
     """Images [..., height, width], mirrored left to right with probability 1/2 and moved by up to `shift` pixels; edges are reflected.

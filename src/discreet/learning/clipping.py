@@ -35,7 +35,7 @@ def norms(squares: Tensor) -> npt.NDArray[np.float64]:
     return np.sqrt(total)
 
 
-@described
+@described("learning.Flat")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
     """Scale by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016, arXiv:1607.00133)."""
@@ -51,7 +51,7 @@ class Flat:
         return torch.from_numpy(self.clip * MARGIN / np.maximum(norms(squares), self.clip))
 
 
-@described
+@described("learning.PerLayer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerLayer:
     """Each layer's part by itself, to clip / sqrt(layers): the whole stays within `clip`."""
@@ -67,7 +67,7 @@ class PerLayer:
         return torch.from_numpy(share * MARGIN / np.maximum(np.sqrt(squares.numpy()), share))
 
 
-@described
+@described("learning.Automatic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
     """Scale by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
@@ -86,7 +86,7 @@ class Automatic:
         return torch.from_numpy(self.clip * MARGIN / (norms(squares) + self.stability))
 
 
-@described
+@described("learning.Adaptive")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
     """A flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.

@@ -47,7 +47,7 @@ class Strategy:
         return out
 
 
-@described
+@described("learning.Toeplitz")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toeplitz(Strategy):
     """C[t, s] = coefficients[t - s], and zero beyond the last of them. Costs one vector of memory for each but the first."""
@@ -71,7 +71,7 @@ class Toeplitz(Strategy):
         return np.array(self.coefficients[: step + 1])
 
 
-@described
+@described("learning.Dense")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense(Strategy):
     """C by its rows, each up to the diagonal: ((1.0,), (0.5, 1.0), ...)."""

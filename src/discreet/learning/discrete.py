@@ -27,7 +27,7 @@ _BLOCK = 256
 _LARGEST = 1 << 48
 
 
-@described
+@described("learning.Grid")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
     """Vectors of `size` numbers, of length at most `clip`, as whole multiples of `step`.

@@ -65,7 +65,7 @@ class _Foreign:
         self.inner.load_state_dict(state)
 
 
-@described
+@described("learning.SGD")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
     """Stochastic gradient descent, with heavy-ball or Nesterov momentum."""
@@ -96,7 +96,7 @@ class SGD:
         return _Own(update, {} if velocity is None else {"velocity": velocity})
 
 
-@described
+@described("learning.Adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
     """Adam with decoupled weight decay (AdamW). The second moment is freed of what the noise adds to it.

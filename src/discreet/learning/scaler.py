@@ -36,7 +36,7 @@ SHARES = (1, 2, 2)  # of rho: for the count, the sum, and the squares of each co
 FLOOR = Fraction(1, 1000)  # of the width: no deviation is taken as smaller
 
 
-@described
+@described("learning.Scaling")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """What was learned: `(value - mean) / deviation` for each column, of values clipped to its bounds. Missing values become 0."""
@@ -78,7 +78,7 @@ class Scaling:
         return back
 
 
-@described
+@described("learning.PrivateScaler")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler:
     """Means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its column's width; rho-zCDP in all.

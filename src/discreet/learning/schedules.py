@@ -66,7 +66,7 @@ def _only_floats(grid: Grid | None, what: str) -> None:
         )
 
 
-@described
+@described("learning.Poisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson(Schedule):
     """Every example takes part in every step with probability `rate`, independently.
@@ -94,7 +94,7 @@ class Poisson(Schedule):
         return _tossed(size, self.rate, self.steps, entropy)
 
 
-@described
+@described("learning.BallsInBins")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BallsInBins(Schedule):
     """In each of `epochs` passes every example takes part in one of `bins` steps, drawn uniformly.
@@ -126,7 +126,7 @@ class BallsInBins(Schedule):
             yield from _dealt(self.bins, size, entropy)
 
 
-@described
+@described("learning.WithoutReplacement")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithoutReplacement(Schedule):
     """Each step takes `sample` of exactly `size` examples, drawn uniformly. For `replace`, where the size is public.
@@ -160,7 +160,7 @@ class WithoutReplacement(Schedule):
             yield np.asarray(sampling.subset(size, self.sample, entropy), dtype=np.int64)
 
 
-@described
+@described("learning.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Schedule):
     """Poisson sampling of exactly `size` examples, of which a random `limit` are kept where there are more. For `zero_out`.
@@ -221,7 +221,7 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
     return high
 
 
-@described
+@described("learning.Cyclic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cyclic(Schedule):
     """Every example has one of `bins` steps, drawn once, and takes part in that step of each of `epochs` passes. Nobody is hidden by sampling.

@@ -39,7 +39,7 @@ from .statistics import Count, Histogram, Sum, length_of, step_of
 Real = int | float | Fraction
 
 
-@described
+@described("mechanisms.AddNoise")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNoise:
     """The statistic of the source plus noise, in the statistic's own unit.

@@ -28,7 +28,7 @@ from .protocols import Mechanism, Release, check_source, error_of, is_scored, re
 from .statistics import require_rows
 
 
-@described
+@described("mechanisms.Sequential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential:
     """Several mechanisms on the same table; the value is the tuple of their values.
@@ -74,7 +74,7 @@ class Sequential:
         return release(tuple(part.value for part in parts), event=self.event, entropy=entropy, error=error)
 
 
-@described
+@described("mechanisms.GroupPrivate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrivate:
     """The same release, priced for `size` units that change together: a household, or a person with up to `size` rows.
@@ -113,7 +113,7 @@ class GroupPrivate:
         return release(inner.value, event=self.event, entropy=entropy, error=inner.error, scored=inner.scored)
 
 
-@described
+@described("mechanisms.Parallel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
     """One mechanism for each of some categories of `column`, each run on the rows of its category only.

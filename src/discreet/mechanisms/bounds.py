@@ -29,7 +29,7 @@ Real = int | float | Fraction
 _MOST_LEVELS = 1000
 
 
-@described
+@described("mechanisms.HistogramBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBounds:
     """The hull of those doubling ranges that hold visibly many rows: a noisy histogram and a threshold.
@@ -86,7 +86,7 @@ class HistogramBounds:
         return release(value, event=self.event, entropy=entropy, error=error, scored=True)
 
 
-@described
+@described("mechanisms.BinarySearchBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinarySearchBounds:
     """The smallest doubling range, on either side, that leaves out about a fraction `tail` of the rows: two noisy binary searches.

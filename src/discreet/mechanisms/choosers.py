@@ -30,7 +30,7 @@ from .protocols import Integers
 Real = int | float | Fraction
 
 
-@named
+@named("mechanisms.WithGap")
 class WithGap(NamedTuple):
     """What was chosen, and by how many steps of the noisy score it could have been worse and still be chosen."""
 
@@ -87,7 +87,7 @@ class _Chooser:
         return _first(lambda c: self.tail(candidates, c) <= allowed) - 1
 
 
-@described
+@described("mechanisms.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism(_Chooser):
     """Candidate i with probability proportional to exp(rate * score i).
@@ -115,7 +115,7 @@ class ExponentialMechanism(_Chooser):
         return y / (1 + y)
 
 
-@described
+@described("mechanisms.PermuteAndFlip")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermuteAndFlip(_Chooser):
     """Candidates in random order, each taken with probability exp(rate * (its score - the best)), until one is taken.
@@ -135,7 +135,7 @@ class PermuteAndFlip(_Chooser):
         return (candidates - 1) * _exp_neg(self.rate * shortfall) / 2
 
 
-@described
+@described("mechanisms.ReportNoisyMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportNoisyMax(_Chooser):
     """The candidate whose score is largest after independent noise of scale 1 / rate, drawn for each.
@@ -177,7 +177,7 @@ class ReportNoisyMax(_Chooser):
         return y / 2 if self.noise == "exponential" else y / (1 + y)
 
 
-@described
+@described("mechanisms.NoisyTopWithGap")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyTopWithGap(_Chooser):
     """The `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order, each with its free gap.
@@ -223,7 +223,7 @@ class NoisyTopWithGap(_Chooser):
         return self.k * (candidates - 1) * _difference_tail(self.scale, shortfall)
 
 
-@described
+@described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(_Chooser):
     """The best `k`, in order: k exponential mechanisms of price epsilon / k, each without those already taken ("peeling").

@@ -56,7 +56,7 @@ def _all_finite(array: Any) -> bool:
     return bool(np.isfinite(array).all())
 
 
-@described
+@described("mechanisms.GridLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridLaplace:
     """Discrete Laplace noise on reals rounded to multiples of `step`; `sensitivity` is the real l1 sensitivity.
@@ -143,7 +143,7 @@ class GridLaplace:
         return in_units(self.on_integers(round_to_grid(values, self.step), entropy=entropy), self.step)
 
 
-@described
+@described("mechanisms.GridGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridGaussian:
     """Discrete Gaussian noise on reals rounded to multiples of `step`; `sensitivity` is the real l2 sensitivity.

@@ -29,7 +29,7 @@ from .statistics import Sum, contributions
 Real = int | float | Fraction
 
 
-@described
+@described("mechanisms.InputPerturbation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputPerturbation:
     """The sum (or mean) of a bounded column after each row's value, in whole steps, got its own discrete Laplace noise.

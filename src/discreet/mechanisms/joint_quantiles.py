@@ -33,7 +33,7 @@ _MOST_SEQUENCE = 10**6  # points squared times quantiles stays below 64 of these
 _BITS = 96
 
 
-@described
+@described("mechanisms.JointQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointQuantiles:
     """All of `qs` at once, on a grid of at most 512 points.

@@ -112,7 +112,7 @@ class Lottery:
         return [int(count) for count in counts]
 
 
-@described
+@described("mechanisms.Kary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kary(Lottery):
     """The truth is `odds` times as likely to be reported as each of the other categories.
@@ -191,7 +191,7 @@ class Kary(Lottery):
         return [(_round.up(1 / (p - q)), _round.up(worst))]
 
 
-@described
+@described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design(Lottery):
     """Any lottery: `rows[i][j]` is the probability that truth i is reported as j.

@@ -131,7 +131,7 @@ def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bo
     return [count, total, square]
 
 
-@described
+@described("mechanisms.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
     """The mean of a bounded column, of values clipped and rounded to `step`. `shares` splits epsilon between count and sum.
@@ -159,7 +159,7 @@ class Mean:
         return _run(self, mean_span, source, entropy)
 
 
-@described
+@described("mechanisms.Variance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variance:
     """The variance (mean squared distance from the mean) of a bounded column. `shares`: of count, sum and squares.
@@ -196,7 +196,7 @@ def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entr
     return _answer(noisy, spans, scale, event=mechanism.event, entropy=entropy)
 
 
-@described
+@described("mechanisms.MeanWithFoundBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanWithFoundBounds:
     """The mean of a column whose bounds nobody declared: `finder` buys them, `epsilon` more pays for the mean inside them.

@@ -71,7 +71,7 @@ def _short(values: Integers) -> bool:
     return values.dtype != object and bool(((values > -(1 << 62)) & (values < 1 << 62)).all())
 
 
-@described
+@described("mechanisms.IntegerLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerLaplace:
     """Adds discrete Laplace noise, P(x) proportional to exp(-|x| / scale), to integers; `sensitivity` is in l1.
@@ -150,7 +150,7 @@ class IntegerLaplace:
         return add(exact, sampling.discrete_laplace(self.scale, exact.size, entropy).reshape(exact.shape))
 
 
-@described
+@described("mechanisms.IntegerGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerGaussian:
     """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / 2 variance), to integers.

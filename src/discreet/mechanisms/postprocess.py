@@ -50,7 +50,7 @@ class PostFunction:
         return Fraction(0)
 
 
-@described
+@described("mechanisms.Clamp")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clamp(PostFunction):
     """The nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no error grows.
@@ -76,7 +76,7 @@ class Clamp(PostFunction):
         return self.upper if self.upper is not None and value > self.upper else value
 
 
-@described
+@described("mechanisms.Fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
     """Reflected at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends. No error grows inside."""
@@ -93,7 +93,7 @@ class Fold(PostFunction):
         return self.lower + min(away, 2 * width - away)
 
 
-@described
+@described("mechanisms.Round")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round(PostFunction):
     """The nearest multiple of `step`, halves up: adds at most half a step of error."""
@@ -111,7 +111,7 @@ class Round(PostFunction):
         return as_step(self.step) / 2
 
 
-@described
+@described("mechanisms.Truncate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate(PostFunction):
     """The next multiple of `step` towards zero: adds less than a step of error."""
@@ -129,7 +129,7 @@ class Truncate(PostFunction):
         return as_step(self.step)
 
 
-@described
+@described("mechanisms.PostProcessed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostProcessed:
     """A mechanism whose released value goes through `function` before anybody sees it.

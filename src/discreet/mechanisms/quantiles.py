@@ -44,7 +44,7 @@ class _Runs(NamedTuple):
     above: NDArray[Any]
 
 
-@described
+@described("mechanisms.Quantile")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
     """The grid point below which about a fraction `q` of the rows lie. A float `q` is read as it is written: 0.9 is 9/10.
@@ -101,7 +101,7 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
     return Quantile(public=public, column=column, q=Fraction(1, 2), epsilon=epsilon, step=step)
 
 
-@described
+@described("mechanisms.MinMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinMax:
     """Where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and as many above the upper.
@@ -158,7 +158,7 @@ class MinMax:
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
-@described
+@described("mechanisms.ApproximateQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles:
     """Many quantiles by recursive splitting: the middle one first, then each side's with the rows on that side.

@@ -27,7 +27,7 @@ from .protocols import Release, check_source, release
 from .statistics import require_rows
 
 
-@described
+@described("mechanisms.Reports")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
     """What is published: how often each report was given, and what follows about the true counts. All from the reports alone."""
@@ -46,7 +46,7 @@ class Reports:
         return np.array(self.estimates, dtype=dtype)
 
 
-@described
+@described("mechanisms.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse:
     """Everyone's value of `column` goes through a lottery; the counts of reports and unbiased estimates are released.

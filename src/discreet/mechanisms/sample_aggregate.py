@@ -34,7 +34,7 @@ from .stability import Real, check_budget
 Ints = NDArray[np.int64]
 
 
-@described
+@described("mechanisms.PartMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMean:
     """The mean of a column in one part; None where it has no value. A function with a description, for `SampleAndAggregate`."""
@@ -48,7 +48,7 @@ class PartMean:
         return None if mean is None else float(mean)
 
 
-@described
+@described("mechanisms.PartMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMode:
     """The most frequent value of a column in one part; of several, the smallest. For `SubsampleAggregateStable`."""
@@ -62,7 +62,7 @@ class PartMode:
         return min(counts, key=lambda entry: (-entry["counts"], entry["values"]))["values"] if counts else None
 
 
-@described
+@described("mechanisms.SampleAndAggregate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleAndAggregate:
     """A private mean or median of what `function` says of each of `parts` disjoint random parts.
@@ -174,7 +174,7 @@ class SampleAndAggregate:
         return np.where(finite, self._grid(np.where(finite, values, 0.0)), middle)
 
 
-@described
+@described("mechanisms.SubsampleAggregateStable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsampleAggregateStable:
     """The answer most subsamples agree on, exactly, if the majority is clear; else None (M_samp).

@@ -113,7 +113,7 @@ class _Cells:
         return public.neighbors is not REPLACE
 
 
-@described
+@described("mechanisms.CellCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellCounts(_Cells):
     """For every cell of a map the number of rows in it: the "uniform" score of a location.
@@ -138,7 +138,7 @@ class CellCounts(_Cells):
         return total
 
 
-@described
+@described("mechanisms.CellDistances")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellDistances(_Cells):
     """For every cell the negative total of its distances |i - x| + |j - y| to the rows' cells, in cells.
@@ -164,7 +164,7 @@ class CellDistances(_Cells):
         return -np.add.outer(apart @ across, apart @ along).ravel()
 
 
-@described
+@described("mechanisms.Select")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
     """One of public `candidates` (or several) by the `scores` that a statistic gives them.

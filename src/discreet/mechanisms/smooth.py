@@ -150,7 +150,7 @@ def in_unit(code: int, step: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-@described
+@described("mechanisms.SmoothSensitivityMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothSensitivityMedian:
     """The (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth sensitivity.

@@ -149,7 +149,7 @@ def check_constants(constants: Any) -> None:
     _require.one_of(tuple(CONSTANTS), constants=constants)
 
 
-@described
+@described("mechanisms.RedrawnSparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedrawnSparseVector(Thresholds):
     """`SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).

@@ -46,7 +46,7 @@ class Stable(Protocol):
     def distance(self, source: Source, bound: int) -> int: ...
 
 
-@described
+@described("mechanisms.StableMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMode:
     """The most frequent declared category of a column; of several, the first declared.
@@ -84,7 +84,7 @@ class StableMode:
         return Histogram(column=self.column)(source)
 
 
-@described
+@described("mechanisms.StableMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
     """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps, what is released is in the column's unit.
@@ -149,7 +149,7 @@ class TrustedStable:
             return 0
 
 
-@described
+@described("mechanisms.DistanceToInstability")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceToInstability:
     """The exact value of a stable function if it is far enough from instability, else None (M_stab).
@@ -205,7 +205,7 @@ class DistanceToInstability:
         )
 
 
-@described
+@described("mechanisms.ProposeTestRelease")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeTestRelease:
     """A number with noise for a proposed bound on its local sensitivity, if the data pass a private test of that bound; else None.

@@ -27,7 +27,7 @@ from .stability import Real, check_budget, check_stable, stated
 from .threshold import SparseVector, State
 
 
-@described
+@described("mechanisms.StableSparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableSparseVector:
     """Exact values of stable functions, or None; halts at the `failures`-th None, or after `questions` questions.

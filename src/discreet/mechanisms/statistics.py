@@ -90,7 +90,7 @@ class _OneRow:
         return None
 
 
-@described
+@described("mechanisms.Count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count(_OneRow):
     """The number of rows.
@@ -109,7 +109,7 @@ class Count(_OneRow):
         return _scalar(sum(batch.num_rows for batch in source.batches([])))
 
 
-@described
+@described("mechanisms.CountNonNull")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountNonNull(_OneRow):
     """The number of rows that have a value in `column`; NaN and infinities count as missing.
@@ -129,7 +129,7 @@ class CountNonNull(_OneRow):
         return _scalar(sum(int(_columns.present(a).sum()) for a in _columns.each(source, self.column)))
 
 
-@described
+@described("mechanisms.PowerSum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSum(_OneRow):
     """The sum of (g - center)**power over rows, g being the value of `column` in whole steps: an exact integer.
@@ -205,7 +205,7 @@ def SumOfSquares(column: str, step: int | float | Fraction = 1, center: int | fl
     return PowerSum(column=column, grid=grid, power=2, center=_columns.nearest(_require.exact(center, "center") / grid))
 
 
-@described
+@described("mechanisms.Histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(_OneRow):
     """How many rows fall into each declared category of `column`, or into each bin between public `edges`.
@@ -256,7 +256,7 @@ class Histogram(_OneRow):
         return np.where(here & (bins < len(edges) - 1), bins, -1)
 
 
-@described
+@described("mechanisms.CountsBelow")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsBelow(_OneRow):
     """For each public threshold, the number of rows whose clipped value is below it: a cumulative histogram.
@@ -291,7 +291,7 @@ class CountsBelow(_OneRow):
         return total
 
 
-@described
+@described("mechanisms.Stack")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(_OneRow):
     """Several statistics as one vector, in order, to be given noise together. They must share one grid.

@@ -34,7 +34,7 @@ Real = int | float | Fraction
 State = dict[str, int]
 
 
-@described
+@described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What is told about one question: above or not; where bought, a noisy value; and the free gap above the noisy threshold."""
@@ -44,7 +44,7 @@ class Answer:
     gap: int | None = None
 
 
-@described
+@described("mechanisms.Entry")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One entry of a vector-valued statistic, as a question of its own: the count of one category, say.
@@ -220,7 +220,7 @@ class Thresholds:
         return self.questions
 
 
-@described
+@described("mechanisms.SparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Thresholds):
     """Tells for each question whether its value is above `threshold`; halts after `positives` that are.
@@ -301,7 +301,7 @@ class SparseVector(Thresholds):
         return self._accuracy(confidence, self._declared_questions(), 1)
 
 
-@described
+@described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
     """The textbook's: halts at the first positive; noise 2D/epsilon on the threshold and 4D/epsilon on each value.

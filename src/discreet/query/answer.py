@@ -23,7 +23,7 @@ from .ranges import Range
 Value = str | int | float | bool | None
 
 
-@described
+@described("query.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values (quantiles, modes).

@@ -15,7 +15,7 @@ from .plan import Plan
 Noise = IntegerLaplace | IntegerGaussian
 
 
-@described
+@described("query.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
     """A column of averages: the released count and sum of each row (in steps of `step`, less `shift` a value) and their noises.

@@ -46,7 +46,7 @@ Real = int | float | Fraction
 OTHER = "other"
 
 
-@described
+@described("query.Query")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One SQL query at one price.

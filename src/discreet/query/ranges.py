@@ -25,7 +25,7 @@ _COUNTS = ("rows", "present", "units", "distinct")
 _SLACK = 1e-12  # far more than the roundings of an expression add up to
 
 
-@described
+@described("query.Range")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """A column that is computed from noisy numbers: `formula`, the numbers of each row as `released`, in steps, and their noises.

@@ -33,7 +33,7 @@ from .release import direct
 _KEY = 0  # groups are chosen by a keyed hash; without groups nothing is chosen
 
 
-@described
+@described("query.SqlStatistic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStatistic:
     """One COUNT or SUM, without GROUP BY, HAVING and the like. `rows`: how many rows of one unit count, by default as declared.

@@ -34,7 +34,7 @@ _EXPECTED = 5.0  # of every cell, below which the simulation with estimated shar
 _MOST_DRAWS = 10**7
 
 
-@described
+@described("adaptive.CrossCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCounts:
     """How many rows have each pair of declared categories, row by row of the table; a row with one value missing is in none.
@@ -118,7 +118,7 @@ class _FromCounts:
         raise NotImplementedError
 
 
-@described
+@described("adaptive.GoodnessOfFitTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodnessOfFitTest(_FromCounts):
     """That the categories of `column` have these `shares`, in the order in which they are declared.
@@ -196,7 +196,7 @@ def _apart(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
     return found
 
 
-@described
+@described("adaptive.IndependenceTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndependenceTest(_FromCounts):
     """That the categories of `first` and of `second` are independent of each other.

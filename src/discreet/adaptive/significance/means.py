@@ -31,7 +31,7 @@ _FEWEST = 30
 _UNSEEN = 5
 
 
-@described
+@described("adaptive.GroupSums")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
     """For each group the sum over its rows of (steps above `center`)**power; power 0 counts them.
@@ -107,7 +107,7 @@ class _Measured(NamedTuple):
     half: int  # the largest distance from the middle
 
 
-@described
+@described("adaptive.TwoSampleMeanTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSampleMeanTest:
     """That `column` has the same mean in two `groups`, categories of column `group` (by default the two that are declared).

@@ -34,7 +34,7 @@ _FINE = 1 << 32  # steps of the uniform part
 _MOST = 10**9  # people
 
 
-@described
+@described("adaptive.YesNo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YesNo:
     """How many rows are a success, and how many are not. Rows without a value are neither.
@@ -93,7 +93,7 @@ class YesNo:
         return _columns.numbers(array, self.column) != 0, _columns.present(array)
 
 
-@described
+@described("adaptive.ProportionTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionTest:
     """That each row is a success with probability `chance`, independently; or not more, or not less ("greater", "less" is the alternative).

@@ -173,7 +173,7 @@ class _Grouped(_Signs):
         raise NotImplementedError
 
 
-@described
+@described("adaptive.MannWhitneyTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MannWhitneyTest(_Grouped):
     """That values of `column` are equally distributed in two `groups`. "greater": those of the first tend to be larger.
@@ -210,7 +210,7 @@ class MannWhitneyTest(_Grouped):
         return shared.two_sided(greater, less, self.alternative)
 
 
-@described
+@described("adaptive.KruskalWallisTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KruskalWallisTest(_Grouped):
     """That values of `column` are equally distributed in several `groups` (by default all that are declared).
@@ -251,7 +251,7 @@ class KruskalWallisTest(_Grouped):
         return shared.monte_carlo(signs - 1, rank_sums + shared.simulated(random, scale, (self.runs,)))
 
 
-@described
+@described("adaptive.CorrelationTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationTest(_Signs):
     """That two columns of numbers are independent. "greater": they tend to rise together. Kendall's rank correlation.

@@ -29,7 +29,7 @@ DOUBT = 1e-6  # the chance that noise was larger than a p-value allows for; adde
 _FLOATS = 1e-9  # relative: what sums of floats may be off by, with much to spare
 
 
-@described
+@described("adaptive.TestResult")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
     """The noisy statistic and its p-value. `people`: the noisy number of rows that were compared, where it was bought."""
