@@ -12,6 +12,8 @@ from discreet._errors import LedgerError
 from discreet.curator import Anchor, Entry, Key, Ledger
 from discreet.curator.ledger import verify
 
+from .tamper import tamper
+
 
 @pytest.fixture
 def ledger(tmp_path):
@@ -23,14 +25,7 @@ def ledger(tmp_path):
 
 
 def raw(ledger, *statements):
-    """Whoever can write the file can drop the triggers; only the chain protects from that."""
-    db = sqlite3.connect(ledger.path)
-    for name in ("entry_stays", "entry_remains"):
-        db.execute(f"DROP TRIGGER {name}")
-    for statement in statements:
-        db.execute(statement)
-    db.commit()
-    db.close()
+    tamper(ledger.path, *statements)
 
 
 def test_an_untouched_ledger_verifies_also_against_its_anchors(ledger):

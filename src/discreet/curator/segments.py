@@ -27,7 +27,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from .charges import SPENDING
 from .keys import signed_by
-from .ledger import Entry, Ledger, Writer, _check, canonical
+from .ledger import Entry, Ledger, Writer, canonical
 from .policy import STEWARD
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def resume(
     path = Path(checkpoint)
     _checked(mechanism, curator.source, progress)
     header, raw = _read(path, curator.ledger)
-    charge = _signed(curator.ledger, header["charge"])
+    charge = curator.ledger.entry(header["charge"])
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the ledger). Nothing was trained. Give the "
@@ -303,14 +303,6 @@ def problems(ledger: Ledger) -> list[str]:
             found.append(f"entry {entry.seq} claims steps that were claimed before, or were not paid for")
         counters[charge] = end
     return found
-
-
-def _signed(ledger: Ledger, seq: int) -> Entry:
-    """An entry by its number; refused if it is not as it was signed."""
-    entry = ledger.entry(seq)
-    if ledger.key is not None:
-        _check(ledger._db, entry, ledger.key)
-    return entry
 
 
 def _counter(head: Entry) -> int:

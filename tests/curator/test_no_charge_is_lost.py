@@ -1,0 +1,284 @@
+"""No charge is ever lost: whatever the process does, every answer is counted by a process that only reads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discreet import Bounds, Public
+from discreet._errors import BudgetExceeded, LedgerError
+from discreet.curator import Budget, Curator, Ledger, Policy, books, store
+from discreet.mechanisms import noisy_count
+from discreet.tables import Memory
+
+ROOT = Path(__file__).parents[2]
+PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
+PRICE = 0.25  # of a budget of 1: four answers, never five
+
+
+def people():
+    return Memory({"age": np.arange(100) % 90}, PUBLIC)
+
+
+@pytest.fixture
+def curator(tmp_path):
+    return Curator.create(tmp_path / "people.ledger", people(), Policy(budget=Budget(epsilon=1)))
+
+
+def ask(curator) -> int:
+    """How many answers were given: one, or none if the budget was gone."""
+    try:
+        curator.ask(noisy_count(PUBLIC, epsilon=PRICE), fresh=True)
+    except BudgetExceeded:
+        return 0
+    return 1
+
+
+READER = """
+import sys
+from pathlib import Path
+from discreet.curator import Ledger, books
+ledger = Ledger(Path(sys.argv[1]))
+assert books.verify(ledger) == [], books.verify(ledger)
+print(len(list(ledger.entries(kind="charge"))))
+"""
+
+
+def counted(path) -> int:
+    """The charges that another process reads in the file, which must also be whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(path)], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def in_child(work) -> int:
+    """Fork, do `work` in the child, and say what it returned: the number of answers."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("parent", ["keeps", "closes", "asks"])
+def test_a_forked_child_charges_what_everybody_counts(curator, parent):
+    given = ask(curator)
+    if parent == "closes":
+        curator.ledger.close()
+
+    def work() -> int:
+        before = ask(curator)
+        counted(curator.ledger.path)  # another process opens and closes the ledger in between
+        return before + ask(curator) + ask(curator)
+
+    given += in_child(work)
+    if parent == "asks":
+        given += ask(curator)
+    assert given == 4 == counted(curator.ledger.path)
+    assert ask(curator) == 0
+
+
+def test_a_daemon_that_forked_goes_on_when_its_parent_has_died(curator):
+    """The parent forks and dies, as daemons do; `discreet budget` looks in between."""
+    script = """
+import os, sys, time
+from tests.curator.test_no_charge_is_lost import ask, people
+from discreet.curator import Curator
+curator = Curator.open(sys.argv[1], people())
+given = ask(curator)
+if os.fork():
+    os._exit(0)
+for _ in range(5):
+    time.sleep(0.05)
+    given += ask(curator)
+print(given, flush=True)
+"""
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", script, str(curator.ledger.path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    looks = [counted(curator.ledger.path) for _ in range(2)]
+    given = int(daemon.stdout.read())
+    daemon.stdout.close()
+    daemon.wait()
+    assert looks == sorted(looks)
+    assert given == 4 == counted(curator.ledger.path)
+
+
+def _in_pool(number: int) -> int:
+    return ask(_SHARED[0])
+
+
+_SHARED: list = []
+
+
+def test_a_pool_of_forked_workers_never_overspends(curator):
+    _SHARED[:] = [curator]
+    given = ask(curator)
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        given += sum(pool.map(_in_pool, range(8)))
+    assert given == 4 == counted(curator.ledger.path)
+
+
+def test_a_copy_of_the_file_in_the_serving_process_changes_nothing(curator, tmp_path):
+    """Any open and close of the file drops the POSIX locks of the whole process."""
+    given = 0
+    for turn in range(3):
+        shutil.copy(curator.ledger.path, tmp_path / f"copy{turn}")
+        given += ask(curator)
+        given += in_child(lambda: ask(Curator.open(curator.ledger.path, people())))
+    assert given == 4 == counted(curator.ledger.path)
+
+
+def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tmp_path):
+    """One thread asks, one drops the process's POSIX locks all the time, other programs open and close the file."""
+    stop = threading.Event()
+    path = curator.ledger.path
+    curator.change_policy(Policy(budget=Budget(epsilon=100)))
+
+    def disturb() -> None:
+        while not stop.is_set():
+            shutil.copy(path, tmp_path / "copy")
+
+    script = "import sqlite3,sys,time\nend=time.time()+2\nwhile time.time()<end:\n db=sqlite3.connect(sys.argv[1]);db.execute('select max(seq) from entry').fetchall();db.close()"
+    other = subprocess.Popen([sys.executable, "-c", script, str(path)], stderr=subprocess.PIPE)
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    given, end = 0, time.time() + 2
+    while time.time() < end:
+        try:
+            given += ask(curator)
+        except LedgerError:  # a lost commit may be refused, never answered
+            continue
+    stop.set()
+    thread.join()
+    other.communicate()
+    assert given > 10
+    assert given <= counted(path)
+
+
+def test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it(curator):
+    ledger = curator.ledger
+
+    def work() -> int:
+        with pytest.raises(LedgerError, match="forked"):
+            writer.append("charge", {"n": 2})
+        return 7
+
+    with ledger.writing() as writer:
+        writer.append("note", {"n": 1})
+        assert in_child(work) == 7
+        child = os.fork()
+        if child == 0:  # ends as any program does: what it inherited is cleaned up, or not
+            sys.stdout, sys.stderr = open(os.devnull, "w"), open(os.devnull, "w")
+            code = 3
+            try:
+                ledger.__dict__.clear()
+                del writer
+            finally:
+                os._exit(code)
+        os.waitpid(child, 0)
+        writer.append("note", {"n": 3})
+    assert [entry.body for entry in ledger.entries(kind="note")] == [{"n": 1}, {"n": 3}]
+    assert ledger.verify() == []
+
+
+def test_a_commit_that_is_not_on_disk_releases_nothing(curator, monkeypatch):
+    """Whatever loses a commit, the row is looked for through a connection of its own before anything is let out."""
+    real = store.Store.read_rows
+
+    def lost(self, db, first):
+        return [] if first > 1 else real(self, db, first)
+
+    monkeypatch.setattr(store.Store, "read_rows", lost)
+    with pytest.raises(LedgerError, match="not in the file"):
+        ask(curator)
+    monkeypatch.undo()
+
+
+def test_a_ledger_rolled_back_or_replaced_under_an_open_session_is_refused(curator, tmp_path):
+    shutil.copy(curator.ledger.path, tmp_path / "old")
+    assert ask(curator) == 1
+    shutil.copy(tmp_path / "old", curator.ledger.path)
+    with pytest.raises(LedgerError, match="went back"):
+        ask(curator)
+    curator.ledger.path.unlink()
+    with pytest.raises(LedgerError, match="no ledger"):
+        ask(curator)
+    assert not curator.ledger.path.exists()
+
+
+PLANTED = {
+    "removes charges": "CREATE TRIGGER t AFTER INSERT ON entry WHEN NEW.kind = 'release' BEGIN DELETE FROM entry WHERE seq >= NEW.seq - 1; END",
+    "removes each": "CREATE TRIGGER t AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE seq = NEW.seq; END",
+    "ignores": "CREATE TRIGGER t BEFORE INSERT ON entry BEGIN SELECT RAISE(IGNORE); END",
+    "a view": "CREATE VIEW v AS SELECT * FROM entry",
+    "a table": "CREATE TABLE other (x)",
+    "an index": "CREATE UNIQUE INDEX i ON entry (kind, topic)",
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("opened", [True, False])
+def test_what_was_planted_into_the_schema_is_refused(curator, name, opened):
+    path = curator.ledger.path
+    db = sqlite3.connect(path)
+    db.execute("DROP TRIGGER entry_remains")
+    db.execute(PLANTED[name])
+    db.commit()
+    db.close()
+    with pytest.raises(LedgerError, match="schema"):
+        ask(curator if opened else Curator.open(path, people()))
+    assert any("schema" in line for line in books.verify(curator.ledger))
+
+
+def test_an_index_that_hides_a_charge_hides_nothing(curator):
+    """Indices lie in the file, too: who can write it can take a charge out of them alone."""
+    path = curator.ledger.path
+    assert ask(curator) == 1
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA writable_schema=ON")
+    kept = db.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master WHERE type = 'index'").fetchall()
+    db.execute("DELETE FROM sqlite_master WHERE type = 'index'")
+    db.commit()
+    db.close()
+    for _ in range(2):  # these go into the table only
+        db = sqlite3.connect(path)
+        rows = db.execute("SELECT * FROM entry").fetchall()
+        db.close()
+    given = 1 + _without_indices(path)
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA writable_schema=ON")
+    db.executemany("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", kept)
+    db.commit()
+    db.close()
+    assert len(rows) == 3
+    fresh = Curator.open(path, people())
+    while ask(fresh):
+        given += 1
+    assert given == 4
+    assert len(list(Ledger(path).entries(kind="charge"))) == 4
+
+
+def _without_indices(path) -> int:
+    """One answer by a copy of our code that does not look at the schema."""
+    looks = store.SCHEMA
+    store.SCHEMA = tuple(row for row in looks if row[0] != "index")
+    try:
+        return ask(Curator.open(path, people()))
+    finally:
+        store.SCHEMA = looks
