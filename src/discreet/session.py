@@ -423,9 +423,9 @@ def open(
             f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
-    curator = Curator.create(path, source, policy, large_delta=large_delta)
+    curator = Curator.create(path, source, policy, large_delta=large_delta, durable=ledger != TRIAL)
     if ledger == TRIAL:
-        weakref.finalize(curator, shutil.rmtree, path.parent, ignore_errors=True)
+        weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
 
 

@@ -10,7 +10,7 @@ from ..accounting.odometers import Odometer, Reading
 from . import segments
 from .accounts import Account, Accounts
 from .charges import SERVED, SPENDING, cap_name, charged, last_charge, priced, spending, spent_by, split_by_first
-from .ledger import Anchor, Ledger
+from .ledger import Anchor, Ledger, Writer
 from .policy import Budget, Policy
 
 __all__ = [
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 
-def public_of(ledger: Ledger) -> Public:
+def public_of(ledger: Ledger | Writer) -> Public:
     """The public facts the ledger was opened with."""
     public: Public = _registry.from_json(ledger.genesis.body["public"])
     return public
 
 
-def policy_of(ledger: Ledger) -> Policy:
+def policy_of(ledger: Ledger | Writer) -> Policy:
     """The budgets now in force."""
     last = ledger.last("policy") or ledger.genesis
     policy: Policy = _registry.from_json(last.body["policy"])
@@ -51,11 +51,59 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-    """What is wrong with a ledger, in words: its chain, the totals that its charges claim, the steps of runs."""
+    """What is wrong with a ledger, in words: its schema and chain, what entries point to, the totals of charges, the steps of runs.
+
+    Never raises for what a file holds: who signs with a key of their own can write any body.
+    """
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    return [line for owned in owners(ledger) for line in owned.problems()] + segments.problems(ledger)
+    for part in (_references, _totals, segments.problems):
+        try:
+            problems += part(ledger)
+        except Exception as error:  # whatever a strange body does to who reads it
+            problems.append(f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds")
+    return problems
+
+
+def _totals(ledger: Ledger) -> list[str]:
+    return [line for owned in owners(ledger) for line in owned.problems()]
+
+
+# what an entry of a kind points to in its body, and the kinds that may stand there
+_POINTS = {
+    "release": ("charge", (SPENDING,)),
+    "failed": ("charge", (SPENDING,)),
+    "state": ("charge", (SPENDING,)),
+    segments.SEGMENT: ("charge", (SPENDING,)),
+    segments.SAVED: ("charge", (SPENDING,)),
+    "account": ("charge", (SPENDING, SERVED, "policy")),
+    SERVED: ("release", ("release",)),
+}
+
+
+def _references(ledger: Ledger) -> list[str]:
+    """What is let out must point to a charge before it, at most once; the states of a live mechanism follow each other."""
+    problems: list[str] = []
+    kinds: dict[int, str] = {}
+    released: set[int] = set()
+    versions: dict[int, int] = {}
+    for entry in ledger.entries():
+        name, wanted = _POINTS.get(entry.kind, ("", ()))
+        number = entry.body.get(name) if name else None
+        if name and (not isinstance(number, int) or kinds.get(number) not in wanted):
+            problems.append(f"entry {entry.seq} ({entry.kind}) points to no {' or '.join(wanted)} before it")
+        elif entry.kind == "release" and number is not None:
+            if number in released:
+                problems.append(f"entry {entry.seq} is a second release for the charge {number}")
+            released.add(number)
+        elif entry.kind == "state" and number is not None:
+            version = entry.body.get("version")
+            if version != versions.get(number, -1) + 1:
+                problems.append(f"entry {entry.seq} is not the state that follows: noise may have been drawn twice")
+            versions[number] = version if isinstance(version, int) else -1
+        kinds[entry.seq] = entry.kind
+    return problems
 
 
 def owners(ledger: Ledger) -> list[Accounts]:

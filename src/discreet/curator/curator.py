@@ -28,6 +28,7 @@ from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
 from .live import Live
+from .periods import Period
 from .policy import STEWARD, Policy
 
 # kinds of entries that are neither a price nor a release
@@ -40,6 +41,7 @@ class Curator:
     def __init__(self, source: Source, ledger: Ledger) -> None:
         self.source, self.ledger = source, ledger
         self.periods: tuple[str, ...] = ()  # all of them
+        self._cut: list[str | None] | None = None  # how the table was cut into periods when this view was made
         self._whole = source
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):
@@ -51,16 +53,23 @@ class Curator:
         self._seen: str | None = None
 
     @classmethod
-    def create(cls, path: str | Path, source: Source, policy: Policy, *, large_delta: bool = False) -> Curator:
-        """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not."""
+    def create(
+        cls, path: str | Path, source: Source, policy: Policy, *, large_delta: bool = False, durable: bool = True
+    ) -> Curator:
+        """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not.
+
+        Not `durable` is for a ledger that is thrown away with its session: it does not wait for the disk.
+        """
         path = Path(path)
-        if path.exists():
-            raise LedgerError(f"{path} exists already. A ledger is never overwritten: nothing was changed.")
+        if path.exists() or path.is_symlink():
+            raise LedgerError(
+                f"{path} exists already, or is a link. A ledger is never overwritten: nothing was changed."
+            )
         policy.check(source.public, large_delta=large_delta)
         key = Key.create(key_path(path))
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
         try:
-            ledger = Ledger.create(path, key, body)
+            ledger = Ledger.create(path, key, body, durable=durable)
         except BaseException:
             key_path(path).unlink()  # a key without a ledger would be in the way of the next try
             raise
@@ -96,8 +105,22 @@ class Curator:
         _require.non_empty(periods=periods)
         named = tuple(sorted({per.named(period, self._whole.public) for period in periods}))
         part = copy.copy(self)
-        part.periods, part.source = named, per.restrict(self._whole, named)
+        part.periods, part._cut, part.source = named, per.cut, self._part(per, named)
         return part
+
+    def _part(self, per: Period, periods: tuple[str, ...]) -> Source:
+        return per.restrict(self._whole, periods)
+
+    def _in_force(self, ledger: Ledger | Writer) -> Policy:
+        """The budgets now in force; refused if they cut the table in another way than when the periods of this view were chosen."""
+        policy = books.policy_of(ledger)
+        per = policy.budget.per
+        if self.periods and (per is None or per.cut != self._cut):
+            raise InvalidInput(
+                "the budgets were changed since these periods were chosen, and the table is cut into periods in another way now. Nothing was "
+                "charged or read. Choose periods again: during(...)."
+            )
+        return policy
 
     @property
     def accounts(self) -> list[Account]:
@@ -106,7 +129,7 @@ class Curator:
 
     def accounts_of(self, analyst: str) -> list[Account]:
         """Return the accounts that `analyst` may see: their own if they have a budget, else those of the dataset."""
-        return self._owners(self.ledger, analyst, self.policy)[-1].all(self.periods)
+        return self._owners(self.ledger, analyst, self._in_force(self.ledger))[-1].all(self.periods)
 
     @property
     def spent(self) -> Spent:
@@ -124,7 +147,7 @@ class Curator:
 
     def account(self, analyst: str = STEWARD) -> Account:
         """Return what `analyst` has spent of their own budget, or of the dataset's if they have none; of several periods, where most is gone."""
-        owned = self._owners(self.ledger, analyst, self.policy)[-1]
+        owned = self._owners(self.ledger, analyst, self._in_force(self.ledger))[-1]
         per, accounts = owned.budget.per, owned.all(self.periods)
         # the last one is of all periods together, and has a budget of its own
         limited = per is not None and per.limit is not None
@@ -136,7 +159,8 @@ class Curator:
         Whether it is admitted, and how many more of it would be, takes both accounts into account; the numbers are the analyst's own.
         `asked` is the (epsilon, delta) it was asked with, where it was: `asked_of(mechanism)`.
         """
-        views = [owned.preview(event, self.periods, asked) for owned in self._owners(self.ledger, analyst, self.policy)]
+        owners = self._owners(self.ledger, analyst, self._in_force(self.ledger))
+        views = [owned.preview(event, self.periods, asked) for owned in owners]
         tightest = min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
         return replace(views[-1], admitted=tightest.admitted, fits=tightest.fits)
 
@@ -186,7 +210,7 @@ class Curator:
         charge = self.ledger.entry(number)
         described = _described(interactive)
         trusted = described is None and not charge.body.get("trusted")
-        elsewhere = charge.body.get("periods") != said(self.policy.budget, self.periods).get("periods")
+        elsewhere = charge.body.get("periods") != said(self._in_force(self.ledger).budget, self.periods).get("periods")
         if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
             raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
@@ -245,8 +269,8 @@ class Curator:
             )
         body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
-        # read and verified once: nobody else can write while this transaction is open
-        policy = self.policy
+        # Read and verified once: nobody else can write while this transaction is open.
+        policy = self._in_force(writer)
         return self._post(writer, books.SPENDING, body, event, policy, self._owners(writer, analyst, policy), asked)
 
     def _owners(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
@@ -275,7 +299,7 @@ class Curator:
         return entry
 
     def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
-        policy = self.policy
+        policy = self._in_force(writer)
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
             entry.body["release"] == stored.seq and entry.body["analyst"] == analyst

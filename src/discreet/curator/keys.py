@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from .._errors import LedgerError
 
 _HEADER = "discreet ledger key 1\n"
+_LONGEST = 1000  # characters; a key file has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,19 @@ class Key:
     @classmethod
     def load(cls, path: Path) -> Key:
         try:
-            text = path.read_text()
+            with path.open(encoding="ascii") as file:
+                mode, text = os.fstat(file.fileno()).st_mode, file.read(_LONGEST)
         except FileNotFoundError:
             raise LedgerError(
                 f"the key {path} is missing. Without it the ledger can be read and verified, but nothing can be asked."
             ) from None
         except (OSError, ValueError):
             raise LedgerError(f"the key {path} cannot be read.") from None
+        if os.name == "posix" and mode & 0o077:
+            raise LedgerError(
+                f"the key {path} can be read or written by others than its owner (mode {mode & 0o777:04o}), who could write entries that "
+                f"verify. Nothing was opened. Find out who may have read it, then: chmod 600 {path}"
+            )
         try:
             seed = bytes.fromhex(text.removeprefix(_HEADER).strip())
         except ValueError:
@@ -88,10 +96,20 @@ class Key:
         return self._derive(b"fingerprint")
 
     def _signer(self) -> Ed25519PrivateKey:
-        return Ed25519PrivateKey.from_private_bytes(self._derive(b"sign"))
+        return _signer(self.seed)
 
     def _derive(self, purpose: bytes) -> bytes:
-        return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"discreet ledger " + purpose).derive(self.seed)
+        return _derived(self.seed, purpose)
+
+
+@lru_cache(maxsize=16)
+def _signer(seed: bytes) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(_derived(seed, b"sign"))
+
+
+@lru_cache(maxsize=32)
+def _derived(seed: bytes, purpose: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"discreet ledger " + purpose).derive(seed)
 
 
 def signed_by(public: bytes, message: bytes, signature: bytes) -> bool:

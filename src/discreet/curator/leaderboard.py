@@ -67,7 +67,7 @@ class Leaderboard:
     def standings(self) -> list[tuple[str, Standing]]:
         """Everything the board has told, in order: who submitted, and what they saw. Read from the ledger, free."""
         entries = self.live.ledger.entries(kind="state")
-        mine = [entry.body for entry in entries if entry.body["charge"] == self.number and entry.body["version"]]
+        mine = [entry.body for entry in entries if entry.body["charge"] == self.number and "value" in entry.body]
         return [(body["question"]["name"], values.decode(body["value"])) for body in mine]
 
 

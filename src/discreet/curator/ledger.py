@@ -39,8 +39,12 @@ class Ledger:
         self._history = History(None if key is None else key.public)
         self._local = threading.local()
         self._store.check()
-        if key is not None and key.public.hex() != self.entry(1).body.get("key"):
-            raise LedgerError(f"the key given is not the one that {path} was made with. Nothing was changed.")
+        if key is not None:
+            first = next(iter(self._rows(strict=False)), None)
+            if first is None or key.public.hex() != entry_of(first).body.get("key"):
+                raise LedgerError(f"the key given is not the one that {path} was made with. Nothing was changed.")
+            # everything is checked once, at the start
+            assert self.anchor.seq > 0
 
     @classmethod
     def create(cls, path: Path, key: Key, body: dict[str, Any], *, durable: bool = True) -> Ledger:

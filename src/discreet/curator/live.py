@@ -7,16 +7,36 @@ again, and two askers take turns. A state put back from an old copy of the file 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _registry
-from .._errors import DescriptionError, DiscreetError, LedgerError, ReleaseFailed
+from .._errors import DescriptionError, DiscreetError, Halted, LedgerError, ReleaseFailed
+from .._public import Public
 from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
 from . import values
 from .ledger import Entry, Ledger, Writer, canonical
+
+# Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its price, so there is a public
+# end to it; more than this is not an accident.
+FAILURES = 10
+
+
+class _WouldRead(BaseException):
+    """The data would be read now. No mechanism's own handlers catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NotRead:
+    """A table that is not there."""
+
+    public: Public
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        raise _WouldRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +58,57 @@ class Live:
         return live
 
     def answer(self, question: Any) -> Release:
-        """One answer. If it cannot be committed it was never given; if the mechanism has halted, nothing changes."""
+        """One answer. If it cannot be committed it was never given; if the mechanism has halted, nothing changes.
+
+        A question that is refused before any data would be read changes nothing either. One that fails afterwards, or runs out of time,
+        is entered in the ledger and counts as asked, because how it went may depend on the data; after `FAILURES` of them this halts for good.
+        """
         with self.ledger.writing() as writer:
             last = writer.last("state", str(self.number))
             if last is None or last.sealed is None or self.ledger.key is None:
                 raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
-            version = int(last.body["version"])
-            state = json.loads(self.ledger.key.unseal(last.sealed, self._context(version)))
-            state, given = self._ask(state, question)
-            shown = {"question": _shown(question), "value": values.encode(given.value)}
-            self._commit(writer, state, version + 1, shown)
+            version, failures = int(last.body["version"]), int(last.body.get("failures", 0))
+            if failures >= FAILURES:
+                raise Halted(
+                    f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
+                )
+            before = self.ledger.key.unseal(last.sealed, self._context(version))
+            self._rehearse(json.loads(before), question)
+            shown: dict[str, Any] = {"question": _shown(question)}
+            error: BaseException | None = None
+            try:
+                state, given = self._ask(json.loads(before), question)
+                shown["value"] = values.encode(given.value)
+            except BaseException as problem:
+                state, error, failures = _counted(json.loads(before)), problem, failures + 1
+                shown["failed"] = True
+            self._commit(writer, state, version + 1, shown | ({"failures": failures} if failures else {}))
+        if error is not None:
+            raise self._withheld(error) from None
         return given
 
-    def _ask(self, state: Any, question: Any) -> tuple[Any, Release]:
-        """Refusals are ours, and about the question. What else goes wrong may speak of the data, and is not passed on."""
+    def _rehearse(self, state: Any, question: Any) -> None:
+        """Put the question to a table that is not there: what is refused then is refused because of the question, or of answers before."""
         try:
-            return self.mechanism.answer(state, self.source, question, entropy=self.entropy)
-        except DiscreetError:
-            raise
-        except Exception:
-            raise ReleaseFailed(
-                "the question failed, and why is withheld, as it may speak of the data. Nothing was released."
-            ) from None
+            self.mechanism.answer(state, _NotRead(self.source.public), question, entropy=self.entropy)
+        except (_WouldRead, DiscreetError) as refused:
+            if isinstance(refused, DiscreetError):
+                raise
+        except Exception:  # it will fail again, and be counted
+            return
+
+    def _ask(self, state: Any, question: Any) -> tuple[Any, Release]:
+        state, given = self.mechanism.answer(state, self.source, question, entropy=self.entropy)
+        canonical(state)
+        return state, given
+
+    def _withheld(self, error: BaseException) -> BaseException:
+        """Why a question failed may speak of the data, and is not passed on. What ends the program, or is about the ledger, is."""
+        if not isinstance(error, Exception) or isinstance(error, LedgerError):
+            return error
+        return ReleaseFailed(
+            "the question failed, and why is withheld, as it may speak of the data. It counts as asked (see the ledger). Nothing was released."
+        )
 
     def _commit(self, writer: Writer, state: Any, version: int, shown: dict[str, Any]) -> None:
         assert self.ledger.key is not None  # `writing` has seen to it
@@ -69,6 +118,12 @@ class Live:
 
     def _context(self, version: int) -> bytes:
         return f"{self.number}:{version}".encode()
+
+
+def _counted(state: Any) -> Any:
+    """The state after a question that failed: where questions are counted, it counts."""
+    counts = isinstance(state, dict) and isinstance(state.get("asked"), int)
+    return {**state, "asked": state["asked"] + 1} if counts else state
 
 
 def _shown(question: Any) -> Any:

@@ -6,6 +6,7 @@ that gets new rows every month can be asked about them for ever. What that promi
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import MAXYEAR, date, timedelta
@@ -120,11 +121,17 @@ class Period:
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """The rows of these periods, as a source of its own."""
         parts = [self.part(name, source.public) for name in names]
-        return within(source, self.column, parts, called=f"({self.column} in {', '.join(names)})")
+        return within(source, self.column, parts, called=f"({self.column} in {_listed(names)})")
 
     def __repr__(self) -> str:
         more = [f"{name}={getattr(self, name)!r}" for name in ("every", "total") if getattr(self, name) is not None]
         return f"Period({', '.join([f'column={self.column!r}', *more])})"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON, which has quotes around each."""
+    plain = not any(mark in name for name in names for mark in ',"')
+    return ", ".join(names) if plain else json.dumps(names)
 
 
 def _whole(period: Any, column: str) -> str:

@@ -25,6 +25,7 @@ from ..accounting.caps import asked_of
 from ..mechanisms.protocols import Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
+from .accounts import said
 from .charges import SPENDING
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, canonical
@@ -153,7 +154,8 @@ def resume(
             f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the ledger). Nothing was trained. Give the "
             f"trainer that the run was started with."
         )
-    if charge.body["analyst"] != analyst or charge.body.get("during", []) != list(curator.periods):
+    during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
+    if charge.body["analyst"] != analyst or charge.body.get("periods") != during:
         raise InvalidInput(
             f"the run of checkpoint {path} was paid for by another analyst, or for other periods. Nothing was trained."
         )

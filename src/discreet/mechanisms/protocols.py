@@ -77,7 +77,8 @@ class Mechanism(Protocol):
 class Interactive(Protocol):
     """Answers questions until it halts; the whole price is paid at the start.
 
-    The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the answer.
+    The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the answer. Refusals come
+    before the source is read; where questions are counted, the state does so as "asked", and the curator counts those that fail.
     """
 
     @property

@@ -10,6 +10,7 @@ import hashlib
 import os
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
@@ -39,6 +40,8 @@ class Entropy:
     >>> Entropy().words(3).dtype
     dtype('uint64')
     """
+
+    _pid: int | None
 
     def __init__(self) -> None:
         self._start()
@@ -112,17 +115,21 @@ class Entropy:
 
     def _start(self) -> None:
         self._lock = threading.Lock()
-        self._pid = os.getpid()
         self._rekey()
+        self._pid = os.getpid()
 
     def _rekey(self) -> None:
-        self._spent = 0
         self._stream = _keystream(os.urandom(32))
+        self._spent = 0
 
     def _forked(self) -> None:
-        """Called in a forked child: the parent keeps the old stream, the child gets its own."""
-        self._pid = os.getpid()
+        """Called in a forked child: the parent keeps the old stream, the child gets its own.
+
+        The process is remembered last: if no new key can be had, the next draw tries again, and fails again, rather than draw what the
+        parent draws.
+        """
         self._rekey()
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(private={self.private})"
@@ -180,12 +187,12 @@ class Stream(Entropy):
         self._use(self._source.bytes(32))
 
     def _forked(self) -> None:
-        self._pid = os.getpid()
         if self.private:  # else it repeats itself by design
             self._use(os.urandom(32))
+        self._pid = os.getpid()
 
     def _use(self, key: bytes) -> None:
-        self._spent, self._stream = 0, Cipher(AES(key), GCM(bytes(12))).encryptor()
+        self._stream, self._spent = Cipher(AES(key), GCM(bytes(12))).encryptor(), 0
 
 
 _MOST_DRAWS = 1 << 40  # more fit no memory
@@ -215,9 +222,14 @@ _ALIVE: weakref.WeakSet[Entropy] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for entropy in list(_ALIVE):
+    alive = list(_ALIVE)
+    for entropy in alive:
         entropy._lock = threading.Lock()  # another thread of the parent may have held the old one
-        entropy._forked()
+        entropy._pid = None  # not yet this process's: whatever fails below, nothing is drawn from an inherited stream
+    for entropy in alive:
+        # what fails here fails again, and is heard, at the next draw; an error in a hook would only be printed
+        with suppress(Exception):
+            entropy._forked()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from fractions import Fraction
@@ -16,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import accounting as acc
-from ..._errors import InvalidInput, Unsupported
+from ..._errors import InvalidInput, LedgerError, Unsupported
+from ..._text import visible
 from ...accounting import events
 from ...curator import Account, Anchor, Entry, Ledger, books, segments
 from ...curator.closed import without_data
@@ -79,11 +79,12 @@ def verify(
     opened: Any = Export(path) if is_export(path) else Ledger(path)
     trusted = _key(key)
     problems = books.verify(opened, Anchor.parse(anchor) if anchor else None, key=trusted)
-    head = str(opened.anchor)
+    head = _head(opened)
     if as_json:
         print(json.dumps({"whole": not problems, "problems": problems, "anchor": head}))
     elif problems:
-        Console(stderr=True).print("\n".join(f"[bold red]✗[/] {line}" for line in problems), highlight=False)
+        for line in problems:
+            Console(stderr=True).print(Text.assemble(("✗ ", "bold red"), visible(line)), soft_wrap=True)
     else:
         against = (
             "and against the anchor"
@@ -92,6 +93,14 @@ def verify(
         )
         Console().print(f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False)
     raise typer.Exit(1 if problems else 0)
+
+
+def _head(opened: Ledger) -> str | None:
+    """The head of the chain; None where the file cannot be read."""
+    try:
+        return str(opened.anchor)
+    except LedgerError:
+        return None
 
 
 def _key(text: str) -> bytes | None:
@@ -142,11 +151,7 @@ def enter(
         epsilon, delta, rho, event, curator.policy.budget.filter(books.public_of(curator.ledger).neighbors)
     )
     if period:
-        curator = copy.copy(curator)  # nothing is read, so no view of the rows is needed
-        per = curator.policy.budget.per
-        if per is None:
-            raise InvalidInput("this dataset has one budget, not one per period. Nothing was entered.")
-        curator.periods = tuple(sorted({per.named(one, books.public_of(curator.ledger)) for one in period}))
+        curator = curator.during(*period)
     made = curator.enter(price, note)
     if as_json:
         print(json.dumps(made.to_json()))
@@ -250,8 +255,8 @@ def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
 
 
 def _plainly(text: str) -> Text:
-    """What others wrote, as plain text: brackets are no markup, and what would command the terminal is shown as a mark."""
-    return Text("".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    """What others wrote, as plain text: brackets are no markup, and what would command the terminal is written out."""
+    return Text(visible(" ".join(text.split("\n"))))
 
 
 def _what(entry: Entry) -> str:

@@ -1,0 +1,23 @@
+"""Text that others wrote, made safe to show: what would command a terminal, hide or reorder what stands beside it is written out."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# control, format (zero-width, bidirectional), surrogate, private use, unassigned, line and paragraph separators
+_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+
+def visible(text: str, *, keep: str = "") -> str:
+    """The text with every character that does not show as itself in its escaped form; those in `keep` stay.
+
+    >>> visible("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in keep or unicodedata.category(c) not in _HIDDEN else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return ascii(character)[1:-1]
