@@ -31,6 +31,12 @@ _TAGS: dict[type, str] = {}
 ALIASES: dict[str, str] = {}
 
 
+# Public limits on what a description may hold: who sends one could otherwise stop the process after it was charged. Prices
+# nest a few levels, floats have 324 digits at most as fractions.
+DEEPEST, MOST_DIGITS = 64, 1000
+_BITS = int(MOST_DIGITS * 3.33)
+
+
 def described(tag: str) -> Callable[[type[T]], type[T]]:
     """Enter a frozen dataclass of this package into the registry under its tag."""
     if not isinstance(tag, str):
@@ -135,8 +141,16 @@ def to_json(value: Any) -> Any:
 
 def from_json(data: Any) -> Any:
     """The object that a description names. Everything is checked by the class's own constructor."""
+    if _depth(data) > DEEPEST:
+        raise DescriptionError(f"a description is nested at most {DEEPEST} deep. Nothing was computed or charged.")
+    return _from_json(data)
+
+
+def _from_json(data: Any) -> Any:
     if isinstance(data, list):
-        return tuple(from_json(item) for item in data)
+        return tuple(_from_json(item) for item in data)
+    if isinstance(data, int) and data.bit_length() > _BITS:
+        raise DescriptionError(f"a number has at most {MOST_DIGITS} digits. Nothing was computed or charged.")
     if not isinstance(data, dict):
         return data
     if data.keys() == {"fraction"}:
@@ -146,7 +160,19 @@ def from_json(data: Any) -> Any:
     return _object(data)
 
 
+def _depth(data: Any) -> int:
+    """How deep lists and maps are nested; counted no further than is allowed, and without recursion."""
+    depth, level = 0, [data]
+    while level and depth <= DEEPEST:
+        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [item for items in inner for item in items]
+        depth += bool(inner)
+    return depth
+
+
 def _fraction(text: Any) -> Fraction:
+    if isinstance(text, str) and max(map(len, text.split("/"))) > MOST_DIGITS:
+        raise DescriptionError(f"a number has at most {MOST_DIGITS} digits. Nothing was computed or charged.")
     try:
         numerator, denominator = text.split("/")
         return Fraction(int(numerator), int(denominator))
@@ -163,7 +189,7 @@ def _object(data: dict[str, Any]) -> Any:
     given = data.keys() - {"type"}
     if unknown := sorted(given - allowed):
         raise DescriptionError(f"{name} has no field {unknown[0]!r}. It has: {', '.join(sorted(allowed))}.")
-    fields = {key: from_json(data[key]) for key in given}
+    fields = {key: _from_json(data[key]) for key in given}
     try:
         return cls(**fields)
     except UnknownOption as error:

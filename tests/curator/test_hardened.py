@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from discreet._errors import LedgerError, ReleaseFailed
 from discreet.curator import Budget, Curator, Key, Ledger, Policy, books
 from discreet.curator.live import FAILURES
 from discreet.mechanisms import (
+    AddNoise,
     CellCounts,
     Count,
-    ExponentialMechanism,
-    Select,
+    IntegerLaplace,
     Sensitivity,
+    Sequential,
     SparseVector,
     Trusted,
     noisy_count,
@@ -131,13 +133,12 @@ def test_an_interrupted_question_is_entered_too(curator):
 def test_statistics_too_long_to_hold_are_refused_before_the_charge(tmp_path):
     public = Public(schema={"x": Bounds(0, 1), "y": Bounds(0, 1)}, table="places")
     curator = Curator.create(tmp_path / "l", Memory({"x": [0.5], "y": [0.5]}, public), Policy(budget=Budget(epsilon=2)))
-    with pytest.raises(InvalidInput):
-        huge = Select(
-            public=public,
-            statistic=CellCounts(x="x", y="y", cells=10**9),
-            chooser=ExponentialMechanism(epsilon=1, sensitivity=1),
-        )
+    statistic = CellCounts(x="x", y="y", cells=10**5)
+    huge = AddNoise(public=public, statistic=statistic, noise=IntegerLaplace.for_epsilon(1))
+    with pytest.raises(InvalidInput, match="10,000,000,000 entries"):
         curator.ask(huge)
+    with pytest.raises(InvalidInput, match="10,000,000,000 entries"):
+        curator.ask(Sequential(mechanisms=(noisy_count(public, epsilon=1), huge)))
     assert list(curator.ledger.entries(kind="charge")) == []
 
 
@@ -246,6 +247,11 @@ def test_links_that_lead_nowhere_and_second_names_are_refused(curator, people, t
         Ledger(tmp_path / "second")
 
 
+def _ask_on(curator):
+    for _ in range(500):
+        curator.ask(noisy_count(PUBLIC, epsilon=0.001), fresh=True)
+
+
 FULL = """
 import resource, sys
 from tests.curator.test_hardened import PUBLIC, Memory, Curator, noisy_count
@@ -287,8 +293,28 @@ def test_a_full_disk_says_so(curator, monkeypatch):
         people = Memory({"age": np.arange(100) % 90}, PUBLIC)
         small = Curator.create(folder / "small.ledger", people, Policy(budget=Budget(epsilon=2)))
         with pytest.raises((LedgerError, ReleaseFailed), match="the disk is full"):
-            for _ in range(500):
-                small.ask(noisy_count(PUBLIC, epsilon=0.001), fresh=True)
+            _ask_on(small)
         assert books.verify(Ledger(folder / "small.ledger")) == []
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def test_deep_and_long_prices_are_refused_before_the_charge(curator):
+    with pytest.raises(dp.DiscreetError):
+        curator.enter(dp.accounting.PureDP(epsilon=Fraction(1, 10**1500)), "tiny")
+    with pytest.raises(dp.DiscreetError, match="1,000,000 characters"):
+        curator.ask(noisy_count(PUBLIC, epsilon=1), text="x" * 1_000_001)
+    deep = {"type": "accounting.PureDP", "epsilon": 1}
+    for _ in range(100_000):
+        deep = {"type": "accounting.Repeated", "event": deep, "times": 1}
+    for data in (deep, _lists(5000), {"fraction": "1/" + "9" * 3000}, 10**1200):
+        with pytest.raises(dp.DiscreetError):
+            dp.accounting.from_json({"type": "accounting.Group", "event": data, "size": 2})
+    assert list(curator.ledger.entries(kind="charge")) == []
+
+
+def _lists(depth):
+    inner = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .._text import visible
+
 Point = tuple[float, float]
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 270, 64, 16, 26, 40
@@ -105,4 +107,4 @@ def _nice(value: float) -> float:
 
 
 def _text(value: str) -> str:
-    return html.escape(value)
+    return html.escape(visible(value))

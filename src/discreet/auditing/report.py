@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._text import visible
 from .claims import Claim
 from .rates import Guesses
 
@@ -176,13 +177,18 @@ def page(report: Report) -> str:
         "runs on each table": str(report.runs),
         "seconds": f"{report.seconds:.2f}",
     }
-    table = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
+    table = "".join(f"<tr><th>{_escaped(k)}</th><td>{_escaped(v)}</td></tr>" for k, v in rows.items())
     color = WARN if report.refuted else ACCENT
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {html.escape(verdict)}</title>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escaped(verdict)}</title>'
         f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem auto;padding:0 1rem}}"
         f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
         f"vertical-align:top}}svg{{max-width:100%;height:auto}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
-        f"<h1>{html.escape(verdict)}</h1><p>{html.escape(words)} An audit can refute a claim, never prove it: these attacks, on these two "
+        f"<h1>{_escaped(verdict)}</h1><p>{_escaped(words)} An audit can refute a claim, never prove it: these attacks, on these two "
         f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
     )
+
+
+def _escaped(text: str) -> str:
+    """Text for a page: no markup, and nothing that hides or reorders what stands beside it."""
+    return html.escape(visible(text))

@@ -23,7 +23,7 @@ from ..accounting.lanes import Spent
 from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
 from ..sampling import Entropy
 from ..tables import Source
-from . import books, segments, values
+from . import books, limits, segments, values
 from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
@@ -178,6 +178,7 @@ class Curator:
         """
         _check(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = _described(mechanism)
+        limits.check(mechanism, described, text)
         key = None if described is None else self._question(getattr(mechanism, "key", described))
         with self.ledger.writing() as writer:
             stored = None if key is None or fresh else writer.last("release", key)
@@ -193,6 +194,7 @@ class Curator:
         """Pay the whole price of an interactive mechanism, and open it. Its secret state lives sealed in the ledger."""
         _check(interactive, self.source, Interactive, "it is asked with `ask`")
         described = _described(interactive)
+        limits.check(interactive, described)
         with self.ledger.writing() as writer:
             asked = asked_of(interactive)
             charge = self._charge(
@@ -267,7 +269,9 @@ class Curator:
             raise NotPrivate(
                 "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read or released."
             )
-        body: dict[str, Any] = {"event": event.to_json(), "analyst": analyst}
+        price = event.to_json()
+        limits.description(price)
+        body: dict[str, Any] = {"event": price, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # Read and verified once: nobody else can write while this transaction is open.
         policy = self._in_force(writer)
@@ -406,3 +410,7 @@ def _described(mechanism: Any) -> Any:
         return _registry.to_json(mechanism)
     except DescriptionError:
         return None
+    except (RecursionError, ValueError):
+        raise InvalidInput(
+            "this is nested too deep, or has a number with too many digits, to be described. Nothing was charged."
+        ) from None

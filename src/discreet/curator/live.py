@@ -17,7 +17,7 @@ from .._public import Public
 from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
-from . import values
+from . import limits, values
 from .ledger import Entry, Ledger, Writer, canonical
 
 # Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its price, so there is a public
@@ -73,6 +73,7 @@ class Live:
                     f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
                 )
             before = self.ledger.key.unseal(last.sealed, self._context(version))
+            limits.lengths(question, self.source.public)
             self._rehearse(json.loads(before), question)
             shown: dict[str, Any] = {"question": _shown(question)}
             error: BaseException | None = None

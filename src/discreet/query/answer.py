@@ -15,6 +15,7 @@ from typing import Any
 from .. import _require
 from .._errors import InvalidInput, MissingExtra
 from .._registry import described, from_json, to_json
+from .._text import visible
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .means import Mean
@@ -204,10 +205,13 @@ class Answer:
     def text(self, confidence: float = 0.95, most: int = 40) -> str:
         """A plain table for the terminal: values rounded to what their error allows, with the error beside them."""
         errors = self.error(confidence)
-        cells = [list(self.columns)]
+        cells = [[visible(name) for name in self.columns]]
         for r, row in enumerate(self.rows[:most]):
             cells.append(
-                [shown_cell(v, errors[n][r] if n in errors else None) for n, v in zip(self.columns, row, strict=True)]
+                [
+                    visible(shown_cell(v, errors[n][r] if n in errors else None))
+                    for n, v in zip(self.columns, row, strict=True)
+                ]
             )
         widths = [max(len(line[i]) for line in cells) for i in range(len(self.columns))]
         lines = [

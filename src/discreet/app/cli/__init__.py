@@ -18,8 +18,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
-from ..._errors import BudgetExceeded, DiscreetError, MissingExtra, ReleaseFailed
+from ..._errors import BudgetExceeded, DiscreetError, InvalidInput, MissingExtra, ReleaseFailed
 from ..._require import meant
+from ..._text import visible
 from .words import in_shell_words
 
 # name: module, function or group, and the first sentence of its help, which a test compares with the docstring
@@ -93,13 +94,32 @@ def _root(
         print(ctx.get_help())
 
 
+# what extreme numbers, deep nesting and full disks end in, where nothing of ours has refused them before
+_RAW = (ArithmeticError, ValueError, RecursionError, MemoryError, OSError)
+
+
+def _run() -> None:
+    try:
+        app()
+    except DiscreetError:
+        raise
+    except BrokenPipeError:  # whoever read us has gone
+        sys.stderr.close()
+        sys.exit(1)
+    except _RAW as error:
+        reason = error.strerror if isinstance(error, OSError) else "a number or a description is out of range"
+        raise InvalidInput(
+            f"this could not be computed ({type(error).__name__}: {reason}). Nothing was released; what the ledger shows as charged stays charged."
+        ) from None
+
+
 _CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
 
 
 def main() -> None:
     """Run the command; an error of ours is a message, not a traceback."""
     try:
-        app()
+        _run()
     except DiscreetError as error:
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 2)
         message = in_shell_words(str(error))
@@ -110,5 +130,6 @@ def main() -> None:
         from rich.text import Text
 
         # as plain text: a message may hold brackets, which are no markup
-        Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), message), soft_wrap=True)
+        text = visible(message, keep="\n")
+        Console(stderr=True).print(Text.assemble(("discreet: ", "bold red"), text), soft_wrap=True)
         sys.exit(code)

@@ -16,7 +16,7 @@ from rich.table import Table
 from ... import _registry
 from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
-from . import forms
+from . import forms, outputs
 from .forms import Asked
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
@@ -59,6 +59,7 @@ def epsilon(
     plot: Annotated[
         Path | None, typer.Option(help="Save a picture: cost over steps, orders, trade-off, profile.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a picture that exists.")] = False,
 ) -> None:
     """What does this cost? The epsilon of training, of noise, of many releases.
 
@@ -66,6 +67,8 @@ def epsilon(
     [dim]discreet epsilon laplace --noise-multiplier 10 --times 100 --delta 1e-6 --compare[/]
     """
     asked = _asked(locals())
+    plot = outputs.picture(plot)
+    outputs.check(plot, force=force, data=[] if event in (None, "-") else [event])
     priced = _event(kind, event, asked)
     value = acc.epsilon(priced, delta=delta, accountant=accountant)
     lower = _lower(priced, delta) if accountant in ("tightest", "pld") else None

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..._errors import InvalidInput
+from ..._text import visible
+from . import outputs
 
 
 def audit(
@@ -34,6 +36,7 @@ def audit(
     runs: Annotated[int, typer.Option(help="How often to run it on each of the two.")] = 20_000,
     confidence: Annotated[float, typer.Option(help="With which a true claim is not refuted.")] = 0.95,
     html: Annotated[Path | None, typer.Option(help="Save a page with the trade-off, claimed and observed.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a page that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
     """Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted.
@@ -48,21 +51,20 @@ def audit(
         data, other = _table(function, data, "--on"), _table(function, other, "--neighbor")
     elif epsilon is None:
         raise InvalidInput("say what is claimed: --epsilon 1. Nothing was run.")
-    if html is not None and not html.resolve().parent.is_dir():
-        raise InvalidInput(f"there is no folder {str(html.parent)!r} for the page. Nothing was run.")
+    outputs.check(html, force=force)
     with _bar(runs) as progress:
         report = auditing.audit(
             function, data, other, claim=None if epsilon is None else (epsilon, delta), confidence=confidence, runs=runs,
             progress=progress,
         )  # fmt: skip
     if html is not None:
-        report.save(html)
+        outputs.write(html, report.html(), force=force)
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:
         console = Console(highlight=False)
         console.print(f"[bold]{'The claim is refuted' if report.refuted else 'The claim is not refuted'}.[/]")
-        console.print(str(report), soft_wrap=True, markup=False)
+        console.print(visible(str(report), keep="\n"), soft_wrap=True, markup=False)
         if html is not None:
             console.print(f"[dim]page saved as[/] {html}", soft_wrap=True)
     if report.refuted:

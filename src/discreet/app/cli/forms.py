@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -16,6 +17,9 @@ from typing import Any
 from ... import accounting as acc
 from ..._errors import InvalidInput
 from ..._public import as_neighbors
+
+# of a number on the shell: characters, and the power of ten. Floats end at 1e-308 and 1e308, so that more could not be computed with.
+_LONGEST, _POWER = 400, 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +90,11 @@ def exact(text: str | None, option: str) -> Fraction | None:
     """The number as written: 0.1, 1e-3 or 1/3."""
     if text is None:
         return None
+    power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip(), re.IGNORECASE)
+    if len(text) > _LONGEST or (power is not None and (len(power[1]) > 3 or int(power[1] or 0) > _POWER)):
+        raise InvalidInput(
+            f"{option} has more digits than anything here is computed with: {text[:20]!r}. Nothing was computed."
+        )
     try:
         return Fraction(text)
     except (ValueError, ZeroDivisionError):

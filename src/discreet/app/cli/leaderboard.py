@@ -17,6 +17,7 @@ from rich.text import Text
 from ... import session as sessions
 from ..._errors import Halted, InvalidInput
 from ..._public import Boolean, Public
+from ..._text import visible
 from ..requests import open_session
 from .forms import exact
 from .query import DATA, JSON, LEDGER, SCHEMA, _say
@@ -115,7 +116,7 @@ def show(
         return
     table = Table("", "name", "best score", "", box=None)
     for i, (name, told) in enumerate(rows, 1):
-        table.add_row(str(i), Text(name), f"{told.score:.4f}", "new best" if told.improved else "")
+        table.add_row(str(i), Text(visible(name)), f"{told.score:.4f}", "new best" if told.improved else "")
     Console().print(table)
     _say(
         f"{len(rows)} submissions; {rows[-1][1].left if rows else found.board.improvements} improvements left. {_promise(found.board)}"

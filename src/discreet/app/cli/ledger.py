@@ -21,6 +21,7 @@ from ...accounting import events
 from ...curator import Account, Anchor, Entry, Ledger, books, segments
 from ...curator.closed import without_data
 from ...curator.exports import Export, is_export
+from . import outputs
 from .forms import described, exact
 
 ledger = typer.Typer(
@@ -117,14 +118,17 @@ def _key(text: str) -> bytes | None:
 
 @ledger.command()
 def export(
-    path: Path = LEDGER, out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output.")
+    path: Path = LEDGER,
+    out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
+    force: bool = outputs.FORCE,
 ) -> None:
     """All entries as JSON lines, which verify by themselves. Secret state is not in it."""
+    outputs.check(out, force=force, data=[path])
     lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
     if str(out) == "-":
         print(lines)
     else:
-        out.write_text(lines + "\n")
+        outputs.write(out, lines + "\n", force=force)
 
 
 @ledger.command()

@@ -11,10 +11,12 @@ import typer
 from ... import session as sessions
 from ... import tables
 from ..._errors import InvalidInput, MissingExtra
+from ..._text import visible
 from ...curator import STEWARD, Budget
 from ...query import Answer
 from .. import requests
 from ..requests import beside
+from . import outputs
 
 DATA = typer.Argument(
     ..., help="A .parquet, .csv or .tsv file (also .csv.gz), or database.duckdb::table.", show_default=False
@@ -77,7 +79,8 @@ def init(
             if isinstance(source, tables.Database)
             else tables.draft(source, related=related, delimiter=delimiter)
         )
-        path.write_text(text, encoding="utf-8")
+        outputs.check(path, data=[data, *related])
+        outputs.write(path, text)
         _done(
             as_json,
             f"drafted {path}: answer its questions, then open the ledger with: discreet init {data}{named} --epsilon 1",
@@ -116,18 +119,21 @@ def query(
     seconds: float = SECONDS,
     fresh: bool = typer.Option(False, "--fresh", help="Pay for new noise even if the answer is in the ledger."),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
+    force: bool = outputs.FORCE,
     as_json: bool = JSON,
 ) -> None:
     """Ask a question in SQL. It is charged before it is answered; asked again, it is free."""
     if plot is not None:
         _drawable()
+    plot = outputs.picture(plot)  # type: ignore[assignment]
+    outputs.check(plot, force=force, data=[data, *([] if schema is None else [schema])])
     opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds)
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     answer = opened.sql(_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
     if as_json:
         print(json.dumps(requests.answer_json(answer, confidence, opened)))
         return
-    print(answer.text(confidence))
+    print(visible(answer.text(confidence), keep="\n"))
     _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
     if plot is not None:
         _say(f"picture saved as {_picture(plot, answer, confidence)}")
@@ -156,7 +162,7 @@ def preview(
     if as_json:
         print(json.dumps(requests.preview_json(asked)))
         return
-    print(asked)
+    print(visible(str(asked), keep="\n"))
 
 
 def _text(sql: str) -> str:
@@ -186,5 +192,5 @@ def _done(as_json: bool, text: str, **facts: str) -> None:
 
 
 def _say(text: str) -> None:
-    # not through rich, which takes longer to load than a line takes to print
-    typer.secho(text, err=True, dim=True)
+    # Not through rich, which takes longer to load than a line takes to print.
+    typer.secho(visible(text), err=True, dim=True)

@@ -20,6 +20,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..requests import beside, open_session
 from ..training_page import Curve, Page, Point
+from . import outputs
 from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _say
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def train(
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
+    force: bool = outputs.FORCE,
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
     """Train a private model of one column with DP-SGD. Charged before any data is read; every step is paid for once."""
@@ -57,7 +59,10 @@ def train(
 
     path = out or beside(data, f".{target}.model")
     opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
-    _writable(path, page, resume)
+    inputs = [data, *([] if schema is None else [schema]), *([] if public is None else [public])]
+    outputs.check(path, force=force or resume, data=inputs)
+    outputs.check(page, force=force, data=inputs)
+    outputs.check(checkpoint, force=resume, data=inputs)
     estimator = _estimator(opened, target)(
         epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden), optimizer=SGD(lr=rate, momentum=0.9)
     )  # fmt: skip
@@ -82,7 +87,7 @@ def train(
     watched.finish(model.module_)
     facts = _facts(opened, trainer, watched, path)
     if page is not None:
-        page.write_text(_page(facts, watched).html(), encoding="utf-8")
+        outputs.write(page, _page(facts, watched).html(), force=force)
     if as_json:
         scores = {name: value if math.isfinite(value) else str(value) for name, value in watched.scores.items()}
         print(json.dumps({**facts, "public_set": scores or None}))
@@ -162,14 +167,6 @@ def _public_set(path: Path | None, trainer: Trainer) -> Any:
         raise InvalidInput(f"there is no file {str(path)!r}. Nothing was charged or trained.")
     assert trainer.columns is not None
     return PublicSet.of(path, trainer.columns, trainer.public)
-
-
-def _writable(model: Path, page: Path | None, resume: bool) -> None:
-    if model.exists() and not resume:
-        raise InvalidInput(f"{model} exists already, and was paid for. Nothing was charged. Give another --out.")
-    for path in (model, page):
-        if path is not None and not path.parent.is_dir():
-            raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. Nothing was charged or trained.")
 
 
 def _save(model: Any, path: Path) -> None:

@@ -1,0 +1,67 @@
+"""Public limits on what may be asked, checked before the charge: what cannot be computed must not first be paid for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .. import _registry
+from .._errors import DescriptionError, DiscreetError, InvalidInput
+from .._public import Public
+from .entries import canonical
+
+# Entries of a statistic: ten million 64-bit integers and their noise fit any machine, a thousand million do not.
+LONGEST = 10_000_000
+# Characters of a description in the ledger, and of the text that an analyst wrote.
+WORDIEST = 1_000_000
+
+
+def check(mechanism: Any, described: Any, text: str | None = None) -> None:
+    """Refuse a mechanism that is too long, too deep, or has too many digits."""
+    if text is not None and len(text) > WORDIEST:
+        raise InvalidInput(f"a question has at most {WORDIEST:,} characters, got {len(text):,}. Nothing was charged.")
+    description(described)
+    lengths(mechanism, mechanism.public)
+
+
+def description(described: Any) -> None:
+    """Refuse a description that could not be read again."""
+    if described is None:
+        return
+    try:
+        size = len(canonical(described))
+        _registry.from_json(described)
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, DiscreetError) and not isinstance(error, DescriptionError):
+            raise
+        raise InvalidInput(f"this cannot be described in the ledger: {error} Nothing was charged.") from None
+    if size > WORDIEST:
+        raise InvalidInput(f"a description has at most {WORDIEST:,} characters, got {size:,}. Nothing was charged.")
+
+
+def lengths(thing: Any, public: Public) -> None:
+    """Refuse statistics, at whatever depth of a mechanism or a question, with more entries than anybody can hold."""
+    things, seen = [thing], 0
+    while things and seen < WORDIEST:
+        part, seen = things.pop(), seen + 1
+        length = _length(part, public)
+        if length is not None and length > LONGEST:
+            raise InvalidInput(
+                f"{type(part).__name__} has {length:,} entries; at most {LONGEST:,} can be asked for at once. Nothing was charged or read."
+            )
+        if dataclasses.is_dataclass(part) and not isinstance(part, type | Public):
+            things += [getattr(part, field.name, None) for field in dataclasses.fields(part)]
+        elif isinstance(part, tuple | list) and any(map(dataclasses.is_dataclass, part)):
+            things += part
+
+
+def _length(part: Any, public: Public) -> int | None:
+    """The number of entries that a statistic says it has; None for what is none, or does not fit the table."""
+    measure = getattr(type(part), "length", None)
+    if not callable(measure) or not callable(part):
+        return None
+    try:
+        length = part.length(public)
+    except Exception:  # refused elsewhere, in its own words
+        return None
+    return length if isinstance(length, int) else None
