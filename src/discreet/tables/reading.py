@@ -11,8 +11,6 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +25,7 @@ from .columns import KINDS, arrow_kind, check_names, engine_holds, held, kind_of
 from .formats import Csv
 from .quotes import multiline
 from .source import Memory
+from .spill import Spill
 
 # Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it, allow them. One row can move
 # these: with it, a query on ten million rows took a third longer.
@@ -321,16 +320,16 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
     con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
     con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
     con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
-    # For this user's eyes only, and gone with the engine.
-    folder = tempfile.mkdtemp(prefix="discreet-spill-")
-    weakref.finalize(con, shutil.rmtree, folder, ignore_errors=True)
-    con.execute(f"SET temp_directory={literal(folder)}")
+    # Not encrypted: DuckDB 1.5 writes encrypted files only with its network extension (httpfs) loaded, and every spill fails without it.
+    spill = Spill()
+    weakref.finalize(con, spill.remove)
+    con.execute(f"SET temp_directory={literal(str(spill.path))}")
     if threads is not None:
         _require.integer(threads=threads, at_least=1)
         con.execute(f"SET threads={threads}")
     if memory is not None:
         con.execute(f"SET memory_limit={literal(_amount(memory))}")
-    return con, folder
+    return con, str(spill.path)
 
 
 def lock(con: Any, paths: list[str]) -> None:

@@ -1,0 +1,71 @@
+"""Where an engine puts what does not fit into memory: a private folder, gone with the engine, and after a crash with the next start.
+
+Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken belongs to nobody any more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover  (Windows)
+    fcntl = None  # type: ignore[assignment]
+
+PREFIX = "discreet-spill-"
+_LOCK = "in-use"
+_GRACE = (
+    24 * 3600.0
+)  # seconds after which a folder without a lock, of an earlier version or half made, is taken for left
+
+
+class Spill:
+    """A private folder (mode 0700) for as long as this process needs it."""
+
+    def __init__(self) -> None:
+        sweep()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._pid = os.getpid()
+        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        if fcntl is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Remove it with all it holds. A forked child leaves its parent's alone."""
+        if self._pid == os.getpid():
+            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                os.close(self._lock)
+
+
+def sweep() -> list[Path]:
+    """Remove what crashed processes of this user have left, and say which."""
+    left = [path for path in Path(tempfile.gettempdir()).glob(PREFIX + "*") if _left(path)]
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+    return left
+
+
+def _left(path: Path) -> bool:
+    try:
+        facts = path.lstat()
+        if fcntl is None or not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+            return False
+        handle = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return path.exists() and time.time() - facts.st_mtime > _GRACE
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
