@@ -1,7 +1,6 @@
 """`discreet ledger` and `discreet budget`, as a steward and a regulator use them."""
 
 import json
-import sqlite3
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from discreet.app.cli import app
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import SparseVector, noisy_count, noisy_sum
 from discreet.tables import Memory
+from tests.curator.tamper import tamper
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
 runner = CliRunner()
@@ -78,10 +78,7 @@ def test_verify_says_what_is_wrong_and_exits_with_one(curator):
     anchor = run("ledger", "anchor", path).strip()
     assert "all whole" in run("ledger", "verify", path, "--anchor", anchor)
     assert "keep one elsewhere" in run("ledger", "verify", path)
-    db = sqlite3.connect(path)
-    db.execute("DROP TRIGGER entry_remains")
-    db.execute("DELETE FROM entry WHERE seq >= 4")
-    db.commit()
+    tamper(path, "DELETE FROM entry WHERE seq >= 4")
     found = json.loads(run("ledger", "verify", path, "--anchor", anchor, "--json", code=1))
     assert not found["whole"]
     assert "rolled back" in found["problems"][0]

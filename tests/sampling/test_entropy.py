@@ -47,6 +47,52 @@ def test_forked_children_never_repeat_the_parents_stream():
     assert subprocess.run([sys.executable, "-c", FORKS], check=False, timeout=60).returncode == 0
 
 
+NO_KEY = """
+import os
+from discreet.sampling import Entropy
+from discreet.sampling._entropy import Stream
+source = Entropy()
+streams = [source, Entropy(), Stream(source)]
+for stream in streams:
+    stream.words(3)
+real = os.urandom
+
+def broken(n):
+    raise OSError("no entropy")
+
+for hooks in (True, False):
+    read, write = os.pipe()
+    os.urandom = broken  # while the hook runs, and after it
+    pid = os.fork()
+    if pid == 0:
+        refused = 0
+        for stream in streams:
+            if not hooks:
+                stream._pid = -1
+            for _ in range(2):  # trying again is no way around
+                try:
+                    stream.bytes(64)
+                except OSError:
+                    refused += 1
+        os.urandom = real  # once there is entropy again, all goes on
+        fresh = [stream.bytes(64) for stream in streams]
+        os.write(write, bytes([refused]) + b"".join(fresh))
+        os._exit(0)
+    os.urandom = real
+    os.close(write)
+    said = os.read(read, 1000)
+    os.waitpid(pid, 0)
+    own = [stream.bytes(64) for stream in streams]
+    assert said[0] == 6, said[0]
+    assert len({said[1 + 64 * i : 65 + 64 * i] for i in range(3)} | set(own)) == 6
+"""
+
+
+def test_a_forked_child_that_gets_no_key_draws_nothing():
+    done = subprocess.run([sys.executable, "-c", NO_KEY], check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_threads_never_share_words():
     entropy, found = Entropy(), []
     start = threading.Barrier(8)
