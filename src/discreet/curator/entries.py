@@ -98,9 +98,9 @@ def chained(previous: bytes, row: Row) -> bytes:
 def well_formed(row: Row) -> bool:
     """Whether the columns have the types of a ledger: a file that somebody wrote may hold anything."""
     seq, time, kind, body, digest, signature, sealed, topic = row
-    texts = all(isinstance(text, str) for text in (time, kind, body)) and isinstance(topic, str | None)
-    blobs = all(isinstance(blob, bytes) for blob in (digest, signature)) and isinstance(sealed, bytes | None)
-    return isinstance(seq, int) and texts and blobs and len(digest) == 32
+    texts = type(time) is str and type(kind) is str and type(body) is str and (topic is None or type(topic) is str)
+    blobs = type(digest) is bytes and type(signature) is bytes and (sealed is None or type(sealed) is bytes)
+    return type(seq) is int and texts and blobs and len(digest) == 32
 
 
 def entry_of(row: Row) -> Entry:

@@ -68,7 +68,7 @@ def epsilon(
     """
     asked = _asked(locals())
     plot = outputs.picture(plot)
-    outputs.check(plot, force=force, data=[] if event in (None, "-") else [event])
+    outputs.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
     priced = _event(kind, event, asked)
     value = acc.epsilon(priced, delta=delta, accountant=accountant)
     lower = _lower(priced, delta) if accountant in ("tightest", "pld") else None

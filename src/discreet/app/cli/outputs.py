@@ -18,12 +18,14 @@ _PRECIOUS = ((0, b"SQLite format 3\0"), (0, b"discreet ledger key"), (0, b"PAR1"
 _COMPANIONS = (".key", "-journal", "-wal", "-shm", "-lock")
 
 
-def check(path: Path | None, *, force: bool = False, data: Iterable[str | Path] = ()) -> None:
+def check(
+    path: Path | None, *, force: bool = False, data: Iterable[str | Path] = (), makes_folder: bool = False
+) -> None:
     """Refuse an output that must not be written there; before anything is charged, run or read. `data` are inputs of the command."""
     if path is None or str(path) == "-":
         return
     nothing = "Nothing was charged, run or written."
-    if not path.absolute().parent.is_dir():
+    if not makes_folder and not path.absolute().parent.is_dir():
         raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. {nothing}")
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder. {nothing}")
