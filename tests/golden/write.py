@@ -49,9 +49,13 @@ ROWS = {
     "town": ["York"] * 250 + ["Bath"] * 148 + ["Rye", "Wick"],
     "day": ["2026-01-09"] * 200 + ["2026-02-03"] * 200,
 }
+# every parameter is written out: a default that changes later makes another question, which pays
 QUESTIONS = (
     ("SELECT COUNT(*) AS n FROM people", {"epsilon": 0.25}),
-    ("SELECT ward, COUNT(*) AS n, AVG(age) AS age FROM people GROUP BY ward", {"epsilon": 0.5, "noise": "gaussian"}),
+    (
+        "SELECT ward, COUNT(*) AS n, AVG(age) AS age FROM people GROUP BY ward",
+        {"epsilon": 0.5, "noise": "gaussian", "delta": 1e-5 / 100},
+    ),
     ("SELECT SUM(age) AS age FROM people WHERE ward = 'b'", {"within": 5000}),
 )
 TOWNS = ("SELECT town, COUNT(*) AS n FROM people GROUP BY town", {"epsilon": 1, "delta": 1e-6})
