@@ -11,18 +11,20 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .._errors import LedgerError
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
 from .keys import Key, signed_by
 from .store import FORMAT, Store, Tampered, Transaction
+
+T = TypeVar("T")
 
 __all__ = ["Anchor", "Entry", "Ledger", "Writer", "canonical", "verify"]
 
@@ -142,7 +144,7 @@ class Ledger:
             rows = self._store.read_rows(db, first)
         return [self._history.relied(row) for row in rows] if strict else rows
 
-    def _look(self, look: Any) -> Any:
+    def _look(self, look: Callable[[Any], T]) -> T:
         """Look through the transaction that this thread is in, or else through a connection of its own."""
         writer = self._writer
         if writer is not None:

@@ -18,7 +18,7 @@ from ... import accounting as acc
 from ..._errors import InvalidInput, LedgerError, Unsupported
 from ..._text import visible
 from ...accounting import events
-from ...curator import Account, Anchor, Entry, Ledger, books, segments
+from ...curator import Account, Anchor, Curator, Entry, Ledger, books, segments
 from ...curator.closed import without_data
 from ...curator.exports import Export, is_export
 from . import outputs
@@ -150,7 +150,7 @@ def enter(
     as_json: bool = JSON,
 ) -> None:
     """Enter a release that was made elsewhere, so that it counts. Needs the key, not the data."""
-    curator = without_data(path)
+    curator: Curator = without_data(path)
     price = _entered(
         epsilon, delta, rho, event, curator.policy.budget.filter(books.public_of(curator.ledger).neighbors)
     )

@@ -59,7 +59,7 @@ def train(
 
     path = out or beside(data, f".{target}.model")
     opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
-    inputs = [data, *([] if schema is None else [schema]), *([] if public is None else [public])]
+    inputs: list[str | Path] = [data, *([] if schema is None else [schema]), *([] if public is None else [public])]
     outputs.check(path, force=force or resume, data=inputs)
     outputs.check(page, force=force, data=inputs)
     outputs.check(checkpoint, force=resume, data=inputs)
