@@ -52,7 +52,7 @@ def per(every):
 
 
 def test_a_view_of_periods_does_not_outlive_a_change_of_policy():
-    clinic = dp.open(VISITS, schema=SCHEMA, budget=per("month"), ledger=":memory:", table="visits")
+    clinic = dp.open(VISITS, schema=SCHEMA, budget=per("month"), ledger=":memory:", table="visits", unit=dp.rows())
     january = clinic.during("2026-01")
     clinic.curator.change_policy(Policy(budget=per("week")))
     with pytest.raises(InvalidInput, match="Choose periods again"):
@@ -72,7 +72,7 @@ def test_period_names_with_commas_are_not_taken_for_several():
     schema = {"ward": Categories(names)}
     data = {"ward": names * 20}
     budget = Budget(epsilon=9, per=dp.Period(column="ward"))
-    clinic = dp.open(data, schema=schema, budget=budget, ledger=":memory:", table="visits")
+    clinic = dp.open(data, schema=schema, budget=budget, ledger=":memory:", table="visits", unit=dp.rows())
     views = [("a", "b"), ("a, b",), ("a, b", "c"), ("a, b, c",), ("a", "b", "c"), ('b"',)]
     versions = {clinic.during(*view).public for view in views}
     assert len(versions) == len(views)

@@ -172,6 +172,27 @@ def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tm
     assert given <= counted(path)
 
 
+@pytest.mark.skipif(not store._LASTING, reason="this system has no open-file-description locks")
+def test_another_program_waits_for_a_transaction_whose_posix_locks_were_dropped(curator, tmp_path):
+    """Else it would take the journal for one that a crash left, and roll the transaction back under it."""
+    path = curator.ledger.path
+    script = (
+        "import sqlite3,sys\ndb=sqlite3.connect(sys.argv[1],timeout=0)\n"
+        "try:\n db.execute('select max(seq) from entry').fetchall()\nexcept sqlite3.OperationalError: sys.exit(9)"
+    )
+
+    def looks() -> int:
+        return subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode
+
+    with curator.ledger.writing() as writer:
+        writer.append("note", {"n": 1})
+        shutil.copy(path, tmp_path / "copy")
+        assert looks() == 9
+    assert looks() == 0
+    assert [entry.body for entry in curator.ledger.entries(kind="note")] == [{"n": 1}]
+    assert curator.ledger.verify() == []
+
+
 def test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it(curator):
     ledger = curator.ledger
 

@@ -215,11 +215,6 @@ class Curator:
         elsewhere = charge.body.get("periods") != said(self._in_force(self.ledger).budget, self.periods).get("periods")
         if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
             raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
-        if events.from_json(charge.body["event"]) != interactive.event:
-            raise InvalidInput(
-                f"entry {number} of the ledger was charged another price than this version of discreet would run {type(interactive).__name__} "
-                f"at: its noise would not be what was paid for. Nothing was charged or answered. Start a new one."
-            )
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
     def enter(self, event: Event, note: str) -> Entry:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _registry
-from .._errors import DescriptionError, DiscreetError, Halted, LedgerError, ReleaseFailed
+from .._errors import DescriptionError, DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
+from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
@@ -64,6 +65,7 @@ class Live:
         is entered in the ledger and counts as asked, because how it went may depend on the data; after `FAILURES` of them this halts for good.
         """
         with self.ledger.writing() as writer:
+            self._same_price(writer.entry(self.number))
             last = writer.last("state", str(self.number))
             if last is None or last.sealed is None or self.ledger.key is None:
                 raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
@@ -87,6 +89,15 @@ class Live:
         if error is not None:
             raise self._withheld(error) from None
         return given
+
+    def _same_price(self, charge: Entry) -> None:
+        """Refuse to answer with other noise than was paid for: a later version may split the same epsilon in another way."""
+        if events.from_json(charge.body["event"]) != self.mechanism.event:
+            raise InvalidInput(
+                f"entry {self.number} of the ledger was charged another price than this version of discreet would run "
+                f"{type(self.mechanism).__name__} at: its noise would not be what was paid for. Nothing was charged or answered. What it "
+                f"has told stays in the ledger; start a new one to go on."
+            )
 
     def _rehearse(self, state: Any, question: Any) -> None:
         """Put the question to a table that is not there: what is refused then is refused because of the question, or of answers before."""

@@ -1,8 +1,10 @@
 """The file of a ledger: SQLite with a rollback journal, one connection for each transaction, under a lock of our own.
 
 Nothing stays open between transactions, so that a fork inherits nothing. SQLite's own locks are POSIX locks, which *any* open and
-close of the file in the process drops (a copy, a backup); ours is `flock` on a file beside the ledger, which belongs to its open file
-and survives that. What a transaction wrote is read back through a fresh connection before it counts as written.
+close of the file in the process drops (a copy, a backup). Ours belong to an open file and survive that: `flock` on a file beside the
+ledger among ourselves, and, where the system has them, open-file-description locks on the very bytes that SQLite locks, so that other
+programs which open the ledger wait, and never take our journal for one that a crash left. What a transaction wrote is read back through a
+fresh connection before it counts as written.
 
 The order of a transaction: lock, connect, compare the schema, BEGIN IMMEDIATE, work, read each row back, COMMIT, close, connect anew,
 read the rows once more, close, unlock.
@@ -14,6 +16,7 @@ import ctypes
 import os
 import random
 import sqlite3
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +38,10 @@ WAIT = 60.0  # seconds to wait for other writers before giving up
 PAGE = 1000  # rows read in one go, so that no lock is held while somebody looks at them
 COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 
+# Where SQLite locks a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): pending and reserved, then 510 shared bytes.
+_PENDING, _ALL = 0x40000000, 512
+_SHARED, _MANY = _PENDING + 2, 510
+_LASTING = fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
 _APPLICATION = 0x64697363  # "disc": tells a ledger from any other SQLite file
 # The text of format 1, to the letter: files are compared with it. The indices are there for other readers; no decision rests on them.
 _TABLES = """
@@ -75,6 +82,8 @@ class Held:
 
     lock: int | None
     db: sqlite3.Connection | None = None
+    # The ledger itself, open for as long as SQLite's bytes of it are locked.
+    bytes: int | None = None
     pid: int = field(default_factory=os.getpid)
 
     @property
@@ -90,9 +99,11 @@ def _after_fork_in_child() -> None:
     for held in _HELD:
         if held.db is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.db))
-        if held.lock is not None:
-            with suppress(OSError):
-                os.close(held.lock)  # releases nothing while the parent has it open
+        # Closing releases nothing while the parent has the same file open.
+        for handle in (held.lock, held.bytes):
+            if handle is not None:
+                with suppress(OSError):
+                    os.close(handle)
     _HELD.clear()
 
 
@@ -231,8 +242,10 @@ class Store:
     def _connect(self, held: Held, *, write: bool) -> sqlite3.Connection:
         """A connection that `held` closes. An old ledger in WAL mode is moved to a rollback journal with its first transaction."""
         name = quote(os.fspath(self.path.absolute()))
+        # With the bytes locked by us, SQLite's own locks would only be in the way.
+        locks = "" if held.bytes is None else "&nolock=1"
         db = sqlite3.connect(
-            f"file:{name}?mode=rw", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
+            f"file:{name}?mode=rw{locks}", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
         )
         held.db = db
         try:
@@ -252,15 +265,15 @@ class Store:
 
     def _frozen(self) -> bool:
         """Whether the file lies where nobody can write, with no journal left: then it can be read as it is."""
-        real = os.path.realpath(self.path)
-        leftover = any(os.path.exists(real + end) and os.path.getsize(real + end) for end in ("-wal", "-journal"))
-        return not leftover and not os.access(os.path.dirname(real), os.W_OK)
+        leftover = self._leftover("-wal") or self._leftover("-journal")
+        return not leftover and not os.access(os.path.dirname(os.path.realpath(self.path)), os.W_OK)
 
     @contextmanager
     def _held(self, *, exclusive: bool) -> Iterator[Held]:
         held = Held(self._lock(exclusive))
         _HELD.add(held)
         try:
+            held.bytes = self._lock_bytes(exclusive)
             yield held
         finally:
             # in a forked child both were taken care of, and belong to the parent
@@ -268,6 +281,8 @@ class Store:
                 _HELD.discard(held)
                 if held.db is not None:
                     held.db.close()
+                if held.bytes is not None:
+                    os.close(held.bytes)
                 _unlock(held.lock)
 
     def _lock(self, exclusive: bool) -> int | None:
@@ -287,6 +302,46 @@ class Store:
             if self._take(handle, exclusive, deadline):
                 return handle
             os.close(handle)
+
+    def _lock_bytes(self, exclusive: bool) -> int | None:
+        """Lock the bytes of the ledger that SQLite locks, for as long as the file returned stays open; None where SQLite must do it itself.
+
+        A journal that a crash left is rolled back by whoever comes next, alone.
+        """
+        if not _LASTING or self._write_ahead():
+            return None
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return None
+        exclusive = exclusive or self._leftover("-journal")
+        kind, start, length = (fcntl.F_WRLCK, _PENDING, _ALL) if exclusive else (fcntl.F_RDLCK, _SHARED, _MANY)
+        request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+        deadline = time.monotonic() + WAIT
+        while True:
+            try:
+                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, request)
+                return handle
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(handle)
+                    raise LedgerError(
+                        f"{self.path} stayed locked by another program for {WAIT:.0f} seconds. Nothing was charged."
+                    ) from None
+                time.sleep(random.uniform(0.0005, 0.003))
+            except OSError:
+                # A file system without such locks: SQLite's own have to do.
+                os.close(handle)
+                return None
+
+    def _write_ahead(self) -> bool:
+        """Whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's own locks alone."""
+        with open(self.path, "rb") as file:
+            return file.read(20)[18:20] == b"\x02\x02"
+
+    def _leftover(self, end: str) -> bool:
+        real = os.path.realpath(self.path) + end
+        return os.path.exists(real) and os.path.getsize(real) > 0
 
     def _take(self, handle: int, exclusive: bool, deadline: float) -> bool:
         """Wait for the lock; False if its file was replaced in the meantime, and another one must be locked."""
