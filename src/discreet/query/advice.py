@@ -22,18 +22,13 @@ _LEVELS = "Ask for each level by itself; discreet.query.consistent([...], column
 _DATES = "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), EXTRACT(ISODOW FROM d)."
 _PATTERNS = "Write LIKE 'I25%', SUBSTRING(x, 1, 3), or CASE with fixed results."
 _ADVICE: dict[type, str] = {
-    exp.TimeToStr: _DATES,
     exp.ToChar: _DATES,
-    exp.Dayname: _DATES,
-    exp.Monthname: _DATES,
-    exp.Interval: "Days and weeks can be added: d + INTERVAL 30 DAY, d + 30. For months compare DATE_TRUNC('month', d).",
+    exp.Interval: "Days, weeks, months, quarters and years can be added, fixed whole numbers of them: d + INTERVAL 30 DAY, d + INTERVAL 1 MONTH.",
     exp.RegexpLike: _PATTERNS,
     exp.SplitPart: _PATTERNS,
     exp.StrPosition: _PATTERNS,
-    exp.Replace: _PATTERNS,
     exp.Tuple: "To count combinations join them as texts: COUNT(DISTINCT a || '/' || b).",
     exp.IgnoreNulls: _AGGREGATES,
-    exp.Log: "Write LN(x) / 2.302585092994046 for base 10.",
 }
 
 
@@ -53,7 +48,7 @@ def why_not(node: Node) -> tuple[str, str]:
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return (
             "a query inside an expression cannot be answered",
-            "Put it into FROM, or join it: WHERE x IN (SELECT ...) is JOIN (SELECT DISTINCT ...) ON ...",
+            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE; put others into FROM, and join them.",
         )
     if isinstance(node, exp.Star):
         return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."

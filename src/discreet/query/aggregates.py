@@ -12,28 +12,37 @@ from sqlglot import exp
 from .binder import Binder
 from .domain import Domain, Kind, number
 from .errors import Node, refuse
-from .nodes import Expr, Literal, make
+from .nodes import Expr, Literal, key, make
 
 EXTREME = Fraction(1, 100)  # MIN and MAX are this quantile and its mirror image
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp, quantile, mode or top.
+    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp, covar_pop, covar_samp, corr,
+    quantile, mode or top.
 
-    `parameter`: the quantile, or how many of the most common values.
+    `parameter`: the quantile, or how many of the most common values. `second`: the other number of a covariance. Units with an
+    argument are counted where one of their rows has a value of it.
     """
 
     function: str
     argument: Expr | None = None
     parameter: Fraction | None = None
+    second: Expr | None = None
+
+    @property
+    def key(self) -> list[str]:
+        """Stable text of what is asked."""
+        parts = ["*" if part is None else key(part) for part in (self.argument, self.second)]
+        return [self.function, *parts, str(self.parameter)]
 
 
 class Aggregates:
     """Recognizes aggregates of rows. `row` binds their arguments; `whose` are the expressions that say whose a row is."""
 
-    def __init__(self, row: Binder, whose: frozenset[Expr]) -> None:
-        self.row, self.whose = row, whose
+    def __init__(self, row: Binder, whose: frozenset[Expr], perhaps: frozenset[Expr] = frozenset()) -> None:
+        self.row, self.whose, self.perhaps = row, whose, perhaps
 
     def __call__(self, node: Node) -> Aggregate | None:
         """The aggregate that a node asks for; None if it is none."""
@@ -49,11 +58,12 @@ class Aggregates:
 
     def _filtered(self, node: exp.Filter) -> Aggregate:
         inner = self(node.this)
-        if inner is None or inner.function == "units":
-            raise refuse(node, "FILTER follows an aggregate of rows", "For COUNT(DISTINCT unit), filter with WHERE.")
+        if inner is None:
+            raise refuse(node, "FILTER follows an aggregate of rows")
         condition = self.row.condition(node.expression.this)
         kept: Expr = Literal(1) if inner.argument is None else inner.argument
-        return Aggregate(inner.function, make("case", condition, kept, Literal(None)), inner.parameter)
+        limited = make("case", condition, kept, Literal(None))
+        return Aggregate(inner.function, limited, inner.parameter, inner.second)
 
     def _count(self, node: exp.Count) -> Aggregate:
         if node.expressions:
@@ -63,10 +73,21 @@ class Aggregates:
         if isinstance(node.this, exp.Distinct):
             if len(node.this.expressions) != 1:
                 raise refuse(node, "COUNT(DISTINCT ...) takes one column")
-            bound = self.row(node.this.expressions[0])
-            return Aggregate("units") if bound in self.whose else Aggregate("distinct", bound)
+            return self._different(node.this.expressions[0])
         bound = self.row(node.this)
-        return Aggregate("count", bound if bound.domain.nullable else None)
+        return Aggregate("count", None if bound.domain.sure else bound)
+
+    def _different(self, argument: Node) -> Aggregate:
+        """COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x): units are counted as such."""
+        bound = self.row(argument)
+        if bound in self.whose:
+            return Aggregate("units")
+        return Aggregate("units" if bound in self.perhaps else "distinct", bound)
+
+    def _pair(self, node: Node, function: str) -> Aggregate:
+        """Covariance and correlation, of rows that have both numbers."""
+        first, second = (self._number(node, part, node.key.upper()) for part in (node.this, node.expression))
+        return Aggregate(function, present_with(first, second), None, present_with(second, first))
 
     def _number(self, node: Node, argument: Node, function: str) -> Expr:
         if isinstance(argument, exp.Distinct):
@@ -141,6 +162,10 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
     exp.Stddev: lambda self, node: self._moments(node, "stddev_samp"),
     exp.StddevSamp: lambda self, node: self._moments(node, "stddev_samp"),
     exp.StddevPop: lambda self, node: self._moments(node, "stddev_pop"),
+    exp.CovarPop: lambda self, node: self._pair(node, "covar_pop"),
+    exp.CovarSamp: lambda self, node: self._pair(node, "covar_samp"),
+    exp.Corr: lambda self, node: self._pair(node, "corr"),
+    exp.ApproxDistinct: lambda self, node: self._different(node.this),
     exp.Median: lambda self, node: self._fixed_quantile(node, Fraction(1, 2)),
     exp.Min: lambda self, node: self._fixed_quantile(node, EXTREME),
     exp.Max: lambda self, node: self._fixed_quantile(node, 1 - EXTREME),
@@ -151,6 +176,14 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
     exp.Mode: lambda self, node: self._most_common(node, 1),
     exp.ApproxTopK: Aggregates._top,
 }
+
+
+def present_with(x: Expr, other: Expr) -> Expr:
+    """A number where another is there too, and missing elsewhere."""
+    if other.domain.sure:
+        return x
+    there = other if other.domain.finite else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
+    return make("case", make("not", make("null?", there)), x, Literal(None))
 
 
 def result_of(asked: Aggregate) -> Domain:

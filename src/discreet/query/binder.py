@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
@@ -14,6 +15,7 @@ from .advice import FUNCTIONS, why_not
 from .domain import Kind
 from .errors import Node, Refusal, position, refuse
 from .nodes import Column, Expr, Literal, make
+from .operators import INTEGERS, OPERATORS
 
 Lookup = Callable[[exp.Column], Expr]
 
@@ -29,7 +31,7 @@ class Scope:
 
     def __call__(self, node: exp.Column) -> Expr:
         name, alias = node.name, node.table
-        if node.args.get("db") or node.args.get("catalog"):
+        if node.args.get("catalog") or (node.args.get("db") and node.text("db").lower() not in SCHEMAS):
             raise refuse(node, f"{node.sql(dialect='duckdb')} has too many parts", "Write table.column.")
         if alias:
             if alias.lower() not in self.tables:
@@ -61,19 +63,22 @@ def _first_mention(node: exp.Column) -> Node:
 
 _BINARY: dict[type, str] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%", exp.Pow: "power",
-    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.EQ: "=", exp.NEQ: "<>", exp.NullSafeEQ: "same", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike", exp.DPipe: "||", exp.Nullif: "nullif",
 }  # fmt: skip
 _UNARY: dict[type, str] = {
     exp.Not: "not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Abs: "abs", exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp",
-    exp.Upper: "upper", exp.Lower: "lower", exp.Length: "length",
+    exp.Upper: "upper", exp.Lower: "lower", exp.Length: "length", exp.Sign: "sign",
+    exp.Dayname: "dayname", exp.Monthname: "monthname",
     exp.Year: "part:year", exp.Month: "part:month", exp.Quarter: "part:quarter", exp.Day: "part:day",
     exp.Week: "part:week", exp.DayOfWeek: "part:dow", exp.DayOfYear: "part:doy", exp.DayOfMonth: "part:day",
     exp.DayOfWeekIso: "part:isodow", exp.WeekOfYear: "part:week",
 }  # fmt: skip
 _MANY: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
-_WHOLE = {"INT", "BIGINT", "SMALLINT", "TINYINT", "UBIGINT", "UINT", "INT128"}
-_REAL = {"DOUBLE", "FLOAT", "DECIMAL"}
+# sqlglot's names of integer types that are not DuckDB's.
+_RENAMED = {"INT": "INTEGER", "UINT": "UINTEGER", "INT128": "HUGEINT"}
+_MOVES = {"DAY": ("later", 1), "WEEK": ("later", 7), "MONTH": ("months", 1), "QUARTER": ("months", 3), "YEAR": ("months", 12)}
+SCHEMAS = ("main", "public")  # what may stand before the name of a table: there is one schema only
 _ORDERED = {"<", "<=", ">", ">="}
 
 
@@ -114,6 +119,8 @@ class Binder:
     def _binary(self, node: Node, op: str) -> Expr:
         if op in ("+", "-") and isinstance(node.expression, exp.Interval):
             return self._moved(self(node.this), node.expression, op)
+        if op == "+" and isinstance(node.this, exp.Interval):
+            return self._moved(self(node.expression), node.this, op)
         a, b = self(node.this), self(node.expression)
         a, b = _as_date(a, b), _as_date(b, a)
         if op in ("+", "-") and a.domain.kind is Kind.DATE and b.domain.kind is Kind.NUMBER:
@@ -129,15 +136,51 @@ class Binder:
             _listed(b, a, node.this)
         if op in ("like", "ilike"):
             b = _pattern(b)
+        if op == "//" and not (a.domain.integer and b.domain.integer):
+            op = "/"  # as in DuckDB, where only integers are cut off
         return make(op, a, b)
 
     def _moved(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
-        """A date and INTERVAL n DAY or WEEK."""
-        days = {"DAY": 1, "DAYS": 1, "WEEK": 7, "WEEKS": 7}.get(str(interval.args.get("unit") or "").upper())
-        n = _number(interval.this.name) if isinstance(interval.this, exp.Literal) else None
-        if days is None or not isinstance(n, int):
+        """A date and INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR. `DAY (3)`, with a precision as the standard has it, is DAY."""
+        unit = interval.args.get("unit")
+        name = unit.key if isinstance(unit, exp.Day) else str(unit or "")
+        move, times = _MOVES.get(name.upper().removesuffix("S"), ("", 0))
+        n = _signed(interval.this)
+        if not move or n is None:
             raise refuse(interval, *why_not(interval))
-        return make("later", day, Literal(days * n if op == "+" else -days * n))
+        return make(move, day, Literal(times * n if op == "+" else -times * n))
+
+    def add(self, node: Node) -> Expr:
+        """DATE_ADD(d, INTERVAL 1 MONTH)."""
+        if not isinstance(node.expression, exp.Interval):
+            raise refuse(node, "DATE_ADD takes an interval", "Write d + INTERVAL 1 MONTH.")
+        return self._moved(self(node.this), node.expression, "+")
+
+    def distinct_from(self, node: Node) -> Expr:
+        return make("not", self._binary(node, "same"))
+
+    def logarithm(self, node: Node) -> Expr:
+        """LOG2, LOG10, LOG (of base 10) and LOG(base, x)."""
+        if node.expression is None:
+            return make("log10", self(node.this))
+        base, x = _fixed(self(node.this)), self(node.expression)
+        if base in (2, 10):
+            return make(f"log{base}", x)
+        if base is None or base <= 0 or base == 1:
+            raise Refusal("LOG needs a fixed base above 0 other than 1")
+        return make("/", make("ln", x), Literal(math.log(base)))
+
+    def truncate_number(self, node: Node) -> Expr:
+        digits = node.args.get("decimals")
+        return make("trunc", self(node.this), *([] if digits is None else [self(digits)]))
+
+    def replace(self, node: Node) -> Expr:
+        return make("replace", self(node.this), self(node.expression), self(node.args.get("replacement")))
+
+    def strftime(self, node: Node) -> Expr:
+        """The engine takes its two arguments in either order."""
+        day, layout = self(node.this), self(node.args["format"])
+        return make("strftime", *((layout, day) if layout.domain.kind is Kind.DATE else (day, layout)))
 
     def column(self, node: Node) -> Expr:
         assert isinstance(node, exp.Column)
@@ -180,7 +223,7 @@ class Binder:
 
     def in_(self, node: Node) -> Expr:
         if node.args.get("query") is not None or not node.expressions:
-            raise refuse(node, "IN needs a list of fixed values", "A list from another query: join it.")
+            raise refuse(node, "a sub-query after IN can stand in WHERE only", "Or join it.")
         x = self(node.this)
         items = [_as_date(self(item), x) for item in node.expressions]
         for item, written in zip(items, node.expressions, strict=True):
@@ -209,10 +252,13 @@ class Binder:
         target = node.args["to"].this
         name = str(getattr(target, "value", target)).upper()
         inner = self(node.this)
-        if name in _WHOLE:
-            return make("whole", inner)
-        if name in _REAL:
-            return make("number", inner)
+        name = _RENAMED.get(name, name)
+        if name in INTEGERS:
+            return make(f"whole:{name}", inner)
+        if name == "DECIMAL":
+            return self._decimal(node, inner)
+        if name in ("DOUBLE", "FLOAT"):
+            return make("number" if name == "DOUBLE" else "float", inner)
         if name == "DATE":
             as_date = _as_date(inner, Column("", _SOME_DATE))
             if as_date.domain.kind is Kind.DATE:
@@ -224,6 +270,14 @@ class Binder:
             f"a {inner.domain.kind} cannot be cast to {name}",
             "Casts to INTEGER, DOUBLE, and of '2020-01-31' to DATE work.",
         )
+
+    def _decimal(self, node: Node, inner: Expr) -> Expr:
+        """DECIMAL is DECIMAL(18, 3), as in DuckDB."""
+        sizes = [int(part.name) for part in node.args["to"].expressions if part.name.isdigit()]
+        width, scale = sizes if len(sizes) == 2 else (sizes[0], 0) if sizes else (18, 3)
+        if not (1 <= width <= 38 and 0 <= scale <= width):
+            raise refuse(node, "DECIMAL has 1 to 38 digits, of which some may be decimals")
+        return make("decimal", inner, Literal(width), Literal(scale))
 
     def round_(self, node: Node) -> Expr:
         digits = node.args.get("decimals")
@@ -251,8 +305,6 @@ class Binder:
         return self._known(f"start:{unit}", f"DATE_TRUNC to {unit.upper()}", node, node.this)
 
     def _known(self, op: str, what: str, node: Node, argument: Node) -> Expr:
-        from .operators import OPERATORS
-
         if op not in OPERATORS:
             raise refuse(
                 node, f"{what} is not known", "Known: YEAR, QUARTER, MONTH, WEEK, DAY, and DOW, ISODOW, DOY to extract."
@@ -288,8 +340,8 @@ class Binder:
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
             raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
         x = self(node.this)
-        inside = make("//", make("*", make("-", x, Literal(low)), Literal(n)), Literal(high - low))
-        return make("clamp", make("+", inside, Literal(1)), Literal(0), Literal(n + 1))
+        share = make("/", make("*", make("-", x, Literal(low)), Literal(n)), Literal(high - low))
+        return make("clamp", make("+", make("floor", share), Literal(1)), Literal(0), Literal(n + 1))
 
     def named(self, node: Node) -> Expr:
         name, args = str(node.this).lower(), node.expressions
@@ -329,6 +381,12 @@ _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
     exp.Left: Binder.left,
     exp.StartsWith: Binder.starts,
     exp.WidthBucket: Binder.bucket,
+    exp.DateAdd: Binder.add,
+    exp.NullSafeNEQ: Binder.distinct_from,
+    exp.Log: Binder.logarithm,
+    exp.Trunc: Binder.truncate_number,
+    exp.Replace: Binder.replace,
+    exp.TimeToStr: Binder.strftime,
     exp.Anonymous: Binder.named,
 }
 
@@ -375,6 +433,12 @@ def _is_null(x: Expr) -> bool:
 def _fixed(x: Expr) -> float | int | None:
     ok = isinstance(x, Literal) and isinstance(x.content, int | float) and not isinstance(x.content, bool)
     return x.content if ok and isinstance(x, Literal) else None
+
+
+def _signed(node: Node) -> int | None:
+    """The whole number in an interval: 3, '3', '-3', (3)."""
+    text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
+    return int(text) if re.fullmatch(r"-?\s*\d{1,6}", text) else None
 
 
 def _number(text: str) -> int | float | None:

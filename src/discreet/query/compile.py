@@ -318,10 +318,10 @@ class Compiler:
 
 def _per_row(m: Measure, x: Argument | None) -> Node:
     """The aggregate over rows that a measure is made of; for a unit with many rows, its total in one group."""
-    if m.kind in ("rows", "units"):
+    if m.kind in ("rows", "units") and x is None:
         return exp.Count(this=exp.Star())
     assert x is not None
-    if m.kind == "present":
+    if m.kind in ("present", "units"):
         return exp.Count(this=x.node.copy())
     if m.kind == "square":
         steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), whole(x.times))
@@ -363,7 +363,7 @@ def _clipped_integer(x: Node, fact: Bounds) -> Node:
 def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
     """What one unit adds to one group."""
     if m.kind == "units":
-        return whole(1)
+        return whole(1) if x is None else if_(exp.GT(this=total, expression=whole(0)), whole(1), whole(0))
     low, high = m.limits(bounding)
     if m.scaled:
         assert x is not None

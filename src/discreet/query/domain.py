@@ -28,7 +28,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """`values`: all values it can have beside NULL, where these are few and known; `whole`: a number without fraction."""
+    """`values`: all values it can have beside NULL, where these are few and known; `whole`: a number without fraction.
+
+    `integer`: a number that DuckDB would hold as an integer, going by the declaration (`Bounds(0, 99)`, not `Bounds(0.0, 99.0)`): this
+    decides what `//` means, and which numbers are groups. `finite`: false where a row may overflow to an infinity or NaN,
+    which counts as missing wherever it is measured.
+    """
 
     kind: Kind
     low: float = -math.inf
@@ -36,12 +41,19 @@ class Domain:
     whole: bool = False
     values: tuple[Any, ...] | None = None
     nullable: bool = True
+    integer: bool = False
+    finite: bool = True
 
     def __post_init__(self) -> None:
         if not -HUGE <= self.low <= HUGE:
             object.__setattr__(self, "low", -math.inf)
         if not -HUGE <= self.high <= HUGE:
             object.__setattr__(self, "high", math.inf)
+
+    @property
+    def sure(self) -> bool:
+        """Whether no row can lack a value: only then is the count of values the count of rows."""
+        return self.finite and not self.nullable
 
     @property
     def bounded(self) -> bool:
@@ -95,13 +107,15 @@ def constant(value: Any) -> Domain:
     if isinstance(value, date):
         day = float(value.toordinal())
         return Domain(kind=Kind.DATE, low=day, high=day, nullable=False)
-    return number(float(value), float(value), whole=float(value).is_integer(), nullable=False)
+    fixed = number(float(value), float(value), whole=float(value).is_integer(), nullable=False)
+    return replace(fixed, integer=isinstance(value, int))
 
 
 def declared(fact: Fact) -> Domain:
     """The domain of a column."""
     if isinstance(fact, Bounds):
-        return number(float(fact.lower), float(fact.upper), nullable=fact.nullable)
+        span = number(float(fact.lower), float(fact.upper), nullable=fact.nullable)
+        return replace(span, integer=isinstance(fact.lower, int) and isinstance(fact.upper, int))
     if isinstance(fact, Dates):
         low, high = (float(date.fromisoformat(end).toordinal()) for end in (fact.lower, fact.upper))
         return Domain(kind=Kind.DATE, low=low, high=high, nullable=fact.nullable)
@@ -111,7 +125,7 @@ def declared(fact: Fact) -> Domain:
         if all(isinstance(value, int) for value in fact.values):
             numbers = [int(value) for value in fact.values]
             span = number(float(min(numbers)), float(max(numbers)), whole=True)
-            return replace(span, values=fact.values)
+            return replace(span, values=fact.values, integer=True)
         return text(tuple(str(value) for value in fact.values))
     return text()
 

@@ -17,10 +17,11 @@ from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
 from .aggregates import Aggregate
 from .domain import Domain
-from .nodes import Expr
+from .nodes import Expr, Literal, make
 from .plan import Plan
 
 STEPS = 1 << 20  # a range is divided into about this many steps
+PAIRED = ("covar_pop", "covar_samp", "corr")  # aggregates of two numbers
 MOST_ROWS = 100_000  # also of groups; the engine keeps lists of this length
 
 
@@ -149,6 +150,8 @@ class Recipes:
             return Recipe(function="sum", measures=(self._add(self._sum(x, centered=False)),))
         if function in ("quantile", "mode", "top"):
             return Recipe(function=function, choice=self._choice(asked, x))
+        if function in PAIRED:
+            return self._paired(function, x, asked.second)
         if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
             return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
         moments = [self._count(x), self._add(self._sum(x, centered=True))]
@@ -156,8 +159,19 @@ class Recipes:
             moments.append(self._add(self._square(x)))
         return Recipe(function=function, measures=tuple(moments))
 
+    def _paired(self, function: str, x: Expr, y: Expr | None) -> Recipe:
+        """Count, both sums and the sum of products, around the middles of both ranges; a correlation needs both sums of squares too."""
+        assert y is not None
+        first, second = self._sum(x, centered=True), self._sum(y, centered=True)
+        moved = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
+        product = self._sum(make("*", *moved), centered=True)
+        parts = [self._count(x), self._add(first), self._add(second), self._add(product)]
+        if function == "corr":
+            parts += [self._add(self._square(x)), self._add(self._square(y))]
+        return Recipe(function=function, measures=tuple(parts))
+
     def _count(self, x: Expr | None) -> int:
-        if x is None or not x.domain.nullable:
+        if x is None or x.domain.sure:
             return self._add(Measure(kind="rows"))
         return self._add(Measure(kind="present", expression=x))
 

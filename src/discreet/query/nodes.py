@@ -7,7 +7,7 @@ released numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
@@ -20,7 +20,13 @@ from .operators import OPERATORS, cast, double
 
 HEAVIEST = 20_000
 DEEPEST = 64
-REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2}  # how often these write their argument
+# How often these write their argument.
+REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}
+# What stays a number of DuckDB's integer types where its arguments are; parts of dates, lengths and casts are integers anyway.
+_INTEGRAL = {"+", "-", "*", "//", "%", "abs", "least", "greatest", "case", "coalesce", "nullif", "clamp", "round", "trunc"}
+_INTEGERS = {"sign", "length", "days", "exactly whole"}
+# What may overflow, unless its range is known to be small; text that is cast may say "inf".
+_OVERFLOWS = {"+", "-", "*", "/", "exp", "power", "number", "float"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,24 @@ def make(op: str, *args: Expr) -> Call:
     deep = 1 + max((arg.depth if isinstance(arg, Call) else 0 for arg in args), default=0)
     if heavy > HEAVIEST or deep > DEEPEST:
         raise Refusal("this expression is too large")
-    return Call(op, args, OPERATORS[op].domain(*(arg.domain for arg in args)), heavy, deep)
+    return Call(op, args, _typed(op, args), heavy, deep)
+
+
+def _typed(op: str, args: tuple[Expr, ...]) -> Domain:
+    """The domain of a call, with what every operator does alike: whether DuckDB makes an integer of it, and whether it can overflow."""
+    domain = OPERATORS[op].domain(*(arg.domain for arg in args))
+    if domain.kind is not Kind.NUMBER:
+        return domain
+    parts = [arg.domain for arg in args if arg.domain.kind is Kind.NUMBER and not _is_null(arg)]
+    integer = op in _INTEGERS or op.startswith(("part:", "whole:"))
+    integer = integer or (op in _INTEGRAL and all(part.integer for part in parts))
+    safe = domain.bounded or op not in _OVERFLOWS or (op == "number" and parts != [])
+    finite = op in ("clamp", "finite") or op.startswith("whole:") or (safe and all(part.finite for part in parts))
+    return replace(domain, integer=integer, finite=finite)
+
+
+def _is_null(node: Expr) -> bool:
+    return isinstance(node, Literal) and node.content is None
 
 
 def weight(node: Expr) -> int:
@@ -143,6 +166,8 @@ def _plain(content: Any) -> Any:
         return np.float64(np.nan)
     if isinstance(content, bool | int | float):
         return np.float64(content)
+    if isinstance(content, date):
+        return np.array(content.isoformat(), dtype=object)
     return np.array(content, dtype=object)
 
 

@@ -9,18 +9,26 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from sqlglot import exp
 
+from ..tables import engine_values
 from . import rules
 from .domain import Domain, boolean
 from .errors import Node
 
 Rule = Callable[..., Domain]
+# Integer types that can be cast to, by DuckDB's names.
+INTEGERS = {
+    **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))},
+    **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (("BIGINT", 64), ("HUGEINT", 128))},
+    **{name: (0, (1 << bits) - 1) for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))},
+}
 _SPECIAL = set(r"\.+*?()|[]{}^$")
 
 
@@ -155,7 +163,8 @@ def _like_sql(a: Node, pattern: Node) -> Node:
 
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
-    return _like_sql(call("lower", a), exp.Literal.string(pattern.name.lower()))
+    """Both in the engine's own lower case, which is not Python's."""
+    return _like_sql(call("lower", a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
 
 
 def _divided(a: Node, b: Node) -> Node:
@@ -178,6 +187,88 @@ def _to_double(a: Node) -> Node:
     return _try("DOUBLE")(a)
 
 
+def _to_integer(name: str) -> Callable[[Node], Node]:
+    """By way of a wider integer: DuckDB's cast of a number at the edge of a narrow type turns it around."""
+    return lambda a: cast(_try(name)(_try("HUGEINT")(a)), "DOUBLE")
+
+
+def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
+    to = f"DECIMAL({int(float(width.this.name))}, {int(float(scale.this.name))})"
+    return cast(_try(to)(a), "DOUBLE")
+
+
+def _half_away(a: Any, digits: Any = 0) -> Any:
+    """ROUND as DuckDB computes it on a DOUBLE."""
+    places = int(np.ravel(digits)[0])
+    unit = 10.0 ** abs(places)
+    scaled = a * unit if places >= 0 else a / unit
+    cut = np.trunc(scaled)
+    whole = cut + np.where(np.abs(scaled - cut) >= 0.5, np.sign(scaled), 0.0)
+    result = whole / unit if places >= 0 else whole * unit
+    return np.where(np.isfinite(result), result, a)
+
+
+def _cut(a: Any, digits: Any = 0) -> Any:
+    unit = 10.0 ** int(np.ravel(digits)[0])
+    return np.trunc(a * unit) / unit
+
+
+def _within(least: int, most: int) -> Callable[..., Any]:
+    def value(a: Any) -> Any:
+        whole = np.rint(np.asarray(a, dtype=float))
+        return np.where((whole >= least) & (whole <= most), whole, np.nan)
+
+    return value
+
+
+def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[..., Any]:
+    """A function of texts (or of days as text) on released keys; None stays None."""
+
+    def value(a: Any, *rest: Any) -> Any:
+        array = np.asarray(a, dtype=object)
+        plain = [None if v is None else function(v, *(np.ravel(r)[0] for r in rest)) for v in array.ravel()]
+        if number:
+            return np.array([np.nan if v is None else v for v in plain], dtype=float).reshape(array.shape)
+        made = np.empty(len(plain), dtype=object)
+        made[:] = plain
+        return made.reshape(array.shape)
+
+    return value
+
+
+def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
+    def one(value: str, *rest: str) -> Any:
+        return engine_values(name, (date.fromisoformat(value) if days else value,), *map(str, rest))[0]
+
+    return _texts(one)
+
+
+def _pasted(*args: Any) -> Any:
+    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
+    made = np.empty(arrays[0].shape, dtype=object)
+    for at in np.ndindex(made.shape):
+        parts = [array[at] for array in arrays]
+        made[at] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
+    return made
+
+
+def _alike(a: Any, b: Any) -> Any:
+    """IS NOT DISTINCT FROM on released values."""
+    absent_a, absent_b = np.broadcast_arrays(_missing(a), _missing(b))
+    return np.where(absent_a | absent_b, (absent_a & absent_b) * 1.0, _truth(operator.eq)(a, b))
+
+
+def _part_value(name: str) -> Callable[[str], float]:
+    def one(value: str) -> float:
+        day = date.fromisoformat(value)
+        iso = day.isocalendar()
+        parts = {"year": day.year, "quarter": (day.month + 2) // 3, "month": day.month, "day": day.day, "week": iso[1]}
+        parts |= {"dow": day.isoweekday() % 7, "isodow": day.isoweekday(), "doy": day.timetuple().tm_yday}
+        return float(parts[name])
+
+    return one
+
+
 def _substring(value: str, start: int, length: int | None = None) -> str:
     begin = max(start - 1, 0)
     return value[begin:] if length is None else value[begin : max(begin, start - 1 + length)]
@@ -195,6 +286,25 @@ def _joined(*args: Node) -> Node:
     return result
 
 
+def _trunc_number_sql(a: Node, digits: Node | None = None) -> Node:
+    return call("TRUNC", a) if digits is None else call("TRUNC", a, cast(digits, "INTEGER"))
+
+
+def _replace_sql(a: Node, old: Node, new: Node) -> Node:
+    """Cut before and after, so that no text grows beyond measure."""
+    first, last = exp.Literal.number(1), exp.Literal.number(rules.LONGEST)
+    made = call("replace", call("substring", a, first, last), old, new)
+    return call("substring", made, first.copy(), last.copy())
+
+
+def _months_sql(a: Node, n: Node) -> Node:
+    return cast(paren(exp.Add(this=a, expression=call("to_months", cast(n, "INTEGER")))), "DATE")
+
+
+def _start_value(unit: str) -> Callable[[str], str]:
+    return lambda value: rules.start_of(unit, date.fromisoformat(value)).isoformat()
+
+
 OPERATORS: dict[str, Operator] = {
     "+": Operator(rules.arithmetic(operator.add, "+"), _binary(exp.Add), _quiet(np.add)),
     "-": Operator(rules.arithmetic(operator.sub, "-"), _binary(exp.Sub), _quiet(np.subtract)),
@@ -203,17 +313,27 @@ OPERATORS: dict[str, Operator] = {
     "*": Operator(rules.arithmetic(operator.mul, "*"), _binary(exp.Mul), _quiet(np.multiply)),
     "/": Operator(rules.divide, _divided, _quiet(np.divide)),
     "//": Operator(
-        rules.floor_divide, lambda a, b: call("FLOOR", _divided(a, b)), _quiet(lambda a, b: np.floor(a / b))
+        rules.integer_divide, lambda a, b: call("TRUNC", _divided(a, b)), _quiet(lambda a, b: np.trunc(a / b))
     ),
     "%": Operator(
         rules.modulo, lambda a, b: paren(exp.Mod(this=a, expression=call("NULLIF", b, double(0)))), _quiet(np.fmod)
     ),
     "floor": Operator(rules.monotone(math.floor, "FLOOR", whole=True), lambda a: call("FLOOR", a), _quiet(np.floor)),
     "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), lambda a: call("CEIL", a), _quiet(np.ceil)),
-    "round": Operator(rules.round_rule, _round_sql, _quiet(lambda a, d=0: np.round(a, int(np.ravel(d)[0])))),
+    "round": Operator(rules.round_rule, _round_sql, _quiet(_half_away)),
+    "trunc": Operator(rules.truncated_number, _trunc_number_sql, _quiet(_cut)),
+    "sign": Operator(rules.sign, lambda a: cast(call("SIGN", a), "DOUBLE"), _quiet(np.sign)),
     "abs": Operator(rules.absolute, lambda a: call("ABS", a), _quiet(np.abs)),
     "sqrt": Operator(rules.root, _guarded("SQRT", 0.0, strictly=False), _quiet(np.sqrt)),
-    "ln": Operator(rules.logarithm, _guarded("LN", 0.0, strictly=True), _quiet(np.log)),
+    "ln": Operator(rules.logarithm(math.log, "LN"), _guarded("LN", 0.0, strictly=True), _quiet(np.log)),
+    "log2": Operator(rules.logarithm(math.log2, "LOG2"), _guarded("LOG2", 0.0, strictly=True), _quiet(np.log2)),
+    "log10": Operator(rules.logarithm(math.log10, "LOG10"), _guarded("LOG10", 0.0, strictly=True), _quiet(np.log10)),
+    "finite": Operator(lambda a: replace(a, nullable=True), lambda a: if_(call("isfinite", a.copy()), a), _quiet(np.copy)),
+    "exactly whole": Operator(
+        rules.exactly_whole,
+        lambda a: if_(exp.EQ(this=a.copy(), expression=call("TRUNC", a.copy())), a),
+        _quiet(lambda a: np.where(a == np.trunc(a), a, np.nan)),
+    ),
     "exp": Operator(rules.exponential, lambda a: call("EXP", a), _quiet(np.exp)),
     "power": Operator(rules.power, lambda a, b: call("POW", a, b), _quiet(np.power)),
     "clamp": Operator(rules.clamp, clipped, _quiet(np.clip)),
@@ -228,6 +348,7 @@ OPERATORS: dict[str, Operator] = {
     "and": Operator(rules.logic, _binary(exp.And), _and),
     "or": Operator(rules.logic, _binary(exp.Or), _or),
     "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - a),
+    "same": Operator(rules.same, lambda a, b: paren(exp.NullSafeEQ(this=a, expression=b)), _alike),
     "null?": Operator(
         lambda a: boolean(False), lambda a: paren(exp.Is(this=a, expression=exp.Null())), lambda a: _missing(a) * 1.0
     ),
@@ -239,17 +360,34 @@ OPERATORS: dict[str, Operator] = {
     "nullif": Operator(
         rules.nullif, lambda a, b: call("NULLIF", a, b), lambda a, b: np.where(np.asarray(a) == b, np.nan, a)
     ),
-    "upper": Operator(rules.mapped(str.upper, "UPPER"), lambda a: call("upper", a)),
-    "lower": Operator(rules.mapped(str.lower, "LOWER"), lambda a: call("lower", a)),
-    "trim": Operator(rules.mapped(lambda v: v.strip(" "), "TRIM"), lambda a: call("trim", a)),
-    "substring": Operator(rules.mapped(_substring, "SUBSTRING"), _sub_sql),
-    "||": Operator(rules.concat, _joined),
-    "length": Operator(rules.length, lambda a: cast(call("length", a), "DOUBLE")),
-    "number": Operator(rules.to_number, _to_double, lambda a: np.asarray(a, dtype=float)),
-    "whole": Operator(rules.to_whole, lambda a: call("ROUND", _to_double(a)), _quiet(np.round)),
-    **{f"part:{name}": Operator(rules.part(name), _part_sql(name)) for name in rules.PARTS},
     **{
-        f"start:{unit}": Operator(rules.truncated(unit), _trunc_sql(unit))
+        name: Operator(rules.by_engine(name), partial(call, name), _engine_text(name)) for name in ("upper", "lower", "trim")
+    },
+    "substring": Operator(
+        rules.mapped(_substring, "SUBSTRING"), _sub_sql, _texts(lambda v, *at: _substring(v, *map(int, at)))
+    ),
+    "replace": Operator(rules.replaced, _replace_sql, _engine_text("replace")),
+    "||": Operator(rules.concat, _joined, _pasted),
+    "length": Operator(rules.length, lambda a: cast(call("length", a), "DOUBLE"), _texts(len, number=True)),
+    "number": Operator(rules.to_number, _to_double, lambda a: np.asarray(a, dtype=float)),
+    "float": Operator(rules.to_float, lambda a: cast(_try("FLOAT")(a), "DOUBLE"), _quiet(lambda a: np.float32(a) * 1.0)),
+    "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(a, scale))),
+    **{
+        f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
+        for name, ends in INTEGERS.items()
+    },
+    "months": Operator(rules.months_later, _months_sql),
+    "strftime": Operator(rules.formatted, partial(call, "strftime"), _engine_text("strftime", days=True)),
+    **{
+        name: Operator(rules.day_name(name), partial(call, name), _engine_text(name, days=True))
+        for name in ("dayname", "monthname")
+    },
+    **{
+        f"part:{name}": Operator(rules.part(name), _part_sql(name), _texts(_part_value(name), number=True))
+        for name in rules.PARTS
+    },
+    **{
+        f"start:{unit}": Operator(rules.truncated(unit), _trunc_sql(unit), _texts(_start_value(unit)))
         for unit in ("year", "quarter", "month", "week", "day")
     },
 }

@@ -5,6 +5,7 @@ Built only from our own nodes. `key` is stable text: two queries that differ in 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -16,7 +17,7 @@ from .binder import Binder, Scope
 from .clauses import by_position, named, only
 from .domain import Kind
 from .errors import Node, Refusal, refuse
-from .nodes import Call, Expr, Literal, Output, computable, key, walk
+from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
 from .parse import parse
 from .relation import Relations
 from .sources import From, Relation, source_key
@@ -66,14 +67,16 @@ class Plan:
     @property
     def key(self) -> str:
         """Stable text of all that decides the answer, apart from the price."""
-        parts = [source_key(self.source), f"keys {[(key(k.expression), k.values) for k in self.keys]}"]
-        parts += [
-            f"{a.function}({'*' if a.argument is None else key(a.argument)}; {a.parameter})" for a in self.aggregates
-        ]
-        parts += [f"{name} = {key(e)}" for name, e in self.outputs]
-        parts.append(f"having {None if self.having is None else key(self.having)}")
-        parts.append(f"order {[(key(e), d) for e, d in self.order]} limit {self.limit} offset {self.offset}")
-        return "\n".join(parts)
+        parts = {
+            "source": source_key(self.source),
+            "keys": repr([(key(k.expression), k.values) for k in self.keys]),
+            "aggregates": [a.key for a in self.aggregates],
+            "outputs": [[name, key(e)] for name, e in self.outputs],
+            "having": None if self.having is None else key(self.having),
+            "order": [[key(e), descending] for e, descending in self.order],
+            "limit": [self.limit, self.offset],
+        }
+        return json.dumps(parts)
 
 
 def plan(text: str, public: Public) -> Plan:
@@ -133,8 +136,9 @@ class _Planner:
         self.unit: str = relation.unit
         self.scope: Scope = scope
         self.row = Binder(scope)
+        self.grouped: list[Expr] = []  # the keys as they were written
         self.keys = self._keys()
-        self.asked_for = Aggregates(self.row, relation.whose)
+        self.asked_for = Aggregates(self.row, relation.whose, relation.perhaps)
         self.aggregates: list[Aggregate] = []
         self.post = Binder(self._loose_column, self._special)
         self.outputs: list[tuple[str, Expr]] = []
@@ -187,14 +191,19 @@ class _Planner:
         if any(True for _ in node.find_all(exp.AggFunc)):
             raise refuse(node, "GROUP BY cannot hold an aggregate")
         bound = self.row(node)
-        if bound in self.relation.whose:
+        if bound in self.relation.whose | self.relation.perhaps:
             raise refuse(
                 node, "groups of one unit each would show everyone", "Group by something that many have in common."
             )
         if isinstance(bound, Literal):
             raise refuse(node, "GROUP BY needs something that differs between rows")
+        self.grouped.append(bound)
+        if bound.domain.integer and not bound.domain.whole and bound.domain.values is None:
+            bound = make("exactly whole", bound)
+        elif bound.domain.kind is Kind.NUMBER and not bound.domain.finite:
+            bound = make("finite", bound)
         values = bound.domain.members(MOST_GROUPS)
-        if values is None and bound.domain.kind in (Kind.NUMBER, Kind.DATE):
+        if values is None and (bound.domain.kind is Kind.DATE or (bound.domain.kind is Kind.NUMBER and not bound.domain.whole)):
             raise refuse(
                 node,
                 f"the values of this {bound.domain.kind} are not a short public list, so there are no public groups",
@@ -225,6 +234,9 @@ class _Planner:
         found = []
         for item in clause.expressions:
             only(item, {"this", "desc", "nulls_first"}, "in ORDER BY")
+            if isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL":
+                found += [(bound, bool(item.args.get("desc"))) for _, bound in self.outputs]
+                continue
             bound = self.post(by_position(item.this, self.select))
             if not computable(bound):
                 raise refuse(item, "this cannot be computed from released numbers")
@@ -268,9 +280,9 @@ class _Planner:
                     return bound
         if any(isinstance(part, exp.Column) for part in node.find_all(exp.Column)) and self._all_known(node):
             bound = self.row(node)
-            for index, k in enumerate(self.keys):
-                if k.expression == bound:
-                    return Output("key", index, bound.domain)
+            if bound in self.grouped:
+                index = self.grouped.index(bound)
+                return Output("key", index, self.keys[index].expression.domain)
         return None
 
     def _all_known(self, node: Node) -> bool:

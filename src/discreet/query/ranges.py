@@ -14,10 +14,11 @@ from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from .domain import Domain, Kind, constant, number
 from .errors import Refusal
-from .measures import Recipes
+from .measures import PAIRED, Recipes
 from .nodes import Expr, Literal, Output, walk
 from .operators import OPERATORS
 from .plan import Plan
+from .release import limits_of
 
 Noise = IntegerLaplace | IntegerGaussian
 Formula = tuple[Any, ...]
@@ -88,6 +89,9 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
     if recipe.function in ("count", "sum"):
         return "count" if used[0].kind in _COUNTS else "sum", at[0], used[0].worth
     assert argument is not None
+    if recipe.function in PAIRED:
+        shifts = tuple(m.center * m.step for m in used[1:])
+        return recipe.function, at, tuple(m.worth for m in used), shifts, *limits_of(plan.aggregates[e.index])
     ends = float(argument.domain.low), float(argument.domain.high)
     return recipe.function, at, tuple(m.worth for m in used), used[1].center * used[1].step, *ends
 
@@ -111,6 +115,8 @@ def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domai
         if what in ("/", "//", "%") and _counts(rest[1]):  # by zero there is no value
             made[1] = _number(max(made[1].low, 1.0), max(made[1].high, 1.0))
         return OPERATORS[what].domain(*made)
+    if what in PAIRED:
+        return _pairs(what, [boxes[i] for i in rest[0]], *rest[1:])
     return _moments(what, [boxes[i] for i in rest[0]], rest[1], *rest[2:])
 
 
@@ -146,6 +152,47 @@ def _moments(
     if function.endswith("_samp"):
         variance = [variance[0] * (most / (most - 1) if most > 1 else 1.0), variance[1] * _inflation(least)]
     return _number(*(math.sqrt(end) for end in variance) if function.startswith("stddev") else variance)
+
+
+def _pairs(
+    function: str,
+    boxes: list[tuple[int, int]],
+    worths: tuple[Fraction, ...],
+    shifts: tuple[Fraction, ...],
+    most_x: float,
+    most_y: float,
+) -> Domain:
+    """A covariance or correlation, from the ranges of the count, of both sums, of the sum of products and of both sums of squares.
+
+    Each mean lies between the ratios at the corners of its two ranges; the covariance is the mean product less the product of the
+    means, and at most the product of both largest deviations; a correlation is at most 1.
+    """
+    limit = 1.0 if function == "corr" else most_x * most_y * (2 if function == "covar_samp" else 1)
+    most, least = boxes[0][1], max(boxes[0][0], 1)
+    if most < 1:
+        return _number(-limit, limit)
+
+    def mean(at: int) -> tuple[Fraction, Fraction]:
+        bottom, top = (end * worths[at] for end in boxes[at])
+        return Fraction(bottom) / (least if bottom < 0 else most), Fraction(top) / (least if top > 0 else most)
+
+    x, y, product = mean(1), mean(2), mean(3)
+    crossed = [a * b for a in x for b in y]
+    ends = product[0] + shifts[2] - max(crossed), product[1] + shifts[2] - min(crossed)
+    covariance = [min(max(float(end), -most_x * most_y), most_x * most_y) for end in ends]
+    if function == "covar_samp":
+        factors = [_inflation(least), most / (most - 1) if most > 1 else 1.0]
+        return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
+    if function == "covar_pop":
+        return _number(*covariance)
+    spreads = [_moments("var_pop", [boxes[0], boxes[i], boxes[j]], (worths[0], worths[i], worths[j]), Fraction(0), -m, m)
+               for i, j, m in ((1, 4, most_x), (2, 5, most_y))]  # fmt: skip
+    smallest, largest = (math.sqrt(getattr(spreads[0], end) * getattr(spreads[1], end)) for end in ("low", "high"))
+    if smallest <= 0:
+        return _number(-1.0, 1.0)
+    bottom = covariance[0] / (smallest if covariance[0] < 0 else largest)
+    top = covariance[1] / (smallest if covariance[1] > 0 else largest)
+    return _number(min(max(bottom, -1.0), 1.0), max(min(top, 1.0), -1.0))
 
 
 def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list[float]:

@@ -13,15 +13,17 @@ from sqlglot import exp
 
 from .._public import Public, Text
 from .._require import meant
-from .binder import Binder, Scope
+from .binder import SCHEMAS, Binder, Scope
 from .clauses import named, only
 from .domain import Kind, declared
 from .errors import Node, refuse
 from .nodes import Call, Column, Expr, make
 from .per_unit import PerUnitBinder
 from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
+from .subqueries import Marks, conjuncts, holds_query, resolves
 
 MOST_TABLES = 16
+Tables = dict[str, dict[str, Expr]]  # the columns of each table, by its alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Closed:
 
     select: Node
     ctes: dict[str, Closed]
+    columns: tuple[str, ...] = ()
 
 
 class Relations:
@@ -39,25 +42,42 @@ class Relations:
         self.public = public
         self.count = 0
 
-    def bind(self, select: exp.Select, ctes: dict[str, Closed]) -> tuple[Relation, Scope]:
-        """FROM, its joins and WHERE of one SELECT."""
+    def bind(
+        self, select: exp.Select, ctes: dict[str, Closed], outer: list[Node] | None = None
+    ) -> tuple[Relation, Scope]:
+        """FROM, its joins and WHERE of one SELECT. Parts of WHERE that name columns of other tables are added to `outer`, if given."""
         ctes = {**ctes, **self._with(select, ctes)}
         source = select.args.get("from_") or select.args.get("from")
         if source is None:
             raise refuse(select, "there is no FROM", f"Write FROM {self.public.table}.")
         alias, relation = self._item(source.this, ctes)
-        tables = {alias: relation}
-        for join in select.args.get("joins") or []:
+        tables = {alias: relation.columns}
+        joins = select.args.get("joins") or []
+        where = select.args.get("where")
+        left_over = [] if where is None else list(conjuncts(where.this))
+        parts = len(left_over)
+        outward = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
+        for join in joins:
             other_alias, other = self._item(join.this, ctes)
             if other_alias.lower() in (known.lower() for known in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
-            relation, other = self._join(join, tables, relation, other_alias, other)
-            tables[other_alias] = other
-        scope = Scope({name: table.columns for name, table in tables.items()})
-        where = select.args.get("where")
-        if where is not None:
-            relation = replace(relation, node=Filtered(relation.node, Binder(scope).condition(where.this)))
-        return relation, scope
+            conditions: list[Node] = []
+            if not (outward or join.args.get("on") or join.args.get("using") or join.args.get("side")):
+                both = Scope({**tables, other_alias: other.columns})
+                conditions = [c for c in left_over if _links(c, Scope(tables), both)]
+                left_over = [c for c in left_over if c not in conditions]
+            relation, tables = self._join(join, tables, relation, other_alias, other, conditions)
+        scope = Scope(tables)
+        if outer is not None:
+            outer += [c for c in left_over if not holds_query(c) and not resolves(c, scope)]
+            left_over = [c for c in left_over if c not in outer]
+        if not left_over:
+            return relation, scope
+        marks = Marks(self, relation, scope, ctes)
+        binder = Binder(_Aliases(scope, select), marks.special)
+        kept = where.this if len(left_over) == parts else exp.and_(*left_over, copy=False)
+        condition = binder.condition(kept)
+        return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
     def _with(self, select: exp.Select, outer: dict[str, Closed]) -> dict[str, Closed]:
         clause = select.args.get("with_") or select.args.get("with")
@@ -67,9 +87,7 @@ class Relations:
             raise refuse(clause, "WITH RECURSIVE cannot be answered")
         found: dict[str, Closed] = {}
         for cte in clause.expressions:
-            if cte.args["alias"].args.get("columns"):
-                raise refuse(cte, "name the columns inside the sub-query with AS")
-            found[cte.alias.lower()] = Closed(cte.this, {**outer, **found})
+            found[cte.alias.lower()] = Closed(cte.this, {**outer, **found}, _listed(cte))
         return found
 
     def _item(self, item: Node, ctes: dict[str, Closed]) -> tuple[str, Relation]:
@@ -83,15 +101,17 @@ class Relations:
                     "only a SELECT can stand in brackets here",
                     "Parts of one table: one SELECT with OR in its WHERE.",
                 )
-            return item.alias or f"subquery{self.count}", self._subquery(item.this, ctes)
+            return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _listed(item))
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
             raise refuse(item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read.")
-        extra = [name for name, arg in item.args.items() if arg and name not in ("this", "alias")]
-        if extra or (item.args.get("alias") is not None and item.args["alias"].args.get("columns")):
+        extra = [name for name, arg in item.args.items() if arg and name not in ("this", "alias", "db")]
+        if item.text("db") and item.text("db").lower() not in SCHEMAS:
+            raise refuse(item, f"there is no schema {item.text('db')!r}", f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.")
+        if extra or (_listed(item) and item.name.lower() not in ctes):
             raise refuse(item, f"only a plain table name can stand here, not {item.name!r} with more to it")
-        known = ctes.get(item.name.lower())
+        known = None if item.text("db") else ctes.get(item.name.lower())
         if known is not None:
-            return item.alias or item.name, self._subquery(known.select, known.ctes)
+            return item.alias or item.name, self.subquery(known.select, known.ctes, _listed(item) or known.columns)
         return item.alias or item.name, self._scan(item)
 
     def _scan(self, item: exp.Table) -> Relation:
@@ -113,6 +133,19 @@ class Relations:
         unit = f"{prefix}u" if scan.private else None
         whose = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
         return Relation(scan, columns, unit, whose, scan.unit is not None)
+
+    def subquery(self, select: Node, ctes: dict[str, Closed], names: tuple[str, ...] = ()) -> Relation:
+        """A SELECT in brackets, with other names for its columns where some are listed."""
+        relation = self._subquery(select, ctes)
+        if not names:
+            return relation
+        if len(names) > len(relation.columns) or any(True for item in select.expressions if isinstance(item, exp.Star)):
+            raise refuse(select, f"{len(names)} names are listed for other columns", "Name the columns in SELECT, in this order.")
+        old = list(relation.columns)
+        if len({name.lower() for name in [*names, *old[len(names) :]]}) < len(old):
+            raise refuse(select, "two columns have one name", "List other names.")
+        renamed = dict(zip([*names, *old[len(names) :]], relation.columns.values(), strict=True))
+        return replace(relation, columns=renamed)
 
     def _subquery(self, select: Node, ctes: dict[str, Closed]) -> Relation:
         if not isinstance(select, exp.Select):
@@ -155,40 +188,72 @@ class Relations:
         return columns
 
     def _join(
-        self, join: exp.Join, tables: dict[str, Relation], left: Relation, alias: str, right: Relation
-    ) -> tuple[Relation, Relation]:
+        self,
+        join: exp.Join,
+        tables: Tables,
+        left: Relation,
+        alias: str,
+        right: Relation,
+        conditions: list[Node],
+    ) -> tuple[Relation, Tables]:
+        """Two relations as one. `conditions`: parts of WHERE that say what a comma left open."""
         kind = _join_kind(join)
-        if kind == "left":  # what has no partner gets NULLs
-            right = self._projected(right)
-            right = replace(right, columns={n: _optional(e) for n, e in right.columns.items()})
-        scope = Scope({**{n: t.columns for n, t in tables.items()}, alias: right.columns})
-        on = tuple(self._conditions(join, scope, tables, alias, right))
-        if left.unit is None:
-            raise refuse(join, "the private table must come first", "Write FROM private JOIN public.")
-        if right.unit is not None:
+        others: Tables = {alias: right.columns}
+        if kind == "left":
+            right, others = self._optional(right, others)
+        if kind == "right":
+            left, tables = self._optional(left, tables)
+        both = {**tables, **others}
+        scope = Scope(both)
+        on = tuple(self._conditions(join, scope, tables, alias))
+        on += tuple(part for c in conditions for part in _conjuncts(Binder(scope).condition(c)))
+        if kind == "right" or (kind == "inner" and left.unit is None):  # the same, read from the other side
+            left, right = right, left
+        if kind != "inner" and left.unit is None and right.unit is not None:
+            raise refuse(
+                join,
+                "an outer join that keeps all rows of a public table shows which of them no private row belongs to",
+                "Keep the rows of the private table: FROM private LEFT JOIN public, or use JOIN.",
+            )
+        if left.unit is not None and right.unit is not None:
             self._same_unit(join, on, left, right)
         many = left.many or (right.many if right.unit is not None else not self._unique(right, on))
-        columns = {**right.columns, **left.columns}
-        node = Joined(left.node, right.node, kind, on)
-        return Relation(node, columns, left.unit, left.whose | right.whose, many), right
+        return self._joined(left, right, "inner" if kind == "inner" else "left", on, many), both
 
-    def _projected(self, relation: Relation) -> Relation:
-        if all(isinstance(e, Column) for e in relation.columns.values()):
-            return relation
-        self.count += 1
-        prefix, exprs = f"t{self.count - 1}", tuple(relation.columns.values())
-        columns: dict[str, Expr] = {
-            name: e if e in relation.whose else Column(f"{prefix}p{exprs.index(e)}", e.domain)
-            for name, e in relation.columns.items()
-        }
-        return replace(relation, node=Projected(relation.node, prefix, exprs), columns=columns)
+    def _joined(self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool) -> Relation:
+        whose, perhaps = left.whose, left.perhaps | right.perhaps
+        if kind == "inner":
+            whose |= right.whose
+        else:
+            perhaps |= right.whose
+        node, columns = Joined(left.node, right.node, kind, on), {**right.columns, **left.columns}
+        return Relation(node, columns, left.unit, whose, many, perhaps)
+
+    def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
+        """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all may be missing after."""
+        computed = tuple(
+            dict.fromkeys(e for columns in [relation.columns, *tables.values()] for e in columns.values() if not isinstance(e, Column))
+        )
+        node = relation.node
+        if computed:
+            self.count += 1
+            node = Projected(node, f"t{self.count - 1}", computed)
+
+        def renamed(e: Expr) -> Expr:
+            if isinstance(e, Column):
+                return Column(e.name, replace(e.domain, nullable=True))
+            return Column(f"t{self.count - 1}p{computed.index(e)}", replace(e.domain, nullable=True))
+
+        columns = {name: renamed(e) for name, e in relation.columns.items()}
+        made = {alias: {name: renamed(e) for name, e in own.items()} for alias, own in tables.items()}
+        return replace(relation, node=node, columns=columns), made
 
     def _conditions(
-        self, join: exp.Join, scope: Scope, tables: dict[str, Relation], alias: str, right: Relation
+        self, join: exp.Join, scope: Scope, tables: Tables, alias: str
     ) -> Iterator[Expr]:
         for name in join.args.get("using") or []:
             here = exp.column(name.copy(), table=alias)
-            sides = [n for n, t in tables.items() if name.name.lower() in {c.lower() for c in t.columns}]
+            sides = [n for n, columns in tables.items() if name.name.lower() in {c.lower() for c in columns}]
             if len(sides) != 1:
                 raise refuse(name, f"USING({name.name}) must name a column of both sides, once each")
             yield make("=", scope(exp.column(name.copy(), table=sides[0])), scope(here))
@@ -200,7 +265,8 @@ class Relations:
         for condition in on:
             if isinstance(condition, Call) and condition.op == "=":
                 a, b = condition.args
-                if (a in left.whose and b in right.whose) or (b in left.whose and a in right.whose):
+                mine, others = left.whose | left.perhaps, right.whose | right.perhaps
+                if (a in mine and b in others) or (b in mine and a in others):
                     return
         unit = self.public.unit.column
         raise refuse(
@@ -235,13 +301,40 @@ class Relations:
 def _join_kind(join: exp.Join) -> str:
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
-    if side in ("RIGHT", "FULL") or kind in ("SEMI", "ANTI") or method not in ("",):
-        raise refuse(join, f"{side or kind or method} JOIN cannot be answered", "Use JOIN or LEFT JOIN.")
-    return "left" if side == "LEFT" else "inner"
+    if side == "FULL" or kind in ("SEMI", "ANTI") or method not in ("",):
+        advice = {"SEMI": "Write WHERE EXISTS (SELECT ...).", "ANTI": "Write WHERE NOT EXISTS (SELECT ...)."}
+        raise refuse(
+            join, f"{side or kind or method} JOIN cannot be answered", advice.get(kind, "Use JOIN, LEFT JOIN or RIGHT JOIN.")
+        )
+    return side.lower() or "inner"
 
 
-def _optional(expr: Expr) -> Expr:
-    return Column(expr.name, replace(expr.domain, nullable=True)) if isinstance(expr, Column) else expr
+def _listed(item: Node) -> tuple[str, ...]:
+    """The names in brackets after an alias: (SELECT ...) AS t(a, b)."""
+    alias = item.args.get("alias")
+    columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []
+    return tuple(column.name for column in columns)
+
+
+def _links(condition: Node, before: Scope, both: Scope) -> bool:
+    """Whether a part of WHERE speaks of a newly joined table, and of none that comes later."""
+    if holds_query(condition) or not any(True for _ in condition.find_all(exp.Column)):
+        return False
+    return resolves(condition, both) and not resolves(condition, before)
+
+
+class _Aliases:
+    """The columns of a scope, and beyond these what SELECT calls something: WHERE may name it."""
+
+    def __init__(self, scope: Scope, select: exp.Select) -> None:
+        self.scope = scope
+        self.items = {i.alias.lower(): i.this for i in select.expressions if isinstance(i, exp.Alias)}
+
+    def __call__(self, node: exp.Column) -> Expr:
+        item = self.items.get(node.name.lower())
+        if item is None or node.table or resolves(node, self.scope):
+            return self.scope(node)
+        return Binder(self.scope)(item)
 
 
 def _same(a: Expr, b: Expr) -> bool:

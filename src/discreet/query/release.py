@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from .aggregates import Aggregate
 from .domain import Domain, Kind
 from .exact import shown
-from .measures import Measure, Recipe, Recipes
+from .measures import PAIRED, Measure, Recipe, Recipes
 from .nodes import Output, value
 from .plan import Plan
 from .price import Noise
@@ -32,6 +33,9 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
         values = [
             np.asarray(measures[i], dtype=float) * float(m.worth) for i, m in zip(recipe.measures, used, strict=True)
         ]
+        if recipe.function in PAIRED:
+            found.append(_paired(recipe.function, used, values, *limits_of(asked)))
+            continue
         domain = None if asked.argument is None else asked.argument.domain
         found.append(_formula(recipe, used, values, domain))
     return found
@@ -51,6 +55,28 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
         if recipe.function.endswith("_samp"):
             variance = np.where(count > 1, variance * count / np.where(count > 1, count - 1, np.nan), np.nan)
     return np.sqrt(variance) if recipe.function.startswith("stddev") else variance
+
+
+def limits_of(asked: Aggregate) -> tuple[float, float]:
+    """The largest deviation from a mean that each of two numbers can have."""
+    assert asked.argument is not None and asked.second is not None
+    widths = [float(e.domain.high - e.domain.low) / 2 for e in (asked.argument, asked.second)]
+    return widths[0], widths[1]
+
+
+def _paired(function: str, measures: list[Measure], values: list[Any], most_x: float, most_y: float) -> Any:
+    """Covariance or correlation, kept within what two numbers of these ranges can have."""
+    with np.errstate(all="ignore"):
+        count = np.where(values[0] > 0, values[0], np.nan)
+        x, y = values[1] / count, values[2] / count
+        product = values[3] / count + float(measures[3].center * measures[3].step)
+        covariance = np.clip(product - x * y, -most_x * most_y, most_x * most_y)
+        if function == "corr":
+            squares = np.maximum(values[4] / count - x**2, 0.0) * np.maximum(values[5] / count - y**2, 0.0)
+            return np.clip(covariance / np.where(squares > 0, np.sqrt(squares), np.nan), -1.0, 1.0)
+        if function == "covar_samp":
+            return np.where(count > 1, covariance * count / np.where(count > 1, count - 1, np.nan), np.nan)
+    return covariance
 
 
 def table(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from typing import Any
 
+from .._errors import InvalidInput
+from ..tables import engine_values
 from .domain import Domain, Kind, boolean, corners, number, text, union
 from .errors import Refusal
 
 Rule = Callable[..., Domain]
 LONGEST = 10_000  # characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
+LONGEST_REPLACEMENT = 100  # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
+MOST_DAYS = 400_000  # between the declared bounds of a date whose months or texts are listed
 
 
 def any_null(*args: Domain) -> bool:
@@ -73,10 +78,21 @@ def divide(a: Domain, b: Domain) -> Domain:
     return number(-math.inf, math.inf)
 
 
-def floor_divide(a: Domain, b: Domain) -> Domain:
-    part = divide(a, b)
-    low, high = (math.floor(end) if math.isfinite(end) else end for end in (part.low, part.high))
-    return number(low, high, whole=True, nullable=part.nullable)
+def integer_divide(a: Domain, b: Domain) -> Domain:
+    """`//` of what DuckDB would hold as integers: cut off towards zero."""
+    return monotone(math.trunc, "//", whole=True)(divide(a, b))
+
+
+def exactly_whole(a: Domain) -> Domain:
+    """A number where it is whole, missing where it is not: the key of groups by a number that was declared with whole bounds."""
+    numbers("GROUP BY", a)
+    return number(a.low, a.high, whole=True)
+
+
+def sign(a: Domain) -> Domain:
+    numbers("SIGN", a)
+    low, high = (float((end > 0) - (end < 0)) for end in (a.low, a.high))
+    return number(low, high, whole=True, nullable=a.nullable)
 
 
 def modulo(a: Domain, b: Domain) -> Domain:
@@ -109,10 +125,13 @@ def root(a: Domain) -> Domain:
     return number(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)), nullable=a.nullable or a.low < 0)
 
 
-def logarithm(a: Domain) -> Domain:
-    numbers("LN", a)
-    low = math.log(a.low) if a.low > 0 else -math.inf
-    return number(low, math.log(a.high) if a.high > 0 else 0.0, nullable=a.nullable or a.low <= 0)
+def logarithm(log: Callable[[float], float], what: str) -> Rule:
+    def rule(a: Domain) -> Domain:
+        numbers(what, a)
+        low = log(a.low) if a.low > 0 else -math.inf
+        return number(low, log(a.high) if a.high > 0 else 0.0, nullable=a.nullable or a.low <= 0)
+
+    return rule
 
 
 def exponential(a: Domain) -> Domain:
@@ -145,7 +164,10 @@ def clamp(a: Domain, low: Domain, high: Domain) -> Domain:
     if not (low.low == low.high < high.low == high.high):
         raise Refusal("CLAMP(x, low, high) needs two fixed numbers, low below high")
     inner = number(
-        max(a.low, low.low), min(a.high, high.low), whole=a.whole and low.whole and high.whole, nullable=a.nullable
+        max(a.low, low.low),
+        min(a.high, high.low),
+        whole=a.whole and low.whole and high.whole,
+        nullable=a.nullable or not a.finite,
     )
     if inner.low > inner.high:  # all of it lies beyond one end
         end = low.low if a.high < low.low else high.low
@@ -224,6 +246,73 @@ def nullif(a: Domain, b: Domain) -> Domain:
     return replace(a, nullable=True)
 
 
+def same(a: Domain, b: Domain) -> Domain:
+    """IS NOT DISTINCT FROM: never NULL; a missing value is like another."""
+    if not (is_null(a) or is_null(b)):
+        comparison(a, b)
+    return boolean(False)
+
+
+def by_engine(function: str) -> Rule:
+    """Text functions of one argument: the results on declared categories are the engine's own, or groups would lose rows."""
+
+    def rule(a: Domain) -> Domain:
+        a.need(Kind.TEXT, function.upper())
+        if a.values is None:
+            return text(nullable=a.nullable)
+        return text(tuple(dict.fromkeys(engine_values(function, a.values))), nullable=a.nullable)
+
+    return rule
+
+
+def fixed_text(a: Domain, what: str, longest: int = LONGEST) -> str:
+    if a.kind is not Kind.TEXT or a.values is None or len(a.values) != 1 or a.nullable or len(a.values[0]) > longest:
+        raise Refusal(f"{what} needs fixed texts of at most {longest:,} characters")
+    value: str = a.values[0]
+    return value
+
+
+def replaced(a: Domain, old: Domain, new: Domain) -> Domain:
+    a.need(Kind.TEXT, "REPLACE")
+    parts = fixed_text(old, "REPLACE", LONGEST_REPLACEMENT), fixed_text(new, "REPLACE", LONGEST_REPLACEMENT)
+    if a.values is None:
+        return text(nullable=a.nullable)
+    cut = tuple(value[:LONGEST] for value in a.values)
+    made = (value[:LONGEST] for value in engine_values("replace", cut, *parts))
+    return text(tuple(dict.fromkeys(made)), nullable=a.nullable)
+
+
+def formatted(a: Domain, pattern: Domain) -> Domain:
+    """STRFTIME: all texts that the days between the declared bounds give, in the order of these days."""
+    a.need(Kind.DATE, "STRFTIME")
+    layout = fixed_text(pattern, "STRFTIME", LONGEST_REPLACEMENT)
+    try:
+        return text(tuple(dict.fromkeys(engine_values("strftime", _days(a, "STRFTIME"), layout))), nullable=a.nullable)
+    except InvalidInput:
+        raise Refusal(f"{layout!r} is not a format that the engine knows, such as '%Y-%m'") from None
+
+
+def day_name(function: str) -> Rule:
+    """DAYNAME and MONTHNAME, Monday and January first."""
+
+    def rule(a: Domain) -> Domain:
+        a.need(Kind.DATE, function.upper())
+        step, count = (1, 7) if function == "dayname" else (31, 12)
+        monday = date(2001, 1, 1).toordinal()
+        days = tuple(date.fromordinal(monday + step * i) for i in range(count))
+        return text(tuple(engine_values(function, days)), nullable=a.nullable)
+
+    return rule
+
+
+def _days(a: Domain, what: str) -> tuple[date, ...]:
+    if a.values is not None:
+        return a.values
+    if not a.bounded or a.high - a.low > MOST_DAYS:
+        raise Refusal(f"{what} needs a date with declared bounds")
+    return tuple(date.fromordinal(day) for day in range(int(a.low), int(a.high) + 1))
+
+
 def mapped(function: Callable[..., Any], what: str) -> Rule:
     """Text functions: on declared categories the results are known as well."""
 
@@ -296,10 +385,7 @@ def start_of(unit: str, day: date) -> date:
 def truncated(unit: str) -> Rule:
     def rule(a: Domain) -> Domain:
         a.need(Kind.DATE, "DATE_TRUNC")
-        if not a.bounded or a.high - a.low > 400_000:
-            raise Refusal("DATE_TRUNC needs a date with declared bounds")
-        days = range(int(a.low), int(a.high) + 1)
-        starts = tuple(dict.fromkeys(start_of(unit, date.fromordinal(day)) for day in days))
+        starts = tuple(dict.fromkeys(start_of(unit, day) for day in _days(a, "DATE_TRUNC")))
         return replace(a, low=float(starts[0].toordinal()), values=starts)
 
     return rule
@@ -315,15 +401,73 @@ def to_number(a: Domain) -> Domain:
 
 
 def away(x: float) -> float:
-    """The nearest whole number, halves away from zero, as DuckDB rounds."""
-    return math.copysign(math.floor(abs(x) + 0.5), x) if math.isfinite(x) else x
+    """The nearest whole number, halves away from zero: ROUND in DuckDB."""
+    if not math.isfinite(x):
+        return x
+    cut = math.trunc(x)
+    return float(cut + math.copysign(1, x) if abs(x - cut) >= 0.5 else cut)
 
 
-def to_whole(a: Domain) -> Domain:
+def to_integer(least: int, most: int) -> Rule:
+    """CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what does not fit is missing."""
+
+    def rule(a: Domain) -> Domain:
+        b = to_number(a)
+        # texts such as '2.5' are rounded by DuckDB another way; their range is that of the type
+        low, high = (float(round(end)) if math.isfinite(end) else end for end in (b.low, b.high))
+        fits = least <= low and high <= most and a.kind is not Kind.TEXT
+        low, high = min(max(low, least), most), max(min(high, most), least)
+        made = number(low, high, whole=True, nullable=b.nullable or not fits)
+        return replace(made, values=b.values if fits else None)
+
+    return rule
+
+
+def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
+    """CAST to DECIMAL(width, scale): halves away from zero; what does not fit is missing."""
+    b, digits = to_number(a), int(scale.low)
+    half, most = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
+    made = number(max(b.low - half, -most), min(b.high + half, most), whole=digits == 0)
+    if b.whole and -most < b.low and b.high < most and a.kind is not Kind.TEXT:
+        return replace(b, integer=False)
+    return made
+
+
+def to_float(a: Domain) -> Domain:
+    """CAST to FLOAT: the nearest number of 24 bits."""
     b = to_number(a)
-    if b.values is not None:
-        return b
-    return number(away(b.low), away(b.high), whole=True, nullable=b.nullable)
+    slack = max(abs(b.low), abs(b.high)) * 2.0**-23
+    exact = b.whole and max(abs(b.low), abs(b.high)) <= 1 << 24
+    return replace(b, integer=False) if exact else number(b.low - slack, b.high + slack)
+
+
+def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
+    """TRUNC: towards zero."""
+    numbers("TRUNC", a)
+    places = 0 if digits is None else digits.low
+    if digits is not None and not (digits.low == digits.high and 0 <= places <= 12 and digits.whole):
+        raise Refusal("TRUNC needs a fixed number of digits between 0 and 12")
+    if places == 0:
+        return monotone(math.trunc, "TRUNC", whole=True)(a)
+    return number(min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places), max(a.high, 0.0), nullable=a.nullable)
+
+
+def months_later(a: Domain, n: Domain) -> Domain:
+    """A date some fixed number of months later: the same day, or the month's last."""
+    a.need(Kind.DATE, "adding months")
+    if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
+        raise Refusal("to a date a fixed whole number of months can be added")
+    ends = [add_months(date.fromordinal(int(end)), int(n.low)) for end in (a.low, a.high)]
+    low, high = (float(end.toordinal()) for end in ends)
+    moved = None if a.values is None else tuple(dict.fromkeys(add_months(day, int(n.low)) for day in a.values))
+    return Domain(kind=Kind.DATE, low=low, high=high, values=moved, nullable=a.nullable)
+
+
+def add_months(day: date, n: int) -> date:
+    year, month = divmod(day.year * 12 + day.month - 1 + n, 12)
+    if not date.min.year <= year <= date.max.year:
+        raise Refusal("this goes beyond the years 1 to 9999")
+    return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
 
 
 def round_rule(a: Domain, digits: Domain | None = None) -> Domain:

@@ -16,7 +16,7 @@ from .errors import Node
 from .measures import grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import call, cast, clipped, double, if_
-from .sources import Filtered, From, Joined, Projected, Scan, columns_of
+from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of
 
 ROW = "__discreet_row"
 Kinds = Mapping[str, Mapping[str, str]]
@@ -50,8 +50,10 @@ def clean(x: Expr) -> Expr:
     """A number inside its public range, or missing. Columns of tables ("t0c1") are so already; computed ones may miss it by a rounding."""
     domain = x.domain
     of_table = isinstance(x, Column) and "c" in x.name
-    if of_table or domain.kind is not Kind.NUMBER or not domain.bounded:
+    if of_table or domain.kind is not Kind.NUMBER:
         return x
+    if not domain.bounded:
+        return x if domain.finite else make("finite", x)
     high = domain.high if domain.high > domain.low else domain.low + max(1.0, abs(domain.low))
     return make("clamp", x, Literal(domain.low), Literal(high))
 
@@ -65,11 +67,18 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
             for c, fact in node.schema
             if c != node.unit and _is_raw(fact, own.get(c))
         }
-    if isinstance(node, Filtered):
+    if isinstance(node, Filtered | Marked):
         return raw_columns(node.child, kinds)
     if isinstance(node, Joined):
-        return {**raw_columns(node.left, kinds), **raw_columns(node.right, kinds)}
+        right = raw_columns(node.right, kinds)
+        if node.kind == "left":  # a row without a partner is missing, whatever its column counts a missing value as
+            right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _filled(fact)}
+        return {**raw_columns(node.left, kinds), **right}
     return {}
+
+
+def _filled(fact: Fact) -> bool:
+    return isinstance(fact, Bounds) and not fact.nullable
 
 
 def _is_raw(fact: Fact, kind: str | None) -> bool:
@@ -87,6 +96,9 @@ def used_columns(node: From) -> set[str]:
         return columns_of(*node.on) | used_columns(node.left) | used_columns(node.right)
     if isinstance(node, Projected):
         return columns_of(*node.columns) | used_columns(node.child)
+    if isinstance(node, Marked):
+        compared = columns_of(*(side for pair in node.pairs for side in pair))
+        return compared | used_columns(node.child) | used_columns(node.right)
     return columns_of(*node.keys, *(a for _, a in node.aggregates)) | used_columns(node.child)
 
 
@@ -115,6 +127,8 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         right = right.select(aliased(exp.Boolean(this=True), found))
         return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
     child = source_sql(node.child, used, kinds).subquery("p", copy=False)
+    if isinstance(node, Marked):
+        return _marked_sql(node, exp.select("*").from_(child), source_sql(node.right, used, kinds))
     if isinstance(node, Projected):
         made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
         return exp.select("*", *made).from_(child)
@@ -124,6 +138,28 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
     query = query.select(*(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)))
     query = query.select(*(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates)))
     return query.from_(child).group_by(unit.copy(), *(k.copy() for k in keys))
+
+
+def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select:
+    """Joined with what differs among the inner values, so that a row stays one row: the engine's own EXISTS would compare all
+    rows with all others, as it may not move filters about (see `tables.reading`)."""
+    prefix = node.prefix
+    if not node.pairs:
+        some = exp.GT(this=exp.Count(this=exp.Star()), expression=whole(0))
+        totals = exp.select(aliased(some, f"{prefix}m")).from_(right.subquery("i"))
+        return rows.join(totals.subquery("x"), join_type="cross")
+    inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(node.pairs)]
+    listed = exp.select(*inner).distinct().from_(right.subquery("i"))
+    marked = exp.select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
+    on = all_of([exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(node.pairs)])
+    rows = rows.join(marked.subquery("x"), on=on, join_type="left")
+    if not node.counted:
+        return rows
+    counts = [
+        aliased(cast(exp.Count(this=exp.Star()), "DOUBLE"), f"{prefix}n"),
+        aliased(cast(exp.Count(this=sql(node.pairs[0][1])), "DOUBLE"), f"{prefix}c"),
+    ]
+    return rows.join(exp.select(*counts).from_(right.copy().subquery("i")).subquery("y"), join_type="cross")
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:

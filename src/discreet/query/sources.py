@@ -62,14 +62,29 @@ class Projected:
     columns: tuple[Expr, ...]
 
 
-From = Scan | Filtered | Joined | PerUnit | Projected
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Rows with a mark: whether `right` has a row whose inner expressions equal the row's own, for all `pairs` of (own, inner).
+
+    A mark adds no rows. Column `{prefix}m` is true or NULL; with `counted`, `{prefix}n` and `{prefix}c` are how many rows `right` has,
+    and in how many of them the inner expression of the first pair is not NULL.
+    """
+
+    child: From
+    prefix: str
+    right: From
+    pairs: tuple[tuple[Expr, Expr], ...]
+    counted: bool = False
+
+
+From = Scan | Filtered | Joined | PerUnit | Projected | Marked
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A bound FROM item. `unit`: the raw column that says whose a row is, None if public. `whose`: expressions equal to the unit.
 
-    `many`: one unit may have several rows.
+    `perhaps`: expressions equal to the unit, or NULL where an outer join had no partner. `many`: one unit may have several rows.
     """
 
     node: From
@@ -77,6 +92,7 @@ class Relation:
     unit: str | None
     whose: frozenset[Expr]
     many: bool
+    perhaps: frozenset[Expr] = frozenset()
 
 
 def columns_of(*exprs: Expr | None) -> set[str]:
@@ -87,7 +103,7 @@ def columns_of(*exprs: Expr | None) -> set[str]:
 def source_key(node: From) -> str:
     """Stable text of what is read."""
     if isinstance(node, Scan):
-        return f"scan({node.table} as {node.prefix})"
+        return f"scan({node.table!r} as {node.prefix})"
     if isinstance(node, Filtered):
         return f"filter({source_key(node.child)}; {key(node.condition)})"
     if isinstance(node, Joined):
@@ -95,6 +111,9 @@ def source_key(node: From) -> str:
         return f"{node.kind} join({source_key(node.left)}; {source_key(node.right)}; {on})"
     if isinstance(node, Projected):
         return f"project({source_key(node.child)} as {node.prefix}; {', '.join(key(c) for c in node.columns)})"
+    if isinstance(node, Marked):
+        pairs = ", ".join(f"{key(own)} = {key(inner)}" for own, inner in node.pairs)
+        return f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; {node.counted})"
     assert isinstance(node, PerUnit)
     aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
     return f"per unit({source_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; {aggregates})"

@@ -8,6 +8,7 @@ from .formats import Csv, Format, format_of, formatted
 from .parts import within
 from .schema import data_of, dump, load
 from .source import Memory, Source
+from .texts import engine_values
 
 __all__ = [
     "Csv",
@@ -25,6 +26,7 @@ __all__ = [
     "dummy",
     "dump",
     "engine_of",
+    "engine_values",
     "fit_of",
     "format_of",
     "formatted",

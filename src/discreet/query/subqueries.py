@@ -1,0 +1,139 @@
+"""EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE: a mark on each row, from public rows or from rows of the same unit.
+
+A mark adds no rows, so nothing changes in how much one unit contributes. Of a private table only rows of the row's own unit may decide
+it: otherwise one unit's rows would move another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from .binder import Binder, Scope
+from .clauses import only
+from .domain import boolean, number
+from .errors import Node, refuse
+from .nodes import Column, Expr, Literal, make
+from .sources import Marked, Relation
+
+if TYPE_CHECKING:
+    from .relation import Closed, Relations
+
+
+def conjuncts(condition: Node | None) -> Iterator[Node]:
+    """The parts of a condition that must all hold, as they were written."""
+    if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
+        yield from conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from conjuncts(condition.this)
+        yield from conjuncts(condition.expression)
+    elif condition is not None:
+        yield condition
+
+
+def holds_query(node: Node) -> bool:
+    return any(True for _ in node.find_all(exp.Query, exp.Subquery))
+
+
+def resolves(node: Node, scope: Scope) -> bool:
+    """Whether all columns in it are columns of this scope."""
+    for column in node.find_all(exp.Column):
+        alias, name = column.table.lower(), column.name.lower()
+        tables = [scope.tables[alias]] if alias in scope.tables else [] if alias else list(scope.tables.values())
+        if not any(name in columns for columns in tables):
+            return False
+    return True
+
+
+class Marks:
+    """Binds the sub-queries of one WHERE clause; `relation` gains a mark for each."""
+
+    def __init__(self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, Closed]) -> None:
+        self.relations, self.relation, self.scope, self.ctes = relations, relation, scope, ctes
+
+    def special(self, node: Node) -> Expr | None:
+        if isinstance(node, exp.Exists):
+            return self._exists(node)
+        if isinstance(node, exp.In) and node.args.get("query") is not None:
+            return self._in(node)
+        return None
+
+    def _exists(self, node: Node) -> Expr:
+        select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
+        only(_plain(select), {"expressions", "from", "from_", "joins", "where", "with", "with_", "kind"}, "in EXISTS")
+        if any(True for item in select.expressions for _ in item.find_all(exp.AggFunc)):
+            raise refuse(select, "an aggregate without GROUP BY always has a row, so that EXISTS is always true")
+        outer: list[Node] = []
+        right, scope = self.relations.bind(select, self.ctes, outer)
+        inside, here = Binder(scope), Binder(self.scope)
+        pairs = []
+        for condition in outer:
+            sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else (None, None)
+            own = [side for side in sides if side is not None and resolves(side, self.scope) and not resolves(side, scope)]
+            inner = [side for side in sides if side is not None and resolves(side, scope)]
+            if len(own) != 1 or len(inner) != 1:
+                raise refuse(
+                    condition,
+                    "EXISTS compares the rows outside with those inside by = only",
+                    "Conditions on the inner table alone may be anything; or join the table.",
+                )
+            pairs.append((here(own[0]), inside(inner[0])))
+        for own_side, inner_side in pairs:
+            make("=", own_side, inner_side)  # kinds that cannot be compared are refused
+        mark = self._mark(node, right, tuple(pairs))
+        return make("coalesce", mark, Literal(False))
+
+    def _in(self, node: Node) -> Expr:
+        query = node.args["query"]
+        select = query.this if isinstance(query, exp.Subquery) else query
+        x = Binder(self.scope, self.special)(node.this)
+        right = self.relations.subquery(_plain(select), self.ctes)
+        if len(right.columns) != 1:
+            raise refuse(select, "a sub-query after IN has one column")
+        (inner,) = right.columns.values()
+        make("=", x, inner)
+        mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
+        if right.unit is not None:  # the unit itself is never missing, on neither side
+            return make("coalesce", mark, Literal(False))
+        prefix = mark.name[:-1]
+        total, present = (Column(f"{prefix}{end}", number(0, 1e15, whole=True, nullable=False)) for end in "nc")
+        unknown = make("or", make("null?", x), make("<", present, total))
+        found, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))
+        yes, no = Literal(True), Literal(False)
+        return make("case", found, yes, empty, no, unknown, Literal(None), no)
+
+    def _mark(
+        self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...], *, counted: bool = False
+    ) -> Column:
+        if right.unit is not None:
+            self._own_rows_only(node, right, pairs)
+        self.relations.count += 1
+        prefix = f"t{self.relations.count - 1}"
+        marked = Marked(self.relation.node, prefix, right.node, pairs, counted)
+        self.relation = replace(self.relation, node=marked)
+        return Column(f"{prefix}m", boolean(True))
+
+    def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
+        own = self.relation.whose | self.relation.perhaps
+        if self.relation.unit is None or not any(a in own and b in right.whose for a, b in pairs):
+            unit = self.relations.public.unit.column
+            raise refuse(
+                node,
+                "of a private table only rows of the same unit may decide about a row",
+                f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}." if unit else "Here the unit is a single row.",
+            )
+
+
+def _plain(select: Node) -> exp.Select:
+    """A sub-query whose answer is whether a row is there: DISTINCT and ORDER BY change nothing, LIMIT and the like might."""
+    if not isinstance(select, exp.Select):
+        raise refuse(select, "only a SELECT can stand here")
+    for clause in ("limit", "offset"):
+        if select.args.get(clause) is not None:
+            raise refuse(select, f"{clause.upper()} cannot be answered in a sub-query", "Leave it out.")
+    for clause in ("distinct", "order"):
+        select.set(clause, None)
+    return select
