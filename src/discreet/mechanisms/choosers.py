@@ -110,6 +110,10 @@ class ExponentialMechanism(_Chooser):
     def pick(self, scores: Integers, entropy: Entropy) -> int:
         return sampling.argmax_gumbel(scores, self.rate, entropy)
 
+    def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:
+        """One independent choice for each row of a matrix of 64-bit scores: a column with the index chosen."""
+        return sampling.top_k_gumbel_rows(scores, self.rate, 1, entropy)
+
     def tail(self, candidates: int, shortfall: int) -> float:
         y = (candidates - 1) * _exp_neg(self.rate * shortfall)
         return y / (1 + y)
@@ -260,6 +264,10 @@ class TopK(_Chooser):
             chosen.append(int(left[at]))
             left = np.delete(left, at)
         return chosen
+
+    def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:
+        """The best k of each row of a matrix of 64-bit scores, in order."""
+        return sampling.top_k_gumbel_rows(scores, self.rate / int(self.k), int(self.k), entropy)
 
     def named(self, picked: Any, candidates: Any) -> tuple[Any, ...]:
         return tuple(candidates[i] for i in picked)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ..tables import Engine
 from .compile import Compiler
+from .counts import Counts
 from .errors import QueryError
 from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
@@ -108,12 +109,10 @@ def _found_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dic
     return keys, {j: at for at, j in enumerate(table.column("j").to_pylist())}
 
 
-def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Any:
+def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Counts:
     quantile = choice.kind == "quantile"
-    counts = np.zeros((size, choice.points if quantile else len(choice.values)), np.int64)
-    group = _positions(table, index)
-    counts[group, integers(table.column("x0" if quantile else "vi"))] = integers(table.column("m0"))
-    return counts
+    parts = _positions(table, index), integers(table.column("x0" if quantile else "vi")), integers(table.column("m0"))
+    return Counts.of(*parts, (size, choice.width))
 
 
 def _positions(table: pa.Table, index: dict[int, int] | None) -> Any:

@@ -97,6 +97,11 @@ class Choice:
     points: int = 0
     values: tuple[object, ...] = ()
 
+    @property
+    def width(self) -> int:
+        """How many candidates there are."""
+        return self.points if self.kind == "quantile" else len(self.values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:

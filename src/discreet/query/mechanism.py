@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -30,6 +31,7 @@ from ..sampling import Entropy
 from ..tables import Engine, Source, engine_of
 from . import partition
 from .answer import Answer
+from .counts import Counts
 from .errors import QueryError
 from .exact import Exact, measure, statements
 from .means import mean_of
@@ -43,7 +45,13 @@ from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
 
 Real = int | float | Fraction
+# Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is known before the charge.
+MOST_CANDIDATES = 1 << 27
 OTHER = "other"
+
+
+def _unlimited() -> None:
+    """No limit of time."""
 
 
 @described("query.Query")
@@ -94,6 +102,7 @@ class Query:
             raise InvalidInput(
                 "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
             )
+        self._check_choices()
         keep(self, "_allocation", allocate(self._shape(), self._target()))
         self._try_outputs()
 
@@ -106,13 +115,23 @@ class Query:
         """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""
         keys = [tuple(k.values[0] if k.values else "" for k in self._plan.keys)]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
-        choices = [best(c, np.zeros((1, c.points or len(c.values)), np.int64)) for c in self._recipes.choices]
+        none = np.zeros(0, np.int64)
+        choices = [best(c, Counts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
         try:
             table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
                 "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed. Nothing was read or charged."
             ) from None
+
+    def _check_choices(self) -> None:
+        """A choice looks at every candidate in every group: how many these are is public, and limited."""
+        groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
+        if groups * sum(widths) > MOST_CANDIDATES:
+            raise QueryError(
+                f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more than {MOST_CANDIDATES:,} in all. Nothing was "
+                f"read or charged. Ask for fewer groups, or for values on a coarser grid: MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
+            )
 
     def _check(self) -> None:
         for name in ("epsilon", "rho"):
@@ -226,14 +245,16 @@ class Query:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
+        watch = getattr(engine_of(source), "stopwatch", None)
+        check = watch() if watch is not None else _unlimited
         exact = self._measure(source, entropy.integer(63))
-        answer = self._noisy(exact, entropy)
+        answer = self._noisy(exact, entropy, check)
         return release(answer, event=self.event, entropy=entropy, error=answer.error)
 
     def _measure(self, source: Source, key: int) -> Exact:
         return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
 
-    def _noisy(self, exact: Exact, entropy: Entropy) -> Answer:
+    def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _unlimited) -> Answer:
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
             shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
@@ -241,7 +262,8 @@ class Query:
         pairs = zip(self._allocation.noises, exact.measures, strict=True)
         measures = [noise(values, entropy=entropy) for noise, values in pairs]
         trios = zip(self._recipes.choices, self._allocation.choosers, exact.scores, strict=True)
-        choices = [pick(choice, chooser, counts, entropy) for choice, chooser, counts in trios]
+        choices = [pick(choice, chooser, counts, entropy, check) for choice, chooser, counts in trios]
+        check()
         return self._answer(exact.keys, measures, choices, entropy.private)
 
     def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
@@ -285,7 +307,7 @@ def _taken(exact: Exact, rows: Any) -> Exact:
     return Exact(
         [exact.keys[i] for i in rows],
         [m[rows] for m in exact.measures],
-        [s[rows] for s in exact.scores],
+        [s.taken(rows) for s in exact.scores],
         None if exact.units is None else exact.units[rows],
     )
 

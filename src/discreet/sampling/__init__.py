@@ -9,7 +9,7 @@ from ._binomial import binomial
 from ._bounds import exp_neg
 from ._entropy import Entropy, SeededEntropy, Stream
 from ._noise import discrete_gaussian, discrete_laplace, geometric
-from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel
+from ._select import argmax_exponential, argmax_gumbel, argmax_laplace, top_k_gumbel, top_k_gumbel_rows
 from ._skips import poisson_subsets
 from ._softmax import decide, weighted_softmax
 from ._uniform import categorical, permutation, subset, uniform_below
@@ -37,6 +37,7 @@ __all__ = [
     "poisson_subsets",
     "subset",
     "top_k_gumbel",
+    "top_k_gumbel_rows",
     "uniform_below",
     "weighted_softmax",
 ]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -105,6 +106,16 @@ class DuckDB:
                 raise error from None
             finally:
                 timer.cancel()
+
+    def stopwatch(self) -> Callable[[], None]:
+        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        start = time.monotonic()
+
+        def check() -> None:
+            if self._seconds is not None and time.monotonic() - start > self._seconds:
+                raise self._too_late()
+
+        return check
 
     def interrupt(self) -> None:
         """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
