@@ -105,6 +105,9 @@ class Binder:
 
     def _bind(self, node: Node) -> Expr:
         kind = type(node)
+        for name, arg in node.args.items():
+            if arg and name not in _ARGUMENTS and name not in _FURTHER.get(kind, ()):
+                raise refuse(node, f"{kind.__name__.upper()} is known without {name.strip('_').upper()} only")
         if kind in _BINARY:
             return self._binary(node, _BINARY[kind])
         if kind in _UNARY:
@@ -135,7 +138,8 @@ class Binder:
             _listed(a, b, node.expression)
             _listed(b, a, node.this)
         if op in ("like", "ilike"):
-            b = _pattern(b)
+            like = make(op, a, _pattern(b))
+            return make("not", like) if node.args.get("negate") else like
         if op == "//" and not (a.domain.integer and b.domain.integer):
             op = "/"  # as in DuckDB, where only integers are cut off
         return make(op, a, b)
@@ -293,7 +297,9 @@ class Binder:
         return make("substring", self(node.this), *(self(arg) for arg in rest))
 
     def concat(self, node: Node) -> Expr:
-        return make("||", *(self(arg) for arg in node.expressions))
+        """CONCAT skips what is missing, where || does not."""
+        parts = [self(arg) for arg in node.expressions]
+        return make("||", *(make("coalesce", p, Literal("")) if p.domain.nullable else p for p in parts))
 
     def extract(self, node: Node) -> Expr:
         part = str(node.this.name).lower()
@@ -355,6 +361,35 @@ class Binder:
 
 # how many values a message lists
 _SHOWN = 12
+# What a node of the syntax tree may hold. Anything else changes what it means: a part that no rule reads must be refused, not skipped.
+_ARGUMENTS = {"this", "expression", "expressions"}
+_FURTHER: dict[type, set[str]] = {
+    exp.Like: {"negate"},
+    exp.ILike: {"negate"},
+    exp.Div: {"typed", "safe"},
+    exp.DPipe: {"safe"},
+    exp.Column: {"table", "db", "catalog"},
+    exp.Literal: {"is_string"},
+    exp.Between: {"low", "high"},
+    exp.In: {"query"},
+    exp.Case: {"ifs", "default"},
+    exp.If: {"true", "false"},
+    exp.Cast: {"to"},
+    exp.TryCast: {"to", "safe"},
+    exp.Round: {"decimals"},
+    exp.Trunc: {"decimals"},
+    exp.Trim: {"position"},
+    exp.Substring: {"start", "length"},
+    exp.Concat: {"safe", "coalesce"},
+    exp.TimestampTrunc: {"unit"},
+    exp.DateTrunc: {"unit"},
+    exp.DateDiff: {"unit", "date_part_boundary"},
+    exp.WidthBucket: {"min_value", "max_value", "num_buckets"},
+    exp.Least: {"ignore_nulls"},
+    exp.Greatest: {"ignore_nulls"},
+    exp.Replace: {"replacement"},
+    exp.TimeToStr: {"format"},
+}
 _SOME_DATE = Literal(date(2000, 1, 1)).domain
 _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
     exp.Column: Binder.column,

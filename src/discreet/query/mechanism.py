@@ -32,6 +32,7 @@ from ..tables import Engine, Source, engine_of
 from . import partition
 from .answer import Answer
 from .counts import Counts
+from .domain import Kind
 from .errors import QueryError
 from .exact import Exact, measure, statements
 from .means import mean_of
@@ -93,9 +94,10 @@ class Query:
         unit = self.public.unit
         rows, groups = self.rows or unit.rows, self.groups or unit.groups
         keep(self, "_bounding", bounding_of(self._plan, rows, groups))
-        if self.other and (self._plan.known_keys or self._recipes.choices or len(self._plan.keys) != 1):
+        texts = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
+        if self.other and (self._plan.known_keys or self._recipes.choices or not texts):
             raise InvalidInput(
-                "other=True adds up the groups that are not shown: it needs one key that is not declared, and counts or sums. "
+                "other=True adds up the groups that are not shown: it needs one key that is a text nobody declared, and counts or sums. "
                 "Nothing was read or charged."
             )
         if self.other and any(m.kind in ("distinct", "units") for m in self._recipes.measures):
@@ -113,7 +115,8 @@ class Query:
 
     def _try_outputs(self) -> None:
         """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""
-        keys = [tuple(k.values[0] if k.values else "" for k in self._plan.keys)]
+        blanks = [0 if k.expression.domain.kind is Kind.NUMBER else "" for k in self._plan.keys]
+        keys = [tuple(k.values[0] if k.values else blank for k, blank in zip(self._plan.keys, blanks, strict=True))]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
         none = np.zeros(0, np.int64)
         choices = [best(c, Counts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
