@@ -120,7 +120,7 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT COUNT(*) FROM elsewhere.visits", "no schema 'elsewhere'"),
         ("SELECT COUNT(*) FROM visits FULL JOIN visits AS w ON visits.who = w.who", "LEFT JOIN or RIGHT JOIN"),
         ("SELECT cost, COUNT(*) FROM visits WHERE EXISTS (SELECT COUNT(*) FROM visits)", "always true"),
-        ("SELECT SUM(a) FROM (SELECT who, cost FROM visits) AS t(a, b, c)", "3 names"),
+        ("SELECT SUM(a) FROM (SELECT code, cost FROM visits) AS t(a, b, c)", "3 names"),
         ("SELECT COUNT(*) FROM (SELECT * FROM visits UNION ALL SELECT * FROM visits) AS u", "OR in its WHERE"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -32,17 +33,35 @@ AGGREGATES = [
     "SUM(CASE WHEN region = 'north' THEN age ELSE -age END)",
     "SUM(CLAMP(age / (spend - 5), -2, 7))",
     "SUM(level)",
+    "CORR(spend, age)",
+    "COVAR_SAMP(level, spend)",
+    "SUM(CAST(spend AS TINYINT))",
+    "SUM(age // 7)",
+    "SUM(TRUNC(spend, 1) + SIGN(age))",
+    "AVG(CLAMP(EXP(spend * 99), 0, 5))",
     "VAR_POP(level)",
 ]
-GROUPS = [None, "region", "town", "FLOOR(age / 30)", "region, FLOOR(age / 50)", "town, region", "spend > 3"]
-WHERES = ["", "WHERE spend > 0", "WHERE age < 50 OR town = 'a'"]
+GROUPS = [None, "age", "UPPER(region)", "region", "town", "FLOOR(age / 30)", "region, FLOOR(age / 50)", "town, region", "spend > 3"]
+WHERES = [
+    "",
+    "WHERE spend > 0",
+    "WHERE age < 50 OR town = 'a'",
+    "WHERE EXISTS (SELECT 1 FROM towns AS w WHERE w.town = people.town AND w.size > 1)",
+    "WHERE people.town NOT IN (SELECT w.town FROM towns AS w) OR age > 9",
+]
 SOURCES = [
     "people",
     "people LEFT JOIN towns ON people.town = towns.town",
     "(SELECT * FROM people WHERE age > 10) AS people",
+    "towns RIGHT JOIN people ON people.town = towns.town",
+    "towns, people",
 ]
 PERSONAL = [
     "people JOIN visits ON people.id = visits.who",
+    "people LEFT JOIN visits ON people.id = visits.who",
+    "visits RIGHT JOIN people ON people.id = visits.who",
+    "(SELECT * FROM people WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.who = id AND w.cost > 2)) AS people JOIN visits ON id = who",
+    "(SELECT * FROM people WHERE id NOT IN (SELECT w.who FROM visits AS w GROUP BY w.who HAVING COUNT(*) > 1)) AS people JOIN visits ON id = who",
     "(SELECT id, MAX(region_number) AS age, SUM(spend) AS total, MIN(spend) AS spend, COUNT(*) AS n, COUNT(DISTINCT town) AS t FROM "
     "(SELECT id, age AS region_number, spend, town FROM people) AS inner_people GROUP BY id) AS people",
 ]
@@ -74,10 +93,10 @@ def queries(draw, unit):
     personal = unit is not None and draw(st.integers(0, 3)) == 0
     if personal:
         source = draw(st.sampled_from(PERSONAL))
-        grouped = "(SELECT" in source
+        grouped = "(SELECT id" in source
         aggregates = draw(
             st.lists(
-                st.sampled_from(PERSONAL_AGGREGATES if grouped else [*AGGREGATES, "SUM(cost)"]),
+                st.sampled_from(PERSONAL_AGGREGATES if grouped else [*AGGREGATES, "SUM(cost)", "COUNT(DISTINCT who)", "COUNT(DISTINCT id) FILTER (WHERE cost > 1)"]),
                 min_size=1,
                 max_size=3,
                 unique=True,
@@ -96,8 +115,8 @@ def queries(draw, unit):
             )
         )
         group, where = draw(st.sampled_from(GROUPS)), draw(st.sampled_from(WHERES))
-    if "JOIN towns" in source:
-        fix = lambda text: text.replace("town", "people.town").replace("people.people.", "people.")  # noqa: E731
+    if "towns" in source:
+        fix = lambda text: re.sub(r"(?<![.\w])town\b", "people.town", text)  # noqa: E731
         aggregates, group, where = [fix(a) for a in aggregates], group and fix(group), fix(where)
     sql = f"SELECT {', '.join(aggregates)} FROM {source} {where}" + (f" GROUP BY {group}" if group else "")
     return sql, draw(st.integers(1, 3)), draw(st.integers(1, 2))

@@ -184,10 +184,6 @@ def test_count_sum_and_avg_belong_together_where_a_row_overflows():
     for expression in ("CLAMP(EXP(x), 0, 10)", "CLAMP(COALESCE(EXP(x), 0), 0, 10)", "CLAMP(GREATEST(EXP(x), 1), 0, 10)",
                        "CLAMP(CASE WHEN x > 2 THEN EXP(x) ELSE EXP(x) END, 0, 10)", "LEAST(EXP(x) - EXP(x), 3) * 0 + CLAMP(EXP(x), 0, 10)"):  # fmt: skip
         sql = f"SELECT COUNT({expression}), SUM({expression}), AVG({expression}) FROM t"
-        if "LEAST" in expression:
-            with pytest.raises(QueryError, match="CLAMP"):
-                Query(sql=sql, public=engine.public, epsilon=1)
-            continue
         ((n, total, mean),) = Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1)
         assert n == 2 and math.isclose(mean, total / n, rel_tol=1e-4)
         assert math.isclose(total, 1 + math.e, rel_tol=1e-4)

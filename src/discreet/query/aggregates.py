@@ -63,7 +63,8 @@ class Aggregates:
         condition = self.row.condition(node.expression.this)
         kept: Expr = Literal(1) if inner.argument is None else inner.argument
         limited = make("case", condition, kept, Literal(None))
-        return Aggregate(inner.function, limited, inner.parameter, inner.second)
+        second = None if inner.second is None else make("case", condition, inner.second, Literal(None))
+        return Aggregate(inner.function, limited, inner.parameter, second)
 
     def _count(self, node: exp.Count) -> Aggregate:
         if node.expressions:

@@ -105,8 +105,9 @@ class Binder:
 
     def _bind(self, node: Node) -> Expr:
         kind = type(node)
+        known = kind in _BINARY or kind in _UNARY or kind in _MANY or kind in _RULES
         for name, arg in node.args.items():
-            if arg and name not in _ARGUMENTS and name not in _FURTHER.get(kind, ()):
+            if known and arg and name not in _ARGUMENTS and name not in _FURTHER.get(kind, ()):
                 raise refuse(node, f"{kind.__name__.upper()} is known without {name.strip('_').upper()} only")
         if kind in _BINARY:
             return self._binary(node, _BINARY[kind])
