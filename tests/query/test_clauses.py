@@ -116,7 +116,10 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "join"),
         ("SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.code = v.code)", "same unit"),
         ("SELECT COUNT(*) FROM visits v WHERE code IN (SELECT code FROM visits)", "same unit"),
-        ("SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.who = v.who AND w.cost > v.cost)", "by = only"),
+        (
+            "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.who = v.who AND w.cost > v.cost)",
+            "by = only",
+        ),
         ("SELECT COUNT(*) FROM elsewhere.visits", "no schema 'elsewhere'"),
         ("SELECT COUNT(*) FROM visits FULL JOIN visits AS w ON visits.who = w.who", "LEFT JOIN or RIGHT JOIN"),
         ("SELECT cost, COUNT(*) FROM visits WHERE EXISTS (SELECT COUNT(*) FROM visits)", "always true"),

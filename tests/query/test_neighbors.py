@@ -41,7 +41,17 @@ AGGREGATES = [
     "AVG(CLAMP(EXP(spend * 99), 0, 5))",
     "VAR_POP(level)",
 ]
-GROUPS = [None, "age", "UPPER(region)", "region", "town", "FLOOR(age / 30)", "region, FLOOR(age / 50)", "town, region", "spend > 3"]
+GROUPS = [
+    None,
+    "age",
+    "UPPER(region)",
+    "region",
+    "town",
+    "FLOOR(age / 30)",
+    "region, FLOOR(age / 50)",
+    "town, region",
+    "spend > 3",
+]
 WHERES = [
     "",
     "WHERE spend > 0",
@@ -96,7 +106,11 @@ def queries(draw, unit):
         grouped = "(SELECT id" in source
         aggregates = draw(
             st.lists(
-                st.sampled_from(PERSONAL_AGGREGATES if grouped else [*AGGREGATES, "SUM(cost)", "COUNT(DISTINCT who)", "COUNT(DISTINCT id) FILTER (WHERE cost > 1)"]),
+                st.sampled_from(
+                    PERSONAL_AGGREGATES
+                    if grouped
+                    else [*AGGREGATES, "SUM(cost)", "COUNT(DISTINCT who)", "COUNT(DISTINCT id) FILTER (WHERE cost > 1)"]
+                ),
                 min_size=1,
                 max_size=3,
                 unique=True,

@@ -22,9 +22,31 @@ def numbers(draw, depth=2):
     if depth == 0 or draw(st.booleans()):
         return draw(st.sampled_from(NUMBERS))
     a, b = draw(numbers(depth=depth - 1)), draw(numbers(depth=depth - 1))
-    shapes = ["({a} + {b})", "({a} - {b})", "({a} * {b})", "({a} // {b})", "({a} % {b})", "ROUND({a})", "ROUND({a}, 1)", "TRUNC({a})"]
-    shapes += ["SIGN({a})", "ABS({a})", "CAST({a} AS INTEGER)", "CAST({a} AS BIGINT)", "FLOOR({a})", "CEIL({a})", "LEAST({a}, {b})"]
-    shapes += ["LOG2(ABS({a}) + 1)", "LOG10(ABS({a}) + 1)", "COALESCE({a}, {b})", "CASE WHEN {a} > {b} THEN {a} ELSE {b} END"]
+    shapes = [
+        "({a} + {b})",
+        "({a} - {b})",
+        "({a} * {b})",
+        "({a} // {b})",
+        "({a} % {b})",
+        "ROUND({a})",
+        "ROUND({a}, 1)",
+        "TRUNC({a})",
+    ]
+    shapes += [
+        "SIGN({a})",
+        "ABS({a})",
+        "CAST({a} AS INTEGER)",
+        "CAST({a} AS BIGINT)",
+        "FLOOR({a})",
+        "CEIL({a})",
+        "LEAST({a}, {b})",
+    ]
+    shapes += [
+        "LOG2(ABS({a}) + 1)",
+        "LOG10(ABS({a}) + 1)",
+        "COALESCE({a}, {b})",
+        "CASE WHEN {a} > {b} THEN {a} ELSE {b} END",
+    ]
     return draw(st.sampled_from(shapes)).format(a=a, b=b)
 
 
@@ -33,7 +55,15 @@ def texts(draw, depth=2):
     if depth == 0 or draw(st.booleans()):
         return draw(st.sampled_from(TEXTS))
     a = draw(texts(depth=depth - 1))
-    shapes = ["UPPER({a})", "LOWER({a})", "TRIM({a})", "REPLACE({a}, 'a', 'ß')", "SUBSTRING({a}, 2, 3)", "{a} || '!'", "CONCAT({a}, '?')"]
+    shapes = [
+        "UPPER({a})",
+        "LOWER({a})",
+        "TRIM({a})",
+        "REPLACE({a}, 'a', 'ß')",
+        "SUBSTRING({a}, 2, 3)",
+        "{a} || '!'",
+        "CONCAT({a}, '?')",
+    ]
     shapes += ["DAYNAME(p.d)", "STRFTIME(p.d, '%b %d')", "MONTHNAME(p.d)"]
     return draw(st.sampled_from(shapes)).format(a=a)
 
@@ -42,7 +72,11 @@ def texts(draw, depth=2):
 def days(draw):
     a = draw(st.sampled_from(DAYS))
     unit = draw(st.sampled_from(["DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]))
-    return f"CAST({a} {draw(st.sampled_from('+-'))} INTERVAL {draw(st.integers(0, 14))} {unit} AS DATE)" if draw(st.booleans()) else a
+    return (
+        f"CAST({a} {draw(st.sampled_from('+-'))} INTERVAL {draw(st.integers(0, 14))} {unit} AS DATE)"
+        if draw(st.booleans())
+        else a
+    )
 
 
 @st.composite
@@ -74,9 +108,15 @@ SOURCES = ["people p", "people p LEFT JOIN visits v ON p.id = v.who", "visits v 
 def queries(draw):
     source, where = draw(st.sampled_from(SOURCES)), draw(conditions())
     number, other = draw(numbers()), draw(numbers())
-    aggregates = [f"COUNT({number})", f"SUM(CLAMP({number}, -50, 50))", f"COUNT(DISTINCT p.id) FILTER (WHERE {draw(conditions(depth=1))})"]
+    aggregates = [
+        f"COUNT({number})",
+        f"SUM(CLAMP({number}, -50, 50))",
+        f"COUNT(DISTINCT p.id) FILTER (WHERE {draw(conditions(depth=1))})",
+    ]
     aggregates += [f"COVAR_POP(CLAMP({number}, -50, 50), CLAMP({other}, -50, 50))"]
-    key = draw(st.sampled_from([None, "UPPER(p.word)", "p.i", "p.i // 2", "DAYNAME(p.d)", "STRFTIME(p.d, '%Y-%m')", "p.town"]))
+    key = draw(
+        st.sampled_from([None, "UPPER(p.word)", "p.i", "p.i // 2", "DAYNAME(p.d)", "STRFTIME(p.d, '%Y-%m')", "p.town"])
+    )
     items = [*([f"{key} AS k"] if key else []), "COUNT(*)", draw(st.sampled_from(aggregates))]
     glue = " " if source.endswith("AND") else " WHERE "
     return f"SELECT {', '.join(items)} FROM {source}{glue}{where}" + (f" GROUP BY {key}" if key else "")
@@ -88,12 +128,12 @@ def compare(sql):
     while "CLAMP(" in plain:
         start = plain.index("CLAMP(")
         depth, end = 0, start + 5
-        for end in range(start + 5, len(plain)):  # noqa: B007
+        for end in range(start + 5, len(plain)):
             depth += {"(": 1, ")": -1}.get(plain[end], 0)
             if depth == 0:
                 break
         inner = plain[start + 6 : end].removesuffix(", -50, 50")
-        plain = f"{plain[:start]}(CASE WHEN ({inner}) IS NULL THEN NULL ELSE LEAST(GREATEST({inner}, -50), 50) END){plain[end + 1:]}"
+        plain = f"{plain[:start]}(CASE WHEN ({inner}) IS NULL THEN NULL ELSE LEAST(GREATEST({inner}, -50), 50) END){plain[end + 1 :]}"
     try:
         mine = BOTH.ours(sql)
     except QueryError:

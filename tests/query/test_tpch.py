@@ -69,7 +69,10 @@ def generated(seed: int = 7, orders: int = 200) -> dict[str, pa.Table]:
             }
         ),
         "part": pa.table(
-            {"p_partkey": np.arange(30), "p_type": np.array(["PROMO BRUSHED TIN", "STANDARD STEEL"])[random.integers(0, 2, 30)]}
+            {
+                "p_partkey": np.arange(30),
+                "p_type": np.array(["PROMO BRUSHED TIN", "STANDARD STEEL"])[random.integers(0, 2, 30)],
+            }
         ),
         "customer": pa.table({"c_custkey": np.arange(100)}),
     }

@@ -183,7 +183,9 @@ def present_with(x: Expr, other: Expr) -> Expr:
     """A number where another is there too, and missing elsewhere."""
     if other.domain.sure:
         return x
-    there = other if other.domain.finite else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
+    there = (
+        other if other.domain.finite else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
+    )
     return make("case", make("not", make("null?", there)), x, Literal(None))
 
 

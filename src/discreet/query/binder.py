@@ -77,7 +77,13 @@ _UNARY: dict[type, str] = {
 _MANY: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
 # sqlglot's names of integer types that are not DuckDB's.
 _RENAMED = {"INT": "INTEGER", "UINT": "UINTEGER", "INT128": "HUGEINT"}
-_MOVES = {"DAY": ("later", 1), "WEEK": ("later", 7), "MONTH": ("months", 1), "QUARTER": ("months", 3), "YEAR": ("months", 12)}
+_MOVES = {
+    "DAY": ("later", 1),
+    "WEEK": ("later", 7),
+    "MONTH": ("months", 1),
+    "QUARTER": ("months", 3),
+    "YEAR": ("months", 12),
+}
 SCHEMAS = ("main", "public")  # what may stand before the name of a table: there is one schema only
 _ORDERED = {"<", "<=", ">", ">="}
 

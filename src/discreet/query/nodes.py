@@ -23,7 +23,22 @@ DEEPEST = 64
 # How often these write their argument.
 REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}
 # What stays a number of DuckDB's integer types where its arguments are; parts of dates, lengths and casts are integers anyway.
-_INTEGRAL = {"+", "-", "*", "//", "%", "abs", "least", "greatest", "case", "coalesce", "nullif", "clamp", "round", "trunc"}
+_INTEGRAL = {
+    "+",
+    "-",
+    "*",
+    "//",
+    "%",
+    "abs",
+    "least",
+    "greatest",
+    "case",
+    "coalesce",
+    "nullif",
+    "clamp",
+    "round",
+    "trunc",
+}
 _INTEGERS = {"sign", "length", "days", "exactly whole"}
 # What may overflow, unless its range is known to be small; text that is cast may say "inf".
 _OVERFLOWS = {"+", "-", "*", "/", "exp", "power", "number", "float"}

@@ -25,9 +25,15 @@ from .errors import Node
 Rule = Callable[..., Domain]
 # Integer types that can be cast to, by DuckDB's names.
 INTEGERS = {
-    **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))},
+    **{
+        name: (-(1 << bits - 1), (1 << bits - 1) - 1)
+        for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))
+    },
     **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (("BIGINT", 64), ("HUGEINT", 128))},
-    **{name: (0, (1 << bits) - 1) for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))},
+    **{
+        name: (0, (1 << bits) - 1)
+        for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))
+    },
 }
 _SPECIAL = set(r"\.+*?()|[]{}^$")
 
@@ -328,7 +334,9 @@ OPERATORS: dict[str, Operator] = {
     "ln": Operator(rules.logarithm(math.log, "LN"), _guarded("LN", 0.0, strictly=True), _quiet(np.log)),
     "log2": Operator(rules.logarithm(math.log2, "LOG2"), _guarded("LOG2", 0.0, strictly=True), _quiet(np.log2)),
     "log10": Operator(rules.logarithm(math.log10, "LOG10"), _guarded("LOG10", 0.0, strictly=True), _quiet(np.log10)),
-    "finite": Operator(lambda a: replace(a, nullable=True), lambda a: if_(call("isfinite", a.copy()), a), _quiet(np.copy)),
+    "finite": Operator(
+        lambda a: replace(a, nullable=True), lambda a: if_(call("isfinite", a.copy()), a), _quiet(np.copy)
+    ),
     "exactly whole": Operator(
         rules.exactly_whole,
         lambda a: if_(exp.EQ(this=a.copy(), expression=call("TRUNC", a.copy())), a),
@@ -361,7 +369,8 @@ OPERATORS: dict[str, Operator] = {
         rules.nullif, lambda a, b: call("NULLIF", a, b), lambda a, b: np.where(np.asarray(a) == b, np.nan, a)
     ),
     **{
-        name: Operator(rules.by_engine(name), partial(call, name), _engine_text(name)) for name in ("upper", "lower", "trim")
+        name: Operator(rules.by_engine(name), partial(call, name), _engine_text(name))
+        for name in ("upper", "lower", "trim")
     },
     "substring": Operator(
         rules.mapped(_substring, "SUBSTRING"), _sub_sql, _texts(lambda v, *at: _substring(v, *map(int, at)))
@@ -370,7 +379,9 @@ OPERATORS: dict[str, Operator] = {
     "||": Operator(rules.concat, _joined, _pasted),
     "length": Operator(rules.length, lambda a: cast(call("length", a), "DOUBLE"), _texts(len, number=True)),
     "number": Operator(rules.to_number, _to_double, lambda a: np.asarray(a, dtype=float)),
-    "float": Operator(rules.to_float, lambda a: cast(_try("FLOAT")(a), "DOUBLE"), _quiet(lambda a: np.float32(a) * 1.0)),
+    "float": Operator(
+        rules.to_float, lambda a: cast(_try("FLOAT")(a), "DOUBLE"), _quiet(lambda a: np.float32(a) * 1.0)
+    ),
     "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(a, scale))),
     **{
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))

@@ -203,7 +203,9 @@ class _Planner:
         elif bound.domain.kind is Kind.NUMBER and not bound.domain.finite:
             bound = make("finite", bound)
         values = bound.domain.members(MOST_GROUPS)
-        if values is None and (bound.domain.kind is Kind.DATE or (bound.domain.kind is Kind.NUMBER and not bound.domain.whole)):
+        if values is None and (
+            bound.domain.kind is Kind.DATE or (bound.domain.kind is Kind.NUMBER and not bound.domain.whole)
+        ):
             raise refuse(
                 node,
                 f"the values of this {bound.domain.kind} are not a short public list, so there are no public groups",

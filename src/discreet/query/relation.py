@@ -106,7 +106,9 @@ class Relations:
             raise refuse(item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read.")
         extra = [name for name, arg in item.args.items() if arg and name not in ("this", "alias", "db")]
         if item.text("db") and item.text("db").lower() not in SCHEMAS:
-            raise refuse(item, f"there is no schema {item.text('db')!r}", f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.")
+            raise refuse(
+                item, f"there is no schema {item.text('db')!r}", f"Write {item.name}, or {SCHEMAS[0]}.{item.name}."
+            )
         if extra or (_listed(item) and item.name.lower() not in ctes):
             raise refuse(item, f"only a plain table name can stand here, not {item.name!r} with more to it")
         known = None if item.text("db") else ctes.get(item.name.lower())
@@ -140,7 +142,9 @@ class Relations:
         if not names:
             return relation
         if len(names) > len(relation.columns) or any(True for item in select.expressions if isinstance(item, exp.Star)):
-            raise refuse(select, f"{len(names)} names are listed for other columns", "Name the columns in SELECT, in this order.")
+            raise refuse(
+                select, f"{len(names)} names are listed for other columns", "Name the columns in SELECT, in this order."
+            )
         old = list(relation.columns)
         if len({name.lower() for name in [*names, *old[len(names) :]]}) < len(old):
             raise refuse(select, "two columns have one name", "List other names.")
@@ -232,7 +236,12 @@ class Relations:
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
         """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all may be missing after."""
         computed = tuple(
-            dict.fromkeys(e for columns in [relation.columns, *tables.values()] for e in columns.values() if not isinstance(e, Column))
+            dict.fromkeys(
+                e
+                for columns in [relation.columns, *tables.values()]
+                for e in columns.values()
+                if not isinstance(e, Column)
+            )
         )
         node = relation.node
         if computed:
@@ -248,9 +257,7 @@ class Relations:
         made = {alias: {name: renamed(e) for name, e in own.items()} for alias, own in tables.items()}
         return replace(relation, node=node, columns=columns), made
 
-    def _conditions(
-        self, join: exp.Join, scope: Scope, tables: Tables, alias: str
-    ) -> Iterator[Expr]:
+    def _conditions(self, join: exp.Join, scope: Scope, tables: Tables, alias: str) -> Iterator[Expr]:
         for name in join.args.get("using") or []:
             here = exp.column(name.copy(), table=alias)
             sides = [n for n, columns in tables.items() if name.name.lower() in {c.lower() for c in columns}]
@@ -304,7 +311,9 @@ def _join_kind(join: exp.Join) -> str:
     if side == "FULL" or kind in ("SEMI", "ANTI") or method not in ("",):
         advice = {"SEMI": "Write WHERE EXISTS (SELECT ...).", "ANTI": "Write WHERE NOT EXISTS (SELECT ...)."}
         raise refuse(
-            join, f"{side or kind or method} JOIN cannot be answered", advice.get(kind, "Use JOIN, LEFT JOIN or RIGHT JOIN.")
+            join,
+            f"{side or kind or method} JOIN cannot be answered",
+            advice.get(kind, "Use JOIN, LEFT JOIN or RIGHT JOIN."),
         )
     return side.lower() or "inner"
 

@@ -59,7 +59,8 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
 
 def limits_of(asked: Aggregate) -> tuple[float, float]:
     """The largest deviation from a mean that each of two numbers can have."""
-    assert asked.argument is not None and asked.second is not None
+    assert asked.argument is not None
+    assert asked.second is not None
     widths = [float(e.domain.high - e.domain.low) / 2 for e in (asked.argument, asked.second)]
     return widths[0], widths[1]
 

@@ -16,7 +16,9 @@ from .errors import Refusal
 
 Rule = Callable[..., Domain]
 LONGEST = 10_000  # characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
-LONGEST_REPLACEMENT = 100  # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
+LONGEST_REPLACEMENT = (
+    100  # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
+)
 MOST_DAYS = 400_000  # between the declared bounds of a date whose months or texts are listed
 
 
@@ -449,7 +451,9 @@ def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
         raise Refusal("TRUNC needs a fixed number of digits between 0 and 12")
     if places == 0:
         return monotone(math.trunc, "TRUNC", whole=True)(a)
-    return number(min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places), max(a.high, 0.0), nullable=a.nullable)
+    return number(
+        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places), max(a.high, 0.0), nullable=a.nullable
+    )
 
 
 def months_later(a: Domain, n: Domain) -> Domain:

@@ -72,7 +72,9 @@ class Marks:
         pairs = []
         for condition in outer:
             sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else (None, None)
-            own = [side for side in sides if side is not None and resolves(side, self.scope) and not resolves(side, scope)]
+            own = [
+                side for side in sides if side is not None and resolves(side, self.scope) and not resolves(side, scope)
+            ]
             inner = [side for side in sides if side is not None and resolves(side, scope)]
             if len(own) != 1 or len(inner) != 1:
                 raise refuse(
@@ -123,7 +125,9 @@ class Marks:
             raise refuse(
                 node,
                 "of a private table only rows of the same unit may decide about a row",
-                f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}." if unit else "Here the unit is a single row.",
+                f"Compare the unit of privacy on both sides: a.{unit} = b.{unit}."
+                if unit
+                else "Here the unit is a single row.",
             )
 
 
