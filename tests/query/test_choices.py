@@ -60,15 +60,9 @@ def test_counts_that_are_kept_sparse_are_the_same():
     group, candidate = np.nonzero(dense)
     shuffled = random.permutation(len(group))
     counts = Counts.of(group[shuffled], candidate[shuffled], dense[group, candidate][shuffled], dense.shape)
-    assert (
-        (counts.dense(0, 7) == dense).all()
-    )
-    assert (
-        (counts.dense(2, 99) == dense[2:]).all()
-    )
-    assert (
-        (counts[3] == dense[3]).all()
-    )
+    assert (counts.dense(0, 7) == dense).all()
+    assert (counts.dense(2, 99) == dense[2:]).all()
+    assert (counts[3] == dense[3]).all()
     rows = np.array([5, 0, 3])
     assert (counts.taken(rows).dense(0, 3) == dense[rows]).all()
 

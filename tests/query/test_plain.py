@@ -78,6 +78,7 @@ SELECT age * 2 AS twice, COUNT(*) FROM people WHERE twice > 100 GROUP BY age * 2
 SELECT COUNT(*) FROM (SELECT id, age + 1 AS older FROM people WHERE older > 50)
 SELECT CORR(x, y), COVAR_POP(x, y), COVAR_SAMP(x, age), CORR(age, i) FROM people
 SELECT word, COVAR_POP(x, i) AS c, CORR(x, i) FILTER (WHERE age > 10) AS r FROM people GROUP BY word
+SELECT COVAR_POP(y, COALESCE(-3, x)), COVAR_POP(COALESCE(2, i), age) FROM people
 SELECT SUM(TRUNC(x)), SUM(SIGN(x)), SUM(TRUNC(y, 1)), SUM(ROUND(y, 1)), SUM(ROUND(age, -1)) FROM people
 SELECT SUM(LOG2(age + 1)), SUM(LOG10(age + 1)), SUM(LOG(age + 1)), AVG(LOG(3, age + 1)) FROM people
 SELECT REPLACE(word, 'ß', 'ss') AS k, COUNT(*) FROM people GROUP BY 1

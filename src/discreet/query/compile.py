@@ -309,7 +309,8 @@ class Compiler:
         return query.sql(dialect="duckdb", copy=False)
 
     def _source(self, choosing: bool = False) -> exp.Select:
-        used = columns_of(*(k.expression for k in self.plan.keys), *(a.argument for a in self.plan.aggregates))
+        asked = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
+        used = columns_of(*(k.expression for k in self.plan.keys), *asked)
         used |= used_columns(self.plan.source)
         if choosing and self.identity is not None:
             used.add(self.identity)

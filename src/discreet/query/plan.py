@@ -6,6 +6,7 @@ Built only from our own nodes. `key` is stable text: two queries that differ in 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -15,7 +16,7 @@ from .advice import why_not
 from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder, Scope
 from .clauses import by_position, named, only
-from .domain import Kind
+from .domain import EXACT, Domain, Kind
 from .errors import Node, Refusal, refuse
 from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
 from .parse import parse
@@ -203,9 +204,7 @@ class _Planner:
         elif bound.domain.kind is Kind.NUMBER and not bound.domain.finite:
             bound = make("finite", bound)
         values = bound.domain.members(MOST_GROUPS)
-        if values is None and (
-            bound.domain.kind is Kind.DATE or (bound.domain.kind is Kind.NUMBER and not bound.domain.whole)
-        ):
+        if values is None and bound.domain.kind is not Kind.TEXT and not _countable(bound.domain):
             raise refuse(
                 node,
                 f"the values of this {bound.domain.kind} are not a short public list, so there are no public groups",
@@ -293,6 +292,12 @@ class _Planner:
 
     def scope_names(self) -> set[str]:
         return {name for columns in self.scope.tables.values() for name in columns}
+
+
+def _countable(domain: Domain) -> bool:
+    """Whether numbers that nobody listed can be keys of private groups: whole ones, none of which are one number to the engine."""
+    ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
+    return domain.kind is Kind.NUMBER and domain.whole and all(end < EXACT for end in ends)
 
 
 __all__ = ["Aggregate", "Call", "Key", "Plan", "plan"]
