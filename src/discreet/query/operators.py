@@ -253,7 +253,7 @@ def _pasted(*args: Any) -> Any:
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
     made = np.empty(arrays[0].shape, dtype=object)
     for at in np.ndindex(made.shape):
-        parts = [array[at] for array in arrays]
+        parts: list[Any] = [array[at] for array in arrays]
         made[at] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
     return made
 

@@ -75,7 +75,7 @@ class Relations:
             return relation, scope
         marks = Marks(self, relation, scope, ctes)
         binder = Binder(_Aliases(scope, select), marks.special)
-        kept = where.this if len(left_over) == parts else exp.and_(*left_over, copy=False)
+        kept = where.this if where is not None and len(left_over) == parts else exp.and_(*left_over, copy=False)
         condition = binder.condition(kept)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 

@@ -112,7 +112,7 @@ def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int
         ends = np.take_along_axis(high, order, axis=1)[:, ::-1]
         after = np.maximum.accumulate(ends, axis=1)[:, ::-1][:, 1 : k + 1]
         starts = np.take_along_axis(low, order, axis=1)[:, : after.shape[1]]
-        return order[:, :k], (starts > after).all(axis=1)
+        return order[:, :k].astype(np.int64, copy=False), np.asarray((starts > after).all(axis=1))
     rows = np.arange(len(low))
     order = np.empty((len(low), k), np.int64)
     clear = np.ones(len(low), bool)
