@@ -86,14 +86,14 @@ def cleaned(data: pa.Table) -> list[Row]:
 
 
 def hashes(types: Sequence[str], values: list[tuple[Any, ...]], key: int) -> list[int]:
-    """DuckDB's hash of tuples of typed values and the key."""
+    """DuckDB's hash, with a finalizer, of the key and tuples of typed values."""
     if not values:
         return []
     columns = {f"c{i}": pa.array([v[i] for v in values]) for i in range(len(types))}
     listed = pa.table({"n": pa.array(range(len(values))), **columns})
     _CON.register("listed", listed)
     casts = ", ".join(f"CAST(c{i} AS {t})" for i, t in enumerate(types))
-    found = _CON.execute(f"SELECT hash({casts}, CAST({key} AS UBIGINT)) FROM listed ORDER BY n").fetchall()
+    found = _CON.execute(f"SELECT hash(hash(CAST({key} AS UBIGINT), {casts})) FROM listed ORDER BY n").fetchall()
     return [h for (h,) in found]
 
 
@@ -207,13 +207,23 @@ def variance(
     return min(max(second / n - (first / n) ** 2, 0.0), ((high - low) / 2) ** 2) * n / (n - 1)
 
 
-def distinct(units: dict[int, list[Row]], limits: Limits, of: Callable[[Row], Any], type_: str, key: int) -> int:
+# What names a group for the hash: its index where all groups are public, else its key.
+Named = tuple[str, Any]
+
+
+def named(group: Group, groups: list[Group] | None) -> Named:
+    return ("VARCHAR", group) if groups is None else ("BIGINT", groups.index(group))
+
+
+def distinct(
+    units: dict[int, list[Row]], limits: Limits, of: Callable[[Row], Any], type_: str, group: Named, key: int
+) -> int:
     """Each unit counts for at most `rows` different values, those with the smallest keyed hash."""
     seen = set()
     for unit, rows in units.items():
         values = list({of(r) for r in rows if of(r) is not None})
         if limits.many and len(values) > limits.rows:
-            order = hashes(["BIGINT", type_], [(unit, v) for v in values], key)
+            order = hashes(["BIGINT", group[0], type_], [(unit, group[1], v) for v in values], key)
             values = [v for _, v in sorted(zip(order, values, strict=True))][: limits.rows]
         seen |= set(values)
     return len(seen)
@@ -225,6 +235,7 @@ def quantile(
     of: Callable[[Row], float | None],
     q: Fraction,
     grid: tuple[Fraction, Fraction, int],
+    group: Named,
     key: int,
 ) -> float:
     """The first candidate nearest to rank q n, among at most `rows` rows of each unit."""
@@ -237,7 +248,10 @@ def quantile(
             if (x := of(r)) is not None
         ]
         if limits.many and len(mine) > limits.rows:
-            order = hashes(["BIGINT", "BIGINT"], [(unit, b) for b in mine], key)
+            mine.sort()
+            # Equal values of one unit are numbered, so that each row has a hash of its own.
+            listed = [(unit, group[1], b, i - mine.index(b)) for i, b in enumerate(mine)]
+            order = hashes(["BIGINT", group[0], "BIGINT", "BIGINT"], listed, key)
             mine = [b for _, b in sorted((h >> 32, b) for h, b in zip(order, mine, strict=True))][: limits.rows]
         bins += mine
     counts = Counter(bins)

@@ -192,6 +192,11 @@ def test_hostile_queries_are_refused_or_harmless(sql, engine, tmp_path):
         "id || 'x'",
         "9999999",
         "GROUP BY ALL",
+        # on the unit itself, bounded by the type of the cast, by private partition selection, and a public table first
+        "id IN (SELECT who FROM visits)",
+        "CAST(town AS INTEGER)",
+        "FLOOR(age * 1000000)",
+        "FROM towns JOIN people ON towns.town",
     )
     assert (
         not answered
@@ -247,7 +252,7 @@ def test_a_refusal_says_where_and_what_to_write_instead():
         "SELECT DISTINCT town FROM people": "GROUP BY",
         "SELECT town, age FROM people": "aggregate",
         "SELECT SUM(1 / age) FROM people": "CLAMP",
-        "SELECT age, COUNT(*) FROM people GROUP BY age": "FLOOR",
+        "SELECT spend / 3, COUNT(*) FROM people GROUP BY spend / 3": "FLOOR",
         "SELECT COUNT(*) FROM people JOIN visits ON people.age = visits.cost": "people|a.id = b.id",
         "SELECT COUNT(*) FROM people WHERE random() < 1": "fixed",
         "SELECT SUM(x) FROM (SELECT COUNT(*) AS x FROM people GROUP BY town) AS t": "Add id to its GROUP BY",

@@ -120,14 +120,15 @@ def test_distinct_counts_quantiles_and_modes_equal_the_reference(data, grouping,
     found = ask(data, sql, grouping, unit, shape)
     for g, units in groups.items():
         *people, levels, middle, high, mode, top = found[g]
+        group = ref.named(g, GROUPINGS[grouping][2])
         assert people in ([], [len(units)])
-        assert levels == ref.distinct(units, limits, lambda r: r.level, "DOUBLE", KEY)
+        assert levels == ref.distinct(units, limits, lambda r: r.level, "DOUBLE", group, KEY)
         grid = candidates(number(*SPEND))
         assert middle == max(
-            -10.0, min(50.0, ref.quantile(units, limits, lambda r: r.spend, Fraction(1, 2), grid, KEY))
+            -10.0, min(50.0, ref.quantile(units, limits, lambda r: r.spend, Fraction(1, 2), grid, group, KEY))
         )
         grid = candidates(number(0.0, 99.0))
-        assert high == max(0.0, min(99.0, ref.quantile(units, limits, lambda r: r.age, Fraction(9, 10), grid, KEY)))
+        assert high == max(0.0, min(99.0, ref.quantile(units, limits, lambda r: r.age, Fraction(9, 10), grid, group, KEY)))
         assert (mode,) == ref.most_common(units, limits, lambda r: r.flag, ["yes", "no"], 1)
         assert top == ref.most_common(units, limits, lambda r: r.region, ref.REGIONS, 2)
 
