@@ -87,15 +87,18 @@ class Ledger:
                 yield entry_of(row)
 
     def entry(self, seq: int) -> Entry:
-        return self._look(lambda reader: reader.entry(seq))
+        entry: Entry = self._look(lambda reader: reader.entry(seq))
+        return entry
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """The newest entry of a kind, about a topic if one is given."""
-        return self._look(lambda reader: reader.last(kind, topic))
+        newest: Entry | None = self._look(lambda reader: reader.last(kind, topic))
+        return newest
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
         """What the entries of a kind are about, each topic once."""
-        return self._look(lambda reader: reader.topics(kind, after=after))
+        topics: list[str] = self._look(lambda reader: reader.topics(kind, after=after))
+        return topics
 
     @property
     def genesis(self) -> Entry:
