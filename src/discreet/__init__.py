@@ -43,7 +43,7 @@ from ._public import (
 )
 
 if TYPE_CHECKING:
-    from . import accounting, adaptive, auditing, curator, inference, learning, mechanisms, query, sampling, tables
+    from . import accounting, adaptive, auditing, curator, inference, learning, local, mechanisms, query, sampling, tables
     from .curator import Budget, Period
     from .session import Session, open
 
@@ -56,6 +56,7 @@ _ROOMS = (
     "curator",
     "inference",
     "learning",
+    "local",
     "mechanisms",
     "query",
     "sampling",
@@ -99,6 +100,7 @@ __all__ = [
     "curator",
     "inference",
     "learning",
+    "local",
     "mechanisms",
     "open",
     "query",

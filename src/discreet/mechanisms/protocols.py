@@ -92,6 +92,23 @@ class Interactive(Protocol):
     def answer(self, state: Any, source: Source, question: Any, *, entropy: Entropy) -> tuple[Any, Release]: ...
 
 
+@runtime_checkable
+class Randomizer(Protocol):
+    """The local model: runs on the device of the one who is asked, and needs no source and no ledger.
+
+    `respond` is the only thing that sees a person's value, and what it returns is epsilon-DP for that person by itself, so everything
+    after it (transport, shuffling, `estimate`) is post-processing. What a device has to remember (memoized reports, its budget) is
+    state of the client, never of the server.
+    """
+
+    @property
+    def epsilon(self) -> Any: ...
+
+    def respond(self, value: Any, /, *, entropy: Entropy) -> Any: ...
+
+    def estimate(self, reports: Any, /) -> Release: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """What a mechanism let out: the value, what it cost, and how far off it may be.

@@ -1,0 +1,191 @@
+"""What all client randomizers share: how values come in, reports go out, and a release is made of many reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import REPLACE
+from .._registry import to_json
+from ..accounting import Event, NonPrivate, PureDP
+from ..mechanisms.protocols import Release
+from ..sampling import Entropy
+from . import _draws
+from ._draws import Codes
+
+Floats = NDArray[np.float64]
+Real = int | float | Fraction
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReportBatch:
+    """Many reports of one randomizer, one row each, and what each cost its sender.
+
+    `event` is `NonPrivate` if the randomness was seeded: such reports are for tests and simulations.
+    """
+
+    data: NDArray[Any]
+    event: Event
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (plain(row) for row in self.data)
+
+    def __getitem__(self, part: slice | NDArray[Any]) -> ReportBatch:
+        return ReportBatch(data=np.atleast_1d(self.data[part]), event=self.event)
+
+
+def plain(row: Any) -> Any:
+    """One report as JSON has it: an integer, or a list of integers."""
+    return row.tolist() if isinstance(row, np.ndarray) else int(row)
+
+
+class LocalRandomizer:
+    """Base of the randomizers whose reports are integers, or rows of integers of one length.
+
+    A subclass says what its values are (`_values`), draws (`_draw`), and estimates (`_estimate`). Whatever the subclass, values are
+    checked before anything is drawn, and reports before anything is estimated: they come from strangers.
+    """
+
+    __slots__ = ()
+    epsilon: Any
+    _value_dimensions = 0
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of the probabilities that two values give to one report, exactly; at most exp(epsilon)."""
+        raise NotImplementedError
+
+    @property
+    def event(self) -> Event:
+        """The price of one report for the one who gives it; neighbors differ in that one's value."""
+        return PureDP(epsilon=self.epsilon, neighbors=REPLACE)
+
+    def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
+        """The report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of another person."""
+        require_entropy(entropy)
+        array = np.asarray(value)
+        single = array.ndim == self._value_dimensions
+        if not single and array.ndim != self._value_dimensions + 1:
+            raise InvalidInput(
+                f"give one value, or an array with one value for each person; got {array.ndim} dimensions. Nothing was drawn."
+            )
+        values = self._values(array[None] if single else array)
+        data = self._draw(values, entropy)
+        return plain(data[0]) if single else ReportBatch(data=data, event=self._paid(entropy))
+
+    def estimate(self, reports: Any, /) -> Release:
+        """What follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain reports."""
+        data, event = self._collected(reports)
+        return self._estimate(data, event)
+
+    def client(self) -> dict[str, Any]:
+        """All that js/discreet-local.mjs needs to respond for a browser: integers only."""
+        raise InvalidInput(f"{type(self).__name__} has no twin in the browser (docs/local.md lists those that have).")
+
+    def _paid(self, entropy: Entropy) -> Event:
+        return self.event if entropy.private else NonPrivate(neighbors=REPLACE)
+
+    def _collected(self, reports: Any) -> tuple[NDArray[Any], Event]:
+        """The reports as one checked array, and their price."""
+        event = self.event
+        if isinstance(reports, ReportBatch):
+            reports, event = reports.data, reports.event
+        data = self._as_array(reports)
+        if not len(data):
+            raise InvalidInput("there are no reports. Nothing was estimated.")
+        width = self._width()
+        if data.shape[1:] != (() if width is None else (width,)) or data.dtype.kind not in "iub":
+            wanted = "an integer" if width is None else f"a list of {width} integers"
+            raise InvalidInput(f"each report of {type(self).__name__} is {wanted}. Nothing was estimated.")
+        self._check_reports(data)
+        return data, event
+
+    def _as_array(self, reports: Any) -> NDArray[Any]:
+        if isinstance(reports, np.ndarray):
+            return reports
+        if isinstance(reports, str | bytes | dict) or not isinstance(reports, Iterable):
+            raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
+        rows = list(reports)
+        if any(not _whole(row) for row in rows):
+            raise InvalidInput("reports are integers or lists of integers of one length. Nothing was estimated.")
+        try:
+            return np.array(rows, dtype=np.int64)
+        except (ValueError, TypeError, OverflowError):
+            raise InvalidInput(
+                "reports are integers or lists of integers of one length, each below 2**63. Nothing was estimated."
+            ) from None
+
+    def _values(self, array: NDArray[Any]) -> Any:
+        raise NotImplementedError
+
+    def _draw(self, values: Any, entropy: Entropy) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _width(self) -> int | None:
+        """How many integers a report has; None if it is one integer and not a list."""
+        return None
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        raise NotImplementedError
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        raise NotImplementedError
+
+
+def _whole(row: Any) -> bool:
+    """Whether a plain report is made of whole numbers and of nothing that merely turns into them (True, '1', 1.0)."""
+    if isinstance(row, np.ndarray):
+        return row.dtype.kind in "iu"
+    if isinstance(row, list | tuple):
+        return all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in row)
+    return isinstance(row, int | np.integer) and not isinstance(row, bool)
+
+
+def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release:
+    """The release of an estimate; it is private if the reports were."""
+    return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
+
+
+def require_entropy(entropy: Any) -> None:
+    if not isinstance(entropy, Entropy):
+        raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
+
+
+def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
+    """Integers from 0 to domain - 1, or an error that tells nothing about them."""
+    if array.dtype.kind not in "iu":
+        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}. Nothing was drawn.")
+    if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
+        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}. Nothing was drawn.")
+    return array.astype(np.int64, copy=False)
+
+
+def check_range(data: NDArray[Any], bounds: Any) -> None:
+    """Refuse reports outside 0, ..., bounds - 1 (one bound, or one for each column)."""
+    if (data < 0).any() or (data >= np.asarray(bounds)).any():
+        raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
+
+
+def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
+    """A description for the browser: what it is, what it costs in millionths of epsilon (rounded up), and its integers."""
+    cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
+    whole = -(-cost.numerator // cost.denominator)
+    named = {name: value for name, value in numbers.items() if value is not None}
+    return {"kind": kind, "microepsilon": whole, "randomizer": json.dumps(to_json(randomizer)), **named}
+
+
+def require_domain(domain: Any, at_least: int = 2) -> None:
+    _require.integer(domain=domain, at_least=at_least)
+    if domain > _draws.LIMIT:
+        raise _require.fail("domain", domain, f"at most 2**52 = {_draws.LIMIT}")

@@ -1,0 +1,115 @@
+"""The three draws that every client randomizer is made of, on uniform words, and the odds they are given.
+
+What a device draws must be the same in Python and in a browser, so this is all there is: an integer below a bound, a coin with a
+rational probability, and many coins of 32 bits. Each reads whole little-endian words of its stream and refuses what is too large;
+nothing is compared in floating point. For one report at a time the order of the words is part of the contract with js/discreet-local.mjs
+(docs/local.md), and tests feed both the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from ..sampling import Entropy, exp_neg
+
+LIMIT = 1 << 52  # no bound is larger: a browser counts exactly up to 2**53
+COIN = 1 << 32  # the denominator of `coins`
+Codes = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_DIGITS = 160  # bits of exp(-epsilon) that odds are computed from
+_LARGEST = 60  # beyond it no odds within LIMIT come near exp(epsilon)
+
+
+def below(bound: int, n: int, entropy: Entropy) -> Codes:
+    """`n` independent integers, uniform on 0, ..., bound - 1. A bound of 1 takes no word.
+
+    Guarantee: each value has probability exactly 1 / bound, for every bound up to 2**52.
+    Proof:     the first bits of a 64-bit word, as many as bound - 1 has, are uniform; a word whose bits are not below the bound is
+               thrown away and another is drawn.
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+    if not 1 <= bound <= LIMIT:
+        raise _require.fail("bound", bound, f"between 1 and {LIMIT}")
+    if bound == 1:
+        return np.zeros(n, np.int64)
+    shift = np.uint64(64 - (bound - 1).bit_length())
+    values = (entropy.words(n) >> shift).view(np.int64)
+    open_ = np.flatnonzero(values >= bound)
+    while len(open_):
+        values[open_] = (entropy.words(len(open_)) >> shift).view(np.int64)
+        open_ = open_[values[open_] >= bound]
+    return values
+
+
+def coin(numerators: int | Codes, denominator: int, n: int, entropy: Entropy) -> Bools:
+    """`n` independent coins, each True with probability exactly numerator / denominator; one word each, or more."""
+    return np.asarray(below(denominator, n, entropy) < numerators)
+
+
+def coins(thresholds: NDArray[np.int64], entropy: Entropy) -> Bools:
+    """One coin for each threshold, True with probability exactly threshold / 2**32; two coins to a word, the low half first."""
+    words = entropy.words((thresholds.size + 1) // 2).view(np.dtype("<u4"))[: thresholds.size]
+    return np.asarray(words.reshape(thresholds.shape) < thresholds)
+
+
+def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Codes:
+    """`n` independent indices, i with probability (ends[i] - ends[i-1]) / ends[-1]: `ends` are cumulated integer weights."""
+    drawn = below(int(ends[-1]), n, entropy)
+    return np.searchsorted(np.asarray(ends, dtype=np.int64), drawn, side="right").astype(np.int64, copy=False)
+
+
+@lru_cache(maxsize=1024)
+def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
+    """Integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b a power of two, as large as fits.
+
+    Guarantee: a / b never exceeds exp(epsilon), and misses it by less than one part in b.
+    Proof:     `exp_neg` returns an integer that is not below 2**160 exp(-epsilon); dividing by it rounds down.
+
+    >>> odds(1.0, 1, 1)[0] / odds(1.0, 1, 1)[1]
+    2.718281828459044
+    """
+    exact = positive_epsilon(epsilon)
+    high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1]
+    grown = Fraction(1 << _DIGITS, high)
+    room = LIMIT / (truth * grown + other)
+    b = 1 << max(int(room).bit_length() - 1, 0)
+    a = min(int(b * grown), (LIMIT - other * b) // truth)
+    if a <= b:
+        raise _require.fail(
+            "epsilon", epsilon, f"larger for {truth + other} different reports: as integers its odds would be even"
+        )
+    return a, b
+
+
+@lru_cache(maxsize=1024)
+def small_share(epsilon: Any) -> int:
+    """The least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 + exp(epsilon))."""
+    exact = positive_epsilon(epsilon)
+    low, high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)
+    chance = Fraction(high, (1 << _DIGITS) + low)  # e^-x / (1 + e^-x), rounded up
+    q = -(-(chance * COIN).numerator // (chance * COIN).denominator)
+    if 2 * q >= COIN:
+        raise _require.fail("epsilon", epsilon, "larger: the coins of 32 bits would be fair, and say nothing")
+    return q
+
+
+def positive_epsilon(epsilon: Any) -> Fraction:
+    """The epsilon as an exact rational, refused unless it is above zero."""
+    _require.positive(epsilon=epsilon)
+    return _require.exact(epsilon, "epsilon")
+
+
+def within(ratio: Fraction, epsilon: Any) -> bool:
+    """Whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
+    exact = _require.exact(epsilon, "epsilon")
+    whole = int(exact)  # exp(-epsilon) in two factors, so that large ones keep their digits
+    first, rest = exp_neg(Fraction(1), _DIGITS)[1] if whole else 1 << _DIGITS, exp_neg(exact - whole, _DIGITS)[1]
+    return ratio * Fraction(first, 1 << _DIGITS) ** whole * Fraction(rest, 1 << _DIGITS) <= 1

@@ -1,0 +1,340 @@
+"""Local hashing and Hadamard response: short reports over large domains, added up by a fast Walsh-Hadamard transform.
+
+Numbers are read as vectors of bits. A mask m sends a value x to the parity of the bits that both have, <m, x>; for two different values and
+a uniform mask the parities are independent fair coins. That is a universal family with a collision probability of exactly one half, so the
+published variances hold exactly and not up to the quality of a hash function, and a sum over all masks is a Walsh-Hadamard transform.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, _round
+from .._errors import InvalidInput
+from .._registry import described
+from ..sampling import Entropy
+from . import _draws
+from ._base import Floats, Real, check_range, codes_below, require_domain, spec
+from ._draws import Codes
+from .oracles import FrequencyOracle
+
+_LONGEST = 24  # bits of a domain that is transformed whole; 2**24 floats are 128 MB
+_CELLS = 1 << 22
+
+
+def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
+    """sum over y of (-1)**<x, y> values[..., y] for every x: along the last axis, whose length is a power of two.
+
+    >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
+    [3, 3, -1, -1]
+    """
+    found, size = values.copy(), values.shape[-1]
+    step = 1
+    while step < size:
+        pairs = found.reshape(*found.shape[:-1], size // (2 * step), 2, step)
+        even, odd = pairs[..., 0, :], pairs[..., 1, :]
+        even += odd
+        odd *= -2
+        odd += even
+        step *= 2
+    return found
+
+
+def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whether the number of bits set is odd."""
+    return (np.bitwise_count(words) & 1).astype(np.int64)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalHashing(FrequencyOracle):
+    """Optimized local hashing (OLH): hash the value to one of `buckets`, then k-ary randomized response on the bucket.
+
+    `buckets` is a power of two, by default the one of least variance (the optimum over all numbers is exp(epsilon) + 1). The hash is log2(buckets)
+    random masks, drawn by the client and part of the report: they tell nothing. A report takes (log2(domain) + 1) log2(buckets) bits, and all
+    reports are added up in one transform of the domain's size (*fast*: n (buckets - 1) + d log d steps, not n d).
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over the buckets with
+               a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security), Section 4.3; one bucket pair (g = 2) is Bassily & Smith 2015,
+               arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> LocalHashing(epsilon=1, domain=128).buckets, round(LocalHashing(epsilon=1, domain=128).mean_squared_error(20_000), 7)
+    (4, 0.000185)
+    """
+
+    epsilon: Real
+    domain: int
+    buckets: int = 0
+
+    def __post_init__(self) -> None:
+        require_domain(self.domain)
+        _require.integer(buckets=self.buckets, at_least=0)
+        if not self.buckets:
+            object.__setattr__(self, "buckets", self._best_buckets())
+        if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
+            raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
+        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+
+    @property
+    def _weights(self) -> tuple[int, int]:
+        return _draws.odds(self.epsilon, 1, self.buckets - 1)
+
+    @property
+    def _masks(self) -> int:
+        return self.buckets.bit_length() - 1
+
+    @property
+    def _length(self) -> int:
+        """The bits of a value."""
+        return (self.domain - 1).bit_length()
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(*self._weights)
+
+    @property
+    def support(self) -> tuple[Fraction, Fraction]:
+        a, b = self._weights
+        return Fraction(a, a + (self.buckets - 1) * b), Fraction(1, self.buckets)
+
+    @property
+    def bits(self) -> int:
+        return self._masks * (self._length + 1)
+
+    def client(self) -> dict[str, Any]:
+        return spec(
+            "hashing", self, domain=self.domain, length=self._length, masks=self._masks, weights=list(self._weights)
+        )
+
+    def _best_buckets(self) -> int:
+        e = math.exp(min(float(self.epsilon), 20.0))
+        return min((1 << k for k in range(1, 21)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
+
+    def hash(self, masks: Codes, values: Codes) -> Codes:
+        """The buckets of values under rows of masks; the arrays are broadcast against each other."""
+        found = parity(masks[..., 0] & values)
+        for bit in range(1, self._masks):
+            found |= parity(masks[..., bit] & values) << bit
+        return found
+
+    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
+        """The masks, one after the other; then whether the bucket is told truly, and if not, which other one."""
+        a, b = self._weights
+        n = len(values)
+        data = np.empty((n, self._masks + 1), np.int64)
+        for bit in range(self._masks):
+            data[:, bit] = _draws.below(1 << self._length, n, entropy)
+        truth = self.hash(data[:, :-1], values)
+        honest = _draws.coin(a, a + (self.buckets - 1) * b, n, entropy)
+        lies = np.flatnonzero(~honest)
+        others = _draws.below(self.buckets - 1, len(lies), entropy)
+        truth[lies] = others + (others >= truth[lies])
+        data[:, -1] = truth
+        return data
+
+    def _width(self) -> int:
+        return self._masks + 1
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, [1 << self._length] * self._masks + [self.buckets])
+
+    def _counts(self, data: NDArray[Any]) -> Codes:
+        """How many reports support each value, by one transform.
+
+        Proof: a report with masks m and bucket y supports x if <m_j, x> = y_j for all j, which is the mean over all c of
+               (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c these are added up by mask first.
+        """
+        if self._length > _LONGEST:
+            raise InvalidInput(
+                f"a domain of {self.domain} is not estimated whole. Give candidates: counts_of(reports, candidates), or look for "
+                f"the common values with local.HeavyHitters."
+            )
+        weights = np.zeros(1 << self._length, np.int64)
+        weights[0] = len(data)  # c = 0
+        masks, y = data[:, :-1], data[:, -1]
+        for c in range(1, self.buckets):
+            combined = np.zeros(len(data), np.int64)
+            for bit in range(self._masks):
+                if c >> bit & 1:
+                    combined ^= masks[:, bit]
+            signs = 1 - 2 * parity(y & c)
+            up = np.bincount(combined[signs > 0], minlength=len(weights))
+            weights += 2 * up - np.bincount(combined, minlength=len(weights))
+        return walsh_hadamard(weights)[: self.domain] >> self._masks
+
+    def counts_of(self, reports: Any, candidates: Any) -> Codes:
+        """How many reports support each of some candidates, one by one: for domains too large to be looked at whole."""
+        return self._counts_of(self._collected(reports)[0], codes_below(np.atleast_1d(candidates), self.domain))
+
+    def _counts_of(self, data: NDArray[Any], wanted: Codes) -> Codes:
+        found = np.zeros(len(wanted), np.int64)
+        rows = max(1, _CELLS // max(1, len(wanted)))
+        for start in range(0, len(data), rows):
+            part = data[start : start + rows]
+            found += (self.hash(part[:, None, :-1], wanted[None, :]) == part[:, -1:]).sum(axis=0)
+        return found
+
+    def shares_of(self, reports: Any, candidates: Any) -> Floats:
+        """Unbiased estimates of the shares of some candidates."""
+        data = self._collected(reports)[0]
+        wanted = codes_below(np.atleast_1d(candidates), self.domain)
+        return self._from_counts(self._counts_of(data, wanted), len(data))
+
+    def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray(self.hash(data[:, None, :-1], np.arange(self.domain)[None, :]) == data[:, -1:])
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HadamardResponse(FrequencyOracle):
+    """Hadamard response: a report is one of about 2 domain numbers, more likely from the half that the value's Hadamard row marks.
+
+    With `blocks` = 1 it tells one bit (the high-privacy form); more blocks, a power of two, suit a larger epsilon. By default the best number.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     the marked numbers, as many for each value, have weight a, all others weight b, of one total; a / b <= exp(epsilon).
+               Acharya, Sun & Zhang 2019, arXiv:1802.04705, Sections 4 and 5. The estimate is 2 (marked) - (block), which has mean zero for
+               other values: within the block because rows are orthogonal, outside because all its numbers weigh alike.
+    Assumes:   `entropy` yields independent uniform bits.
+
+    >>> round(HadamardResponse(epsilon=1, domain=128, blocks=1).mean_squared_error(20_000), 6)
+    0.000234
+    """
+
+    epsilon: Real
+    domain: int
+    blocks: int = 0
+
+    def __post_init__(self) -> None:
+        require_domain(self.domain)
+        _require.integer(blocks=self.blocks, at_least=0)
+        if self.domain > 1 << _LONGEST:
+            raise _require.fail("domain", self.domain, f"at most 2**{_LONGEST}; LocalHashing has no such limit")
+        if not self.blocks:
+            object.__setattr__(self, "blocks", self._best_blocks())
+        if self.blocks & (self.blocks - 1) or self.blocks > self.domain:
+            raise _require.fail("blocks", self.blocks, f"a power of two up to the domain's size {self.domain}")
+        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+
+    @property
+    def _block(self) -> int:
+        """Numbers in a block: a power of two, one row of which (all ones) stands for no value."""
+        return _block_size(self.domain, self.blocks)
+
+    @property
+    def _weights(self) -> tuple[int, int]:
+        half = self._block // 2
+        return _draws.odds(self.epsilon, half, self.blocks * self._block - half)
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(*self._weights)
+
+    @property
+    def _terms(self) -> tuple[Fraction, Fraction, Fraction]:
+        """(the mean of a sender's own term before scaling, the chance of the sender's block, that of any other block)."""
+        a, b = self._weights
+        half = self._block // 2
+        total = half * a + (self.blocks * self._block - half) * b
+        return Fraction(half * (a - b), total), Fraction(half * (a + b), total), Fraction(2 * half * b, total)
+
+    @property
+    def support(self) -> tuple[Fraction, Fraction]:
+        """Of one block: the chance of a marked number, and one half. With more blocks no single q exists."""
+        if self.blocks > 1:
+            raise InvalidInput("Hadamard response with several blocks supports values of one block at a time: see `variance`.")
+        a, b = self._weights
+        return Fraction(a, a + b), Fraction(1, 2)
+
+    @property
+    def bits(self) -> int:
+        return (self.blocks * self._block - 1).bit_length()
+
+    def variance(self, people: int, shares: Any = None) -> Floats:
+        """The variance of each estimated share, if the true ones are `shares` (by default all alike).
+
+        Proof: a term is +1 or -1 where the report falls into the value's block, else 0, divided by its mean for the value itself; so
+               its square has the probability of the block.
+        """
+        _require.integer(people=people, at_least=1)
+        f = self._shares(shares)
+        scale, own, other = (float(x) for x in self._terms)
+        rows = self._block - 1
+        padded = np.zeros(self.blocks * rows)
+        padded[: self.domain] = f
+        mass = np.repeat(padded.reshape(self.blocks, rows).sum(axis=1), rows)[: self.domain]
+        return np.asarray(((mass * own + (1 - mass) * other) / scale**2 - f) / people)
+
+    def client(self) -> dict[str, Any]:
+        return spec(
+            "hadamard", self, domain=self.domain, blocks=self.blocks, block=self._block, weights=list(self._weights)
+        )
+
+    def mean_squared_error(self, people: int, shares: Any = None) -> float:
+        return float(self.variance(people, shares).mean())
+
+    def _best_blocks(self) -> int:
+        e = math.exp(min(float(self.epsilon), 20.0))
+        most = min(2 * self.domain, max(2.0, 2 * e))
+
+        def unit_variance(blocks: int) -> float:
+            half = _block_size(self.domain, blocks) / 2
+            total = half * e + (2 * blocks - 1) * half
+            own, other, scale = half * (e + 1) / total, 2 * half / total, half * (e - 1) / total
+            return (own / blocks + (1 - 1 / blocks) * other) / scale**2
+
+        return min((1 << k for k in range(25) if 1 << k <= min(most, self.domain)), key=unit_variance)
+
+    def _moments(self) -> tuple[float, float]:
+        scale, own, other = self._terms
+        return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
+
+    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
+        """Whether the report is marked; then which of the marked, or which of all others, the block's other half first."""
+        a, b = self._weights
+        block, half, n = self._block, self._block // 2, len(values)
+        size = self.blocks * block
+        own, row = values // (block - 1), 1 + values % (block - 1)
+        marked = _draws.coin(half * a, half * a + (size - half) * b, n, entropy)
+        place = np.empty(n, np.int64)
+        place[marked] = _draws.below(half, int(marked.sum()), entropy)
+        place[~marked] = _draws.below(size - half, n - int(marked.sum()), entropy)
+        inside = self._with_parity(np.minimum(place, half - 1), row, (~marked).astype(np.int64))
+        beyond = place - half
+        beyond = beyond + np.where(beyond >= own * block, block, 0)
+        return np.where(place < half, own * block + inside, beyond)
+
+    def _with_parity(self, place: Codes, row: Codes, wanted: Codes) -> Codes:
+        """The number that has `place` as its bits but one, and in the row's lowest bit what makes the parity `wanted`."""
+        low = row & -row
+        spread = (place & (low - 1)) | ((place & -low) << 1)
+        return spread | np.where(parity(spread & row) != wanted, low, 0)
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, self.blocks * self._block)
+
+    def _counts(self, data: NDArray[Any]) -> Codes:
+        """Marked less not marked within the block, for each value: a Walsh-Hadamard transform of the numbers in each block."""
+        table = np.bincount(data, minlength=self.blocks * self._block).reshape(self.blocks, self._block)
+        return walsh_hadamard(table)[:, 1:].ravel()[: self.domain]
+
+    def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
+        return np.asarray(counts / (people * float(self._terms[0])))
+
+    def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
+        values = np.arange(self.domain)
+        own, row = values // (self._block - 1), 1 + values % (self._block - 1)
+        same = (data[:, None] // self._block) == own
+        return np.asarray(same & (parity(row & (data[:, None] % self._block)) == 0))
+
+
+def _block_size(domain: int, blocks: int) -> int:
+    return 1 << (-(-domain // blocks)).bit_length()

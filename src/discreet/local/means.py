@@ -1,0 +1,395 @@
+"""Means in the local model: every person has a number between declared bounds, and reports it so that only the mean can be told.
+
+A value is put on a grid of `steps` equal steps first (rounded up or down at random, so that its mean stays), and everything after that is
+integers: the ratio of probabilities is the ratio of two integers, after the discretization and not before it. Each estimate is unbiased
+for what the grid can hold, and says its error. Bounds are public: a value outside is clamped to them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, _round, sampling
+from .._errors import InvalidInput
+from .._registry import described
+from ..accounting import DiscreteLaplace, Event
+from .._public import REPLACE
+from ..mechanisms.protocols import Release
+from ..sampling import Entropy
+from . import _draws
+from ._base import LocalRandomizer, Real, check_range, released, spec
+from ._draws import Codes
+
+_ROUNDING = 1 << 32  # the resolution of rounding a value to the grid; it touches no probability of a report
+_MOST_STEPS = 1 << 16
+
+
+class _MeanRandomizer(LocalRandomizer):
+    """A value in [low, high] on a grid; `_terms` turns reports to unbiased estimates of the grid number."""
+
+    __slots__ = ()
+    low: Real
+    high: Real
+    steps: int
+
+    def _check(self) -> None:
+        _require.ordered(low=self.low, high=self.high)
+        _require.integer(steps=self.steps, at_least=1)
+        if self.steps > _MOST_STEPS:
+            raise _require.fail("steps", self.steps, f"at most {_MOST_STEPS}")
+        _draws.positive_epsilon(self.epsilon)
+
+    def variance(self, people: int, mean: Real | None = None) -> float:
+        """The largest variance of the estimated mean that the coins can cause, or for people who all have the value `mean`."""
+        _require.integer(people=people, at_least=1)
+        where = self.steps * np.array([0.0, 0.25, 0.5, 0.75, 1.0]) if mean is None else [self._number(mean)]
+        unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
+        return max(self._unit_variance(float(x)) for x in where) * unit**2 / people
+
+    def error(self, people: int, confidence: float = 0.95) -> float:
+        """With probability `confidence` the estimated mean is no further than this from the true one (of values within bounds).
+
+        Proof: the estimate is a mean of independent terms in an interval of known width and with a variance that is at most
+               `_largest_variance`; the smaller of Hoeffding's bound and Bernstein's.
+        """
+        _require.integer(people=people, at_least=1)
+        _require.open_probability(confidence=confidence)
+        unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
+        spread, largest = self._spread() * unit, (self._largest_variance() + 0.25) * unit**2
+        log_term = math.log(2 / (1 - confidence))
+        third = spread * log_term / 3
+        hoeffding = spread * math.sqrt(people * log_term / 2)
+        bernstein = third + math.sqrt(third**2 + 2 * people * largest * log_term)
+        return min(hoeffding, bernstein) / people * (1 + 1e-12)
+
+    def _exact(self, name: str) -> Fraction:
+        return _require.exact(getattr(self, name), name)
+
+    def _number(self, value: Any) -> float:
+        return float((_require.exact(value, "mean") - self._exact("low")) / (self._exact("high") - self._exact("low"))) * self.steps
+
+    def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
+        if array.dtype.kind not in "fiu":
+            raise InvalidInput(f"values must be numbers, got {array.dtype}. Nothing was drawn.")
+        values = array.astype(np.float64)
+        if np.isnan(values).any():
+            raise InvalidInput("values must be numbers, and some are missing (nan). Nothing was drawn.")
+        low, high = float(self.low), float(self.high)
+        return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
+
+    def _on_grid(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+        """Whole numbers from 0 to `steps` with the values as means, to a resolution of 2**-32."""
+        whole = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
+        rest = np.floor((values - whole) * _ROUNDING).astype(np.int64)
+        return np.minimum(whole + _draws.coin(rest, _ROUNDING, len(values), entropy), self.steps)
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        people = len(data)
+        unit = (self._exact("high") - self._exact("low")) / self.steps
+        mean = float(self._exact("low")) + float(unit) * float(np.mean(self._terms(data)))
+        return released(mean, event, lambda confidence: self.error(people, confidence))
+
+    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def _unit_variance(self, x: float) -> float:
+        """The variance of one term for somebody at the grid's number x, in steps of the grid squared."""
+        raise NotImplementedError
+
+    def _largest_variance(self) -> float:
+        raise NotImplementedError
+
+    def _spread(self) -> float:
+        """The width of the interval that holds every term, in steps."""
+        raise NotImplementedError
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuchiMean(_MeanRandomizer):
+    """Duchi's one bit for a mean: "high" more likely the higher the value is. The best there is for a small epsilon.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     at the grid's number i of s, "high" has probability ((s - i) b + i a) / (s (a + b)), between b and a over a + b; so both
+               answers have a ratio of at most a / b <= exp(epsilon), attained at the two ends. Duchi, Jordan & Wainwright 2018,
+               arXiv:1604.02390, Section 3; Wang et al. 2019, arXiv:1907.00782, Algorithm 1.
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+
+    epsilon: Real
+    low: Real
+    high: Real
+    steps: int = 1024
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+
+    @property
+    def _weights(self) -> tuple[int, int]:
+        return _draws.odds(self.epsilon, self.steps, self.steps)
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(*self._weights)
+
+    def client(self) -> dict[str, Any]:
+        return spec("duchi", self, low=float(self.low), high=float(self.high), steps=self.steps, weights=list(self._weights))
+
+    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+        a, b = self._weights
+        grid = self._on_grid(values, entropy)
+        return _draws.coin((self.steps - grid) * b + grid * a, self.steps * (a + b), len(grid), entropy).astype(np.int64)
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, 2)
+
+    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        a, b = self._weights
+        return np.asarray(np.where(data == 1, a, -b) * (self.steps / (a - b)))
+
+    def _unit_variance(self, x: float) -> float:
+        a, b = self._weights
+        chance = ((self.steps - x) * b + x * a) / (self.steps * (a + b))
+        return chance * (1 - chance) * self._spread() ** 2
+
+    def _largest_variance(self) -> float:
+        return self._spread() ** 2 / 4
+
+    def _spread(self) -> float:
+        a, b = self._weights
+        return _round.up(Fraction(self.steps * (a + b), a - b))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiecewiseMean(_MeanRandomizer):
+    """The piecewise mechanism: a number near the value, within a window around it much more often than outside.
+
+    The report is one of steps + window numbers. Those from i to i + window - 1 are likely for the grid's number i; the window's share of the
+    steps is exp(-epsilon / 2), the continuous mechanism's.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     for every i exactly `window` of the numbers have weight a and the others b, of one total; a / b <= exp(epsilon).
+               Wang et al. 2019, arXiv:1907.00782, Algorithm 2, on a grid. The mean of the report is linear in i, as the window moves with i.
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+
+    epsilon: Real
+    low: Real
+    high: Real
+    steps: int = 1024
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+
+    @property
+    def window(self) -> int:
+        return max(1, round(self.steps * math.exp(-float(self.epsilon) / 2)))
+
+    @property
+    def _weights(self) -> tuple[int, int]:
+        return _draws.odds(self.epsilon, self.window, self.steps)
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(*self._weights)
+
+    def client(self) -> dict[str, Any]:
+        return spec(
+            "piecewise", self, low=float(self.low), high=float(self.high), steps=self.steps, window=self.window,
+            weights=list(self._weights),
+        )  # fmt: skip
+
+    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+        return self._report(self._on_grid(values, entropy), entropy)
+
+    def _report(self, grid: Codes, entropy: Entropy) -> Codes:
+        a, b = self._weights
+        window = self.window
+        near = _draws.coin(window * a, window * a + self.steps * b, len(grid), entropy)
+        place = np.empty(len(grid), np.int64)
+        place[near] = grid[near] + _draws.below(window, int(near.sum()), entropy)
+        far = _draws.below(self.steps, len(grid) - int(near.sum()), entropy)
+        place[~near] = far + np.where(far >= grid[~near], window, 0)
+        return place
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, self.steps + self.window)
+
+    @property
+    def _line(self) -> tuple[Fraction, Fraction]:
+        """(slope, offset): a report of mean m has the grid's number slope * m + offset."""
+        a, b = self._weights
+        w, m = self.window, self.steps + self.window
+        total = w * a + self.steps * b
+        slope = Fraction(total, (a - b) * w)
+        return slope, -slope * Fraction(b * m * (m - 1) + (a - b) * w * (w - 1), 2 * total)
+
+    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        slope, offset = self._line
+        return np.asarray(float(slope) * data + float(offset))
+
+    def _unit_variance(self, x: float) -> float:
+        a, b = self._weights
+        w, m = self.window, self.steps + self.window
+        numbers = np.arange(m, dtype=np.float64)
+        i = min(int(x), self.steps)
+        weights = np.full(m, float(b))
+        weights[i : i + w] = float(a)
+        weights /= weights.sum()
+        mean = float(weights @ numbers)
+        return float(self._line[0]) ** 2 * float(weights @ (numbers - mean) ** 2)
+
+    def _largest_variance(self) -> float:
+        """At an end of the range: the second moment about any point is smallest for a window in the middle, by symmetry and convexity."""
+        return max(self._unit_variance(0), self._unit_variance(self.steps)) * (1 + 1e-9)
+
+    def _spread(self) -> float:
+        return _round.up(self._line[0] * (self.steps + self.window - 1))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HybridMean(_MeanRandomizer):
+    """The hybrid mechanism: the piecewise report with chance 1 - exp(-epsilon / 2), else Duchi's bit; below epsilon 0.61 Duchi's bit only.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     which of the two is used does not depend on the value, and both are epsilon-DP. Wang et al. 2019, arXiv:1907.00782, Section 3.3.
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+
+    epsilon: Real
+    low: Real
+    high: Real
+    steps: int = 1024
+
+    def __post_init__(self) -> None:
+        self._check()
+        self._parts[1]._weights  # noqa: B018 - refuses an epsilon that cannot be had
+
+    @property
+    def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
+        own = {"epsilon": self.epsilon, "low": self.low, "high": self.high, "steps": self.steps}
+        return DuchiMean(**own), PiecewiseMean(**own)
+
+    @property
+    def piecewise_share(self) -> int:
+        """The chance of the piecewise report, in units of 2**-32."""
+        e = float(self.epsilon)
+        return 0 if e <= 0.61 else int((1 - math.exp(-e / 2)) * _ROUNDING)
+
+    @property
+    def ratio(self) -> Fraction:
+        duchi, piecewise = self._parts
+        return max(duchi.ratio, piecewise.ratio) if self.piecewise_share else duchi.ratio
+
+    def client(self) -> dict[str, Any]:
+        duchi, piecewise = self._parts
+        return spec("hybrid", self, share=self.piecewise_share, duchi=duchi.client(), piecewise=piecewise.client())
+
+    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+        """Rows (0, bit) or (1, number)."""
+        duchi, piecewise = self._parts
+        second = _draws.coin(self.piecewise_share, _ROUNDING, len(values), entropy)
+        data = np.empty((len(values), 2), np.int64)
+        data[:, 0] = second
+        data[second, 1] = piecewise._draw(values[second], entropy)
+        data[~second, 1] = duchi._draw(values[~second], entropy)
+        return data
+
+    def _width(self) -> int:
+        return 2
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data[:, 0], 2)
+        check_range(data[:, 1], np.where(data[:, 0] == 1, self.steps + self._parts[1].window, 2))
+
+    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        duchi, piecewise = self._parts
+        return np.where(data[:, 0] == 1, piecewise._terms(data[:, 1]), duchi._terms(data[:, 1]))
+
+    def _unit_variance(self, x: float) -> float:
+        duchi, piecewise = self._parts
+        share = self.piecewise_share / _ROUNDING
+        return share * piecewise._unit_variance(x) + (1 - share) * duchi._unit_variance(x)
+
+    def _largest_variance(self) -> float:
+        share = self.piecewise_share / _ROUNDING
+        duchi, piecewise = self._parts
+        return share * piecewise._largest_variance() + (1 - share) * duchi._largest_variance()
+
+    def _spread(self) -> float:
+        duchi, piecewise = self._parts
+        ends = [0.0, float(duchi.steps + piecewise.window - 1)] if self.piecewise_share else []
+        terms = [*piecewise._terms(np.array(ends)), *duchi._terms(np.array([0, 1]))]
+        return (max(terms) - min(terms)) * (1 + 1e-12)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaplaceMean(_MeanRandomizer):
+    """The value's number on the grid plus discrete Laplace noise of scale steps / epsilon: each reports a noisy number of its own.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     two numbers of the grid differ by at most `steps`, and discrete Laplace noise of scale steps / epsilon has ratios of at most
+               exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh, Roughgarden & Sundararajan 2012, arXiv:0811.2841).
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+
+    epsilon: Real
+    low: Real
+    high: Real
+    steps: int = 1024
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def scale(self) -> Fraction:
+        return self.steps / _draws.positive_epsilon(self.epsilon)
+
+    @property
+    def event(self) -> Event:
+        return DiscreteLaplace(scale=self.scale, sensitivity=self.steps, neighbors=REPLACE)
+
+    @property
+    def ratio(self) -> Fraction:
+        raise InvalidInput("the ratio of Laplace noise is exp(epsilon) itself, which is no fraction.")
+
+    def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
+        grid = self._on_grid(values, entropy)
+        return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        """Any integer is possible; one beyond 2**62 is taken for a forgery."""
+        if (np.abs(data.astype(np.float64)) > 2.0**62).any():
+            raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
+
+    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        return data.astype(np.float64)
+
+    def _unit_variance(self, x: float) -> float:
+        decay = math.exp(-1 / float(self.scale))
+        return 2 * decay / (1 - decay) ** 2
+
+    def _largest_variance(self) -> float:
+        return self._unit_variance(0.0)
+
+    def error(self, people: int, confidence: float = 0.95) -> float:
+        """With probability `confidence` the estimated mean is no further than this from the true one: Chebyshev's inequality."""
+        _require.integer(people=people, at_least=1)
+        _require.open_probability(confidence=confidence)
+        return math.sqrt(self.variance(people) / (1 - confidence)) * (1 + 1e-12)
+
+    def _spread(self) -> float:
+        return math.inf
+
+
