@@ -437,6 +437,10 @@ class DesignResponse(LocalRandomizer):
             tables.append(np.cumsum(np.array([int(p * common) for p in exact], dtype=object)).tolist())
         return tables
 
+    def matrix(self) -> Floats:
+        """The probabilities, one row for each value."""
+        return np.array([[float(p) for p in row] for row in self.design.rows])
+
     def client(self) -> dict[str, Any]:
         return spec("table", self, ends=self._ends)
 

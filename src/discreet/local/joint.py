@@ -1,0 +1,229 @@
+"""Several attributes, and huge domains: marginals from groups of people, and the common values by growing prefixes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._registry import described
+from ..accounting import Event
+from ..inference import Marginal, consistent_marginals
+from ..mechanisms.protocols import Release
+from ..sampling import Entropy
+from . import _draws
+from ._base import LocalRandomizer, Real, check_range, codes_below, released
+from ._draws import Codes
+from .hashing import LocalHashing
+from .oracles import FrequencyOracle
+from .sets import oracle_named
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginalResponse(LocalRandomizer):
+    """All `ways`-way marginals of several attributes: each person draws one of them, and reports its cell with the whole epsilon.
+
+    A value is a list of codes, one for each attribute, of `sizes[i]` values each. Dividing people loses less than dividing epsilon: the variance grows with the
+    number of marginals instead of its square. The release maps each tuple of attributes to a table of shares; `consistent` makes the tables agree.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     which marginal is drawn does not depend on the value; given it, the oracle's report is epsilon-DP. (Cormode, Kulkarni &
+               Srivastava 2018, arXiv:1711.02952; Zhang et al. 2018, CALM.)
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+
+    epsilon: Real
+    sizes: tuple[int, ...]
+    ways: int = 2
+    oracle: str = "best"
+
+    _value_dimensions = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(_require.listed(sizes=self.sizes)))
+        for size in self.sizes:
+            _require.integer(size=size, at_least=2)
+        _require.integer(ways=self.ways, at_least=1)
+        if self.ways > len(self.sizes):
+            raise _require.fail("ways", self.ways, f"at most the number of attributes, {len(self.sizes)}")
+        self._oracles()
+
+    @property
+    def marginals(self) -> tuple[tuple[int, ...], ...]:
+        """The attributes of each marginal."""
+        return tuple(combinations(range(len(self.sizes)), self.ways))
+
+    def _cells(self, attributes: tuple[int, ...]) -> int:
+        return math.prod(self.sizes[i] for i in attributes)
+
+    def _oracles(self) -> list[FrequencyOracle]:
+        return [oracle_named(self.oracle, self.epsilon, self._cells(attributes)) for attributes in self.marginals]
+
+    @property
+    def ratio(self) -> Fraction:
+        return max(oracle.ratio for oracle in self._oracles())
+
+    def _values(self, array: NDArray[Any]) -> Codes:
+        if array.shape[1] != len(self.sizes):
+            raise InvalidInput(f"a value has one code for each of {len(self.sizes)} attributes. Nothing was drawn.")
+        for column, size in zip(array.T, self.sizes, strict=True):
+            codes_below(column, size, "an attribute's codes")
+        return array.astype(np.int64)
+
+    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
+        """Rows (marginal, the oracle's report, filled up with -1)."""
+        which = _draws.below(len(self.marginals), len(values), entropy)
+        data = np.full((len(values), self._width()), -1, np.int64)
+        data[:, 0] = which
+        for number, (attributes, oracle) in enumerate(zip(self.marginals, self._oracles(), strict=True)):
+            mine = np.flatnonzero(which == number)
+            if len(mine):
+                cells = np.zeros(len(mine), np.int64)
+                for i in attributes:
+                    cells = cells * self.sizes[i] + values[mine, i]
+                drawn = oracle._draw(cells, entropy)
+                data[mine, 1 : 1 + (oracle._width() or 1)] = drawn.reshape(len(mine), -1)
+        return data
+
+    def _width(self) -> int:
+        return 1 + max(oracle._width() or 1 for oracle in self._oracles())
+
+    def _rows(self, data: NDArray[Any], number: int, oracle: FrequencyOracle) -> NDArray[Any]:
+        width = oracle._width()
+        rows = data[data[:, 0] == number, 1:]
+        if (rows[:, width or 1 :] != -1).any():
+            raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
+        return rows[:, 0] if width is None else rows[:, :width]
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data[:, 0], len(self.marginals))
+        for number, oracle in enumerate(self._oracles()):
+            oracle._check_reports(self._rows(data, number, oracle))
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        tables, people = {}, {}
+        for number, (attributes, oracle) in enumerate(zip(self.marginals, self._oracles(), strict=True)):
+            rows = self._rows(data, number, oracle)
+            if not len(rows):
+                raise InvalidInput(f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. Ask more people.")
+            tables[attributes] = oracle.estimate(rows).value.reshape([self.sizes[i] for i in attributes])
+            people[attributes] = len(rows)
+
+        def error(confidence: float) -> dict[tuple[int, ...], float]:
+            """Around the shares among those who reported a marginal, who are a random sample of all."""
+            each = 1 - (1 - confidence) / (2 * len(tables))
+            return {
+                attributes: oracle.error(people[attributes], each)
+                + math.sqrt(math.log(2 * oracle.domain / (1 - each)) / (2 * people[attributes]))
+                for attributes, oracle in zip(self.marginals, self._oracles(), strict=True)
+            }
+
+        return released(tables, event, error)
+
+    def consistent(self, release: Release, people: int) -> dict[tuple[int, ...], NDArray[Any]]:
+        """The tables of a release, made to agree on all sums that they share, by least squares; `people` reported."""
+        share = max(1, people // len(self.marginals))
+        measured = [
+            Marginal(attributes=attributes, values=release.value[attributes], variance=oracle.mean_squared_error(share))
+            for attributes, oracle in zip(self.marginals, self._oracles(), strict=True)
+        ]
+        total = Marginal(attributes=(), values=np.array(1.0), variance=0.0)
+        agreed = consistent_marginals([*measured, total])
+        return {m.attributes: m.values for m in agreed[:-1]}  # type: ignore[misc]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeavyHitters(LocalRandomizer):
+    """The common values of a huge domain (words, addresses, numbers of `length` bits) by the prefix extending method (PEM).
+
+    Each person draws one of the levels and reports that prefix of the value, `first` bits at the lowest level and `step` more at each, by local hashing with the whole
+    epsilon. The collector keeps the `keep` most common prefixes, extends them by all `2**step` ways, and counts those at the next level. The release maps
+    the values found to their estimated shares, most common first.
+
+    Guarantee: one report is epsilon-DP.
+    Proof:     the level does not depend on the value; given it, the report is `LocalHashing`'s. Wang, Li & Jha 2018, arXiv:1708.06674;
+               the tree of prefixes is Bassily & Smith 2015, arXiv:1504.04686.
+    Assumes:   `entropy` yields independent uniform bits.
+    """
+
+    epsilon: Real
+    length: int
+    first: int = 8
+    step: int = 4
+    keep: int = 32
+
+    def __post_init__(self) -> None:
+        _require.integer(length=self.length, first=self.first, step=self.step, keep=self.keep, at_least=1)
+        if self.length > 52 or self.first > self.length or self.first > 16 or self.step > 12 or self.keep > 4096:
+            raise InvalidInput(
+                f"length must be at most 52, first at most 16 and length, step at most 12, keep at most 4096; got {self.length}, {self.first}, "
+                f"{self.step}, {self.keep}. Nothing was drawn."
+            )
+        self._oracle(0)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """How many bits are reported at each level."""
+        inner = range(self.first, self.length, self.step)
+        return (*inner, self.length)
+
+    def _oracle(self, level: int) -> LocalHashing:
+        return LocalHashing(epsilon=self.epsilon, domain=1 << self.levels[level])
+
+    @property
+    def ratio(self) -> Fraction:
+        return self._oracle(0).ratio
+
+    def _values(self, array: NDArray[Any]) -> Codes:
+        return codes_below(array, 1 << self.length)
+
+    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
+        """Rows (level, the oracle's report)."""
+        levels = _draws.below(len(self.levels), len(values), entropy)
+        data = np.empty((len(values), self._width()), np.int64)
+        data[:, 0] = levels
+        for level, bits in enumerate(self.levels):
+            mine = np.flatnonzero(levels == level)
+            if len(mine):
+                data[mine, 1:] = self._oracle(level)._draw(values[mine] >> (self.length - bits), entropy)
+        return data
+
+    def _width(self) -> int:
+        return 1 + self._oracle(0)._width()
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data[:, 0], len(self.levels))
+        for level in range(len(self.levels)):
+            self._oracle(level)._check_reports(data[data[:, 0] == level, 1:])
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        prefixes, shares, people = np.arange(1 << self.first), np.zeros(0), 0
+        for level, bits in enumerate(self.levels):
+            rows, oracle = data[data[:, 0] == level, 1:], self._oracle(level)
+            if not len(rows):
+                raise InvalidInput(f"nobody reported {bits} bits. Nothing was estimated. Ask more people.")
+            if level:
+                more = bits - self.levels[level - 1]
+                prefixes = ((prefixes[:, None] << more) | np.arange(1 << more)).ravel()
+            counts = oracle._counts(rows)[prefixes] if bits <= 16 else oracle._counts_of(rows, prefixes)
+            shares, people = oracle._from_counts(counts, len(rows)), len(rows)
+            order = np.argsort(-shares, kind="stable")[: self.keep]
+            prefixes, shares = prefixes[order], shares[order]
+        last = self._oracle(len(self.levels) - 1)
+
+        def error(confidence: float) -> float:
+            """For the shares of any values named beforehand; those that came out on top by luck are overestimated, as all maxima are."""
+            half = 1 - (1 - confidence) / 2
+            drawn = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
+            return last.error(people, half) + drawn
+
+        return released(dict(zip(prefixes.tolist(), shares.tolist(), strict=True)), event, error)

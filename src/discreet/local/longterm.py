@@ -1,0 +1,280 @@
+"""Asking the same people again and again: permanent answers, instantaneous reports, and the price over all of it.
+
+A report that is drawn afresh each time is paid for each time. Memoization draws a *permanent* answer once, keeps it on the device, and each time reports
+a noisy copy of it: whatever the number of reports, they are post-processing of the permanent answer, and its price is all that is ever paid.
+
+The honest price. The promise above is about one value: `start` is called once for it. A device that keeps one permanent answer per value, and switches between
+them as the value changes, shows *when* it changed: no finite epsilon of the permanent answers covers that (docs/local.md has the two histories that
+tell it; tests enumerate them). So here a device goes on reporting its first answer until it is told to `start` again, at times that do not
+depend on values (a public calendar), and each `start` is paid in full.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require, _round
+from .._errors import InvalidInput
+from .._registry import described
+from ..accounting import Event
+from ..inference import non_negative_measured
+from ..mechanisms.protocols import Release
+from ..sampling import Entropy
+from . import _draws
+from ._base import Floats, LocalRandomizer, Real, ReportBatch, check_range, codes_below, released, require_entropy, spec
+from ._draws import Codes
+from .oracles import FrequencyOracle
+
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongTermResponse(FrequencyOracle):
+    """Chained k-ary randomized response: a permanent answer that costs `epsilon` for ever, of which each report is a noisy copy.
+
+    Who sees one report only learns `first_epsilon` < epsilon.
+
+    Guarantee: all reports that follow one `start`, however many, are together epsilon-DP; the first alone is first_epsilon-DP.
+    Proof:     the permanent answer is k-ary randomized response with a / b <= exp(epsilon), and reports depend on the value through it only.
+               One report has weight A = a a' + (k-1) b b' for the truth and B = a b' + b a' + (k-2) b b' for each other value; A / B grows with
+               a' / b', which is rounded down. (Arcolezi et al. 2022, arXiv:2111.04636, L-GRR; Erlingsson et al. 2014, arXiv:1407.6981, for bits.)
+    Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
+    """
+
+    epsilon: Real
+    first_epsilon: Real
+    domain: int
+
+    def __post_init__(self) -> None:
+        _require.integer(domain=self.domain, at_least=2)
+        if self.domain > 1 << 20:
+            raise _require.fail("domain", self.domain, "at most 2**20")
+        if not _draws.positive_epsilon(self.first_epsilon) < _draws.positive_epsilon(self.epsilon):
+            raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
+        self._again  # noqa: B018 - refuses what cannot be had
+
+    @property
+    def _permanent(self) -> tuple[int, int]:
+        return _draws.odds(self.epsilon, 1, self.domain - 1)
+
+    @property
+    def _again(self) -> tuple[int, int]:
+        """The odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and odds R of a first report."""
+        k = self.domain
+        r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
+        if not first < r:
+            raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}, as integer odds")
+        wanted = (first * (r + k - 2) - (k - 1)) / (r - first)
+        b = 1 << max(int(_draws.LIMIT / (wanted + k - 1)).bit_length() - 1, 0)
+        a = min(int(wanted * b), _draws.LIMIT - (k - 1) * b)
+        if a <= b:
+            raise _require.fail("first_epsilon", self.first_epsilon, "larger: its odds would be even")
+        return a, b
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(*self._permanent)
+
+    @property
+    def first_ratio(self) -> Fraction:
+        """The largest ratio of the probabilities that two values give to one report alone."""
+        p, q = self.support
+        return p / q
+
+    @property
+    def support(self) -> tuple[Fraction, Fraction]:
+        (a, b), (c, d), k = self._permanent, self._again, self.domain
+        total = (a + (k - 1) * b) * (c + (k - 1) * d)
+        return Fraction(a * c + (k - 1) * b * d, total), Fraction(a * d + b * c + (k - 2) * b * d, total)
+
+    @property
+    def bits(self) -> int:
+        return (self.domain - 1).bit_length()
+
+    def start(self, value: Any, /, *, entropy: Entropy) -> int:
+        """The permanent answer, for the device to keep secret; each call costs `epsilon`."""
+        require_entropy(entropy)
+        return int(_told(codes_below(np.asarray(value)[None], self.domain), self.domain, self._permanent, entropy)[0])
+
+    def report(self, state: Any, /, *, entropy: Entropy) -> int:
+        """One more noisy copy of the permanent answer, at no further cost."""
+        require_entropy(entropy)
+        return int(_told(codes_below(np.asarray(state)[None], self.domain), self.domain, self._again, entropy)[0])
+
+    def client(self) -> dict[str, Any]:
+        return spec("longterm", self, domain=self.domain, permanent=list(self._permanent), again=list(self._again))
+
+    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
+        return _told(_told(values, self.domain, self._permanent, entropy), self.domain, self._again, entropy)
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, self.domain)
+
+    def _counts(self, data: NDArray[Any]) -> Codes:
+        return np.bincount(data, minlength=self.domain)
+
+    def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray(data[:, None] == np.arange(self.domain))
+
+
+def _told(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy) -> Codes:
+    """k-ary randomized response with the given weights."""
+    a, b = weights
+    honest = _draws.coin(a, a + (domain - 1) * b, len(values), entropy)
+    lies = np.flatnonzero(~honest)
+    data = values.copy()
+    others = _draws.below(domain - 1, len(lies), entropy)
+    data[lies] = others + (others >= values[lies])
+    return data
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rappor(LocalRandomizer):
+    """RAPPOR: words of an open vocabulary in a Bloom filter, a permanent noisy copy of it, and instantaneous reports of that.
+
+    A device is in one of `cohorts`, each with hash functions of its own. Bits of the permanent copy are flipped with probability f/2, set from `epsilon`:
+    2 hashes ln((1 - f/2) / (f/2)). A report has each bit set with probability `q` where the permanent bit is set and `p` where it is not.
+
+    Guarantee: all reports that follow one `start` are together epsilon-DP; one alone is first_epsilon-DP.
+    Proof:     two words differ in at most 2 hashes bits of the filter, whose cohort does not depend on the word. Erlingsson, Pihur & Korolova 2014,
+               arXiv:1407.6981, Theorems 1 and 2, in units of 2**-32 rounded towards privacy.
+    Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
+    """
+
+    epsilon: Real
+    bits: int = 32
+    hashes: int = 2
+    cohorts: int = 8
+    p: Real = Fraction(1, 2)
+    q: Real = Fraction(3, 4)
+
+    def __post_init__(self) -> None:
+        _require.integer(bits=self.bits, hashes=self.hashes, cohorts=self.cohorts, at_least=1)
+        _require.open_probability(p=self.p, q=self.q)
+        if self.bits > 1 << 16 or self.hashes > self.bits or self.cohorts > 1 << 20:
+            raise InvalidInput(
+                f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got {self.bits}, {self.hashes}, {self.cohorts}. "
+                f"Nothing was drawn."
+            )
+        if not self.p < self.q:
+            raise _require.fail("p", self.p, f"below q = {self.q!r}")
+        self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
+
+    @property
+    def thresholds(self) -> tuple[int, int, int]:
+        """(f/2, p, q) in units of 2**-32."""
+        flip = _draws.small_share(_draws.positive_epsilon(self.epsilon) / (2 * self.hashes))
+        p, q = (int(_require.exact(x, "p") * _draws.COIN) for x in (self.p, self.q))
+        return flip, max(p, 1), min(q, _draws.COIN - 1)
+
+    @property
+    def ratio(self) -> Fraction:
+        flip = self.thresholds[0]
+        return Fraction(_draws.COIN - flip, flip) ** (2 * self.hashes)
+
+    @property
+    def _one_report(self) -> tuple[Fraction, Fraction]:
+        """(q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and for one that is not."""
+        flip, p, q = (Fraction(x, _draws.COIN) for x in self.thresholds)
+        return (1 - flip) * q + flip * p, flip * q + (1 - flip) * p
+
+    @property
+    def first_ratio(self) -> Fraction:
+        up, down = self._one_report
+        return (up * (1 - down) / (down * (1 - up))) ** self.hashes
+
+    @property
+    def first_epsilon(self) -> float:
+        """What one report alone costs, rounded up."""
+        return math.nextafter(math.log(self.first_ratio), math.inf)
+
+    def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
+        """The Bloom filter of a word in a cohort."""
+        raw = word.encode() if isinstance(word, str) else word
+        found = np.zeros(self.bits, bool)
+        for number in range(self.hashes):
+            digest = hashlib.sha256(b"rappor:%d:%d:" % (cohort, number) + raw).digest()
+            found[int.from_bytes(digest[:8], "little") % self.bits] = True
+        return found
+
+    def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
+        """[cohort, permanent bits], for the device to keep secret; each call costs `epsilon`."""
+        require_entropy(entropy)
+        if not isinstance(value, str | bytes):
+            raise _require.fail("value", type(value).__name__, "a word (text or bytes)")
+        flip = self.thresholds[0]
+        cohort = int(_draws.below(self.cohorts, 1, entropy)[0])
+        levels = np.where(self.filter(value, cohort), _draws.COIN - flip, flip)
+        return [cohort, _draws.coins(levels, entropy).astype(int).tolist()]
+
+    def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
+        """[cohort, bits...]: one more report of the permanent bits, at no further cost."""
+        require_entropy(entropy)
+        cohort, permanent = state
+        _, p, q = self.thresholds
+        levels = np.where(np.asarray(permanent, dtype=bool), q, p)
+        return [int(cohort), *_draws.coins(levels, entropy).astype(int).tolist()]
+
+    def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
+        """One report of a word; or, for a list of words of different people, a `ReportBatch`."""
+        if isinstance(value, str | bytes):
+            return self.report(self.start(value, entropy=entropy), entropy=entropy)
+        require_entropy(entropy)
+        words = _require.listed(values=value)
+        rows = [self.report(self.start(word, entropy=entropy), entropy=entropy) for word in words]
+        return ReportBatch(data=np.array(rows, dtype=np.int64).reshape(len(rows), self.bits + 1), event=self._paid(entropy))
+
+    def client(self) -> dict[str, Any]:
+        return spec(
+            "rappor", self, bits=self.bits, hashes=self.hashes, cohorts=self.cohorts, thresholds=list(self.thresholds)
+        )
+
+    def _width(self) -> int:
+        return self.bits + 1
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        check_range(data, [self.cohorts] + [2] * self.bits)
+
+    def bit_shares(self, reports: Any) -> tuple[Floats, NDArray[np.int64]]:
+        """(unbiased shares of set filter bits, one row for each cohort; how many reported in each cohort)."""
+        data, _ = self._collected(reports)
+        people = np.bincount(data[:, 0], minlength=self.cohorts)
+        sums = np.zeros((self.cohorts, self.bits))
+        np.add.at(sums, data[:, 0], data[:, 1:])
+        up, down = (float(x) for x in self._one_report)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (sums / people[:, None] - down) / (up - down), people
+
+    def decode(self, reports: Any, words: Any) -> dict[Any, float]:
+        """The shares of candidate words: the non-negative ones whose filters are nearest to the estimated bits, weighted by cohort size."""
+        candidates = _require.listed(words=words)
+        _require.non_empty(words=candidates)
+        shares, people = self.bit_shares(reports)
+        present = np.flatnonzero(people)
+        rows = np.concatenate([np.array([self.filter(w, int(c)) for w in candidates], dtype=float).T for c in present])
+        variances = np.repeat(1.0 / people[present], self.bits)
+        fitted = non_negative_measured(rows, shares[present].ravel(), variances)
+        return dict(zip(candidates, fitted.tolist(), strict=True))
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        """The shares of set bits, by cohort: what the reports say without a list of words; see `decode`."""
+        shares, people = self.bit_shares(data)
+        up, down = self._one_report
+        spread = _round.up(1 / (up - down))
+
+        def error(confidence: float) -> float:
+            """Hoeffding's bound with a union over all bits of all cohorts."""
+            cells = 2 * self.cohorts * self.bits / (1 - confidence)
+            return float(spread * math.sqrt(math.log(cells) / (2 * max(1, int(people[people > 0].min())))))
+
+        return released(np.nan_to_num(shares), event, error)
+
+

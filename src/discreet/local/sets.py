@@ -1,0 +1,204 @@
+"""Sets and key-values: people with several items each report one of them, padded so that the number of items stays private.
+
+Padding and sampling: a set is filled up with "nothing" to `largest` places, one place is drawn, and its content goes through a frequency oracle. Whoever
+has more items than places is counted for less: choose `largest` by what is publicly known, never by looking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._registry import described
+from ..accounting import Event
+from ..mechanisms.protocols import Release
+from ..sampling import Entropy
+from . import _draws
+from ._base import Floats, LocalRandomizer, Real, ReportBatch, plain, released, require_entropy
+from .choice import ORACLES, best
+from .oracles import FrequencyOracle
+
+
+def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
+    """A frequency oracle by its name, or the best one."""
+    _require.one_of(("best", *ORACLES), oracle=name)
+    return best(epsilon=epsilon, domain=domain, people=1) if name == "best" else ORACLES[name](epsilon=epsilon, domain=domain)
+
+
+class _Padded(LocalRandomizer):
+    """One of `largest` places of each person's collection, through a frequency oracle."""
+
+    __slots__ = ()
+    largest: int
+
+    @property
+    def frequency_oracle(self) -> FrequencyOracle:
+        raise NotImplementedError
+
+    @property
+    def ratio(self) -> Fraction:
+        return self.frequency_oracle.ratio
+
+    def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
+        """The report of one collection; or a `ReportBatch` for a list of collections, each of another person."""
+        require_entropy(entropy)
+        single = self._is_one(value)
+        people = [value] if single else list(_require.listed(values=value))
+        checked = [self._checked(one) for one in people]
+        codes = np.array([self._sampled(one, entropy) for one in checked], dtype=np.int64)
+        data = self.frequency_oracle._draw(codes, entropy)
+        return plain(data[0]) if single else ReportBatch(data=data, event=self._paid(entropy))
+
+    def _place(self, items: int, entropy: Entropy) -> int:
+        """The place that is reported; `items` or beyond is an empty one."""
+        return int(_draws.below(max(self.largest, items), 1, entropy)[0])
+
+    def _is_one(self, value: Any) -> bool:
+        raise NotImplementedError
+
+    def _checked(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _sampled(self, value: Any, entropy: Entropy) -> int:
+        raise NotImplementedError
+
+    def _width(self) -> int | None:
+        return self.frequency_oracle._width()
+
+    def _check_reports(self, data: NDArray[Any]) -> None:
+        self.frequency_oracle._check_reports(data)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetResponse(_Padded):
+    """How many people have each item, from one report a person: padding and sampling, then a frequency oracle.
+
+    A value is a set of items, each numbered from 0 to domain - 1; estimates are shares of people.
+
+    Guarantee: one report is epsilon-DP, for any two sets.
+    Proof:     the place is drawn without looking at the items; given what is in it, the oracle's report is epsilon-DP, and so is a mixture over places.
+               (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018, S&P.)
+    Assumes:   `entropy` yields independent uniform bits. Estimates are unbiased if nobody has more than `largest` items.
+    """
+
+    epsilon: Real
+    domain: int
+    largest: int
+    oracle: str = "best"
+
+    def __post_init__(self) -> None:
+        _require.integer(domain=self.domain, largest=self.largest, at_least=1)
+        self.frequency_oracle  # noqa: B018 - refuses what cannot be had
+
+    @property
+    def frequency_oracle(self) -> FrequencyOracle:
+        """The oracle over all items and "nothing"."""
+        return oracle_named(self.oracle, self.epsilon, self.domain + 1)
+
+    def _is_one(self, value: Any) -> bool:
+        return isinstance(value, Set)
+
+    def _checked(self, value: Any) -> list[int]:
+        if not isinstance(value, Set) or any(isinstance(i, bool) or not isinstance(i, int | np.integer) for i in value):
+            raise InvalidInput("a value must be a set of item numbers. Nothing was drawn.")
+        if any(not 0 <= i < self.domain for i in value):
+            raise InvalidInput(f"items must be numbered from 0 to {self.domain - 1}. Nothing was drawn.")
+        return sorted(int(i) for i in value)
+
+    def _sampled(self, value: list[int], entropy: Entropy) -> int:
+        place = self._place(len(value), entropy)
+        return value[place] if place < len(value) else self.domain
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        inner = self.frequency_oracle.estimate(data)
+        return released(inner.value[:-1] * self.largest, event, lambda confidence: self._error(len(data), confidence))
+
+    def _error(self, people: int, confidence: float) -> float:
+        """Half of the doubt to the oracle, half to the sampling of places (Hoeffding, a union over the items)."""
+        half = 1 - (1 - confidence) / 2
+        sampling_error = self.largest * math.sqrt(math.log(2 * self.domain / (1 - half)) / (2 * people))
+        return self.largest * self.frequency_oracle.error(people, half) + sampling_error
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyValueResponse(_Padded):
+    """How many people have each key, and the mean of the numbers they have for it: key and sign are reported together.
+
+    A value is a mapping from keys (0 to keys - 1) to numbers between `low` and `high`. The number is rounded to one of the two bounds at random so that its
+    mean stays, and the pair is one of 2 keys + 1 values of a frequency oracle. The release is the pair (shares of people, means).
+
+    Guarantee: one report is epsilon-DP, for any two mappings.
+    Proof:     as `SetResponse`; the rounding is part of the mixture. (Joint perturbation of key and value: Gu et al. 2020, arXiv:1911.12834.)
+    Assumes:   `entropy` yields independent uniform bits. Shares are unbiased if nobody has more than `largest` keys; means are ratios.
+    """
+
+    epsilon: Real
+    keys: int
+    low: Real
+    high: Real
+    largest: int = 1
+    oracle: str = "best"
+
+    def __post_init__(self) -> None:
+        _require.integer(keys=self.keys, largest=self.largest, at_least=1)
+        _require.ordered(low=self.low, high=self.high)
+        self.frequency_oracle  # noqa: B018 - refuses what cannot be had
+
+    @property
+    def frequency_oracle(self) -> FrequencyOracle:
+        """The oracle over (key, low), (key, high), ..., "nothing"."""
+        return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
+
+    def _is_one(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def _checked(self, value: Any) -> list[tuple[int, float]]:
+        if not isinstance(value, Mapping):
+            raise InvalidInput("a value must be a mapping from keys to numbers. Nothing was drawn.")
+        pairs = []
+        for key, number in value.items():
+            if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key < self.keys:
+                raise InvalidInput(f"keys must be numbered from 0 to {self.keys - 1}. Nothing was drawn.")
+            if isinstance(number, bool) or not isinstance(number, int | float | np.number) or math.isnan(float(number)):
+                raise InvalidInput("the values of keys must be numbers. Nothing was drawn.")
+            pairs.append((int(key), min(max(float(number), float(self.low)), float(self.high))))
+        return sorted(pairs)
+
+    def _sampled(self, value: list[tuple[int, float]], entropy: Entropy) -> int:
+        place = self._place(len(value), entropy)
+        key, number = value[place] if place < len(value) else (self.keys, float(self.low))
+        level = (number - float(self.low)) / (float(self.high) - float(self.low))
+        up = bool(_draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0])  # also for nothing: one draw for all
+        return 2 * self.keys if place >= len(value) else 2 * key + up
+
+    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
+        shares = self.frequency_oracle.estimate(data).value[:-1].reshape(self.keys, 2) * self.largest
+        total = shares.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = np.where(total > 0, np.clip(shares[:, 1] / total, 0.0, 1.0), 0.5)
+        means = float(self.low) + level * (float(self.high) - float(self.low))
+        people = len(data)
+
+        def error(confidence: float) -> tuple[float, Floats]:
+            """(of the shares, of each mean): with this confidence all hold at once; a mean is at most off by its range."""
+            half = 1 - (1 - confidence) / 2
+            drawn = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
+            part = self.largest * self.frequency_oracle.error(people, half) + drawn
+            span = float(self.high) - float(self.low)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                spread = np.where(total > 2 * part, 2 * part / (total - 2 * part), 1.0)
+            return 2 * part, np.minimum(spread, 1.0) * span
+
+        return released((total, means), event, error)
+
+
