@@ -21,6 +21,7 @@ from discreet.mechanisms.protocols import Interactive, Mechanism
 from discreet.tables import Memory
 
 from ..contracts.audit import answers, claim_of
+from ..contracts.randomizers import CASES as RANDOMIZER_CASES
 from ..contracts.test_mechanisms import CASES
 
 SURE = 1 - 1e-9 / 20  # twenty audits of true claims, a false alarm in a billion
@@ -75,6 +76,55 @@ def test_every_mechanism_and_every_interactive_one_in_the_package_has_an_audit()
     missing = sorted(name for name, cls in found.items() if cls not in audited and name not in ELSEWHERE)
     assert not missing, HOW.format(missing=", ".join(missing))
     assert len(found) > 20
+
+
+BASES = {"discreet.mechanisms.protocols.Randomizer", "discreet.local._base.LocalRandomizer", "discreet.local.oracles.FrequencyOracle"}
+
+
+def is_randomizer(cls: type) -> bool:
+    """Whether a class runs on the client: it responds with an `entropy` given by name, and estimates. (Lotteries act on arrays, inside others.)"""
+    names = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", {}))
+    if not {"epsilon", "respond", "estimate"} <= names:
+        return False
+    entropy = inspect.signature(cls.respond).parameters.get("entropy")
+    return entropy is not None and entropy.kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def randomizers() -> dict[str, type]:
+    """Every public client randomizer of the whole package."""
+    found: dict[str, type] = {}
+    for info in pkgutil.walk_packages(discreet.__path__, "discreet."):
+        if not info.name.startswith("discreet.app"):
+            module = importlib.import_module(info.name)
+            for name, cls in inspect.getmembers(module, inspect.isclass):
+                full = f"{module.__name__}.{name}"
+                if cls.__module__ == module.__name__ and not name.startswith("_") and full not in BASES and is_randomizer(cls):
+                    found[full] = cls
+    return found
+
+
+def without_a_case(found: dict[str, type]) -> list[str]:
+    enumerated = {type(case.randomizer) for case in RANDOMIZER_CASES}
+    return sorted(name for name, cls in found.items() if cls not in enumerated)
+
+
+def test_every_client_randomizer_in_the_package_has_a_case_whose_law_is_enumerated_or_audited() -> None:
+    found = randomizers()
+    missing = without_a_case(found)
+    assert not missing, f"{missing} randomize on the client, and nothing checks them: add a RandomizerCase to tests/contracts/randomizers.py"
+    assert len(found) >= 19
+
+
+def test_a_client_randomizer_without_a_case_is_noticed() -> None:
+    class Unchecked:
+        epsilon = 1.0
+
+        def respond(self, value: Any, /, *, entropy: Any) -> Any: ...
+
+        def estimate(self, reports: Any, /) -> Any: ...
+
+    assert is_randomizer(Unchecked)
+    assert without_a_case({"Unchecked": Unchecked}) == ["Unchecked"]
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

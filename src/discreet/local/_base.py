@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -155,6 +155,15 @@ def _whole(row: Any) -> bool:
 def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release:
     """The release of an estimate; it is private if the reports were."""
     return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
+
+
+def people_of(values: Any) -> list[Any]:
+    """The values of several people as a list; a refusal tells nothing about them."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        raise InvalidInput(
+            f"give one value of the declared kind, or a list with one for each person; got a {type(values).__name__}. Nothing was drawn."
+        )
+    return list(values)
 
 
 def require_entropy(entropy: Any) -> None:

@@ -28,7 +28,7 @@ from ..inference import non_negative_measured
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, ReportBatch, check_range, codes_below, released, require_entropy, spec
+from ._base import Floats, LocalRandomizer, Real, ReportBatch, check_range, codes_below, people_of, released, require_entropy, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 
@@ -208,29 +208,38 @@ class Rappor(LocalRandomizer):
     def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
         """[cohort, permanent bits], for the device to keep secret; each call costs `epsilon`."""
         require_entropy(entropy)
-        if not isinstance(value, str | bytes):
-            raise _require.fail("value", type(value).__name__, "a word (text or bytes)")
-        flip = self.thresholds[0]
-        cohort = int(_draws.below(self.cohorts, 1, entropy)[0])
-        levels = np.where(self.filter(value, cohort), _draws.COIN - flip, flip)
-        return [cohort, _draws.coins(levels, entropy).astype(int).tolist()]
+        cohorts, permanent = self._permanent([_word(value)], entropy)
+        return [int(cohorts[0]), permanent[0].astype(int).tolist()]
 
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
         """[cohort, bits...]: one more report of the permanent bits, at no further cost."""
         require_entropy(entropy)
         cohort, permanent = state
-        _, p, q = self.thresholds
-        levels = np.where(np.asarray(permanent, dtype=bool), q, p)
-        return [int(cohort), *_draws.coins(levels, entropy).astype(int).tolist()]
+        return [int(cohort), *self._again(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist()]
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """One report of a word; or, for a list of words of different people, a `ReportBatch`."""
-        if isinstance(value, str | bytes):
-            return self.report(self.start(value, entropy=entropy), entropy=entropy)
         require_entropy(entropy)
-        words = _require.listed(values=value)
-        rows = [self.report(self.start(word, entropy=entropy), entropy=entropy) for word in words]
-        return ReportBatch(data=np.array(rows, dtype=np.int64).reshape(len(rows), self.bits + 1), event=self._paid(entropy))
+        single = isinstance(value, str | bytes)
+        words = [_word(word) for word in ([value] if single else people_of(value))]
+        cohorts, permanent = self._permanent(words, entropy)
+        data = np.concatenate([cohorts[:, None], self._again(permanent, entropy)], axis=1)
+        return data[0].tolist() if single else ReportBatch(data=data, event=self._paid(entropy))
+
+    def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
+        flip = self.thresholds[0]
+        cohorts = _draws.below(self.cohorts, len(words), entropy)
+        known: dict[tuple[bytes, int], NDArray[np.bool_]] = {}
+        filters = np.zeros((len(words), self.bits), bool)
+        for i, key in enumerate(zip(words, cohorts.tolist(), strict=True)):
+            if key not in known:
+                known[key] = self.filter(*key)
+            filters[i] = known[key]
+        return cohorts, _draws.coins(np.where(filters, _draws.COIN - flip, flip), entropy)
+
+    def _again(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
+        _, p, q = self.thresholds
+        return _draws.coins(np.where(permanent, q, p), entropy)
 
     def client(self) -> dict[str, Any]:
         return spec(
@@ -278,3 +287,7 @@ class Rappor(LocalRandomizer):
         return released(np.nan_to_num(shares), event, error)
 
 
+def _word(value: Any) -> bytes:
+    if not isinstance(value, str | bytes):
+        raise InvalidInput(f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn.")
+    return value.encode() if isinstance(value, str) else value

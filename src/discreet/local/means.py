@@ -369,8 +369,8 @@ class LaplaceMean(_MeanRandomizer):
         return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
-        """Any integer is possible; one beyond 2**62 is taken for a forgery."""
-        if (np.abs(data.astype(np.float64)) > 2.0**62).any():
+        """Any integer is possible; one that an honest sender gives with a probability below exp(-700) is a forgery."""
+        if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
             raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
 
     def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:

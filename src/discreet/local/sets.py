@@ -22,7 +22,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, ReportBatch, plain, released, require_entropy
+from ._base import Floats, LocalRandomizer, Real, ReportBatch, people_of, plain, released, require_entropy
 from .choice import ORACLES, best
 from .oracles import FrequencyOracle
 
@@ -51,7 +51,7 @@ class _Padded(LocalRandomizer):
         """The report of one collection; or a `ReportBatch` for a list of collections, each of another person."""
         require_entropy(entropy)
         single = self._is_one(value)
-        people = [value] if single else list(_require.listed(values=value))
+        people = [value] if single else people_of(value)
         checked = [self._checked(one) for one in people]
         codes = np.array([self._sampled(one, entropy) for one in checked], dtype=np.int64)
         data = self.frequency_oracle._draw(codes, entropy)

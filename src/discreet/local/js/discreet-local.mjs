@@ -1,0 +1,373 @@
+// The client of discreet.local for browsers: one report, private before it leaves the page. No dependencies.
+//
+// Every description ("spec") comes from Python's randomizer.client(): integers only. Randomness is crypto.getRandomValues and nothing else; every draw is
+// a whole number below a bound, by rejection, compared as whole numbers below 2**53. The same bytes give the same report as Python's respond
+// (tests/local/test_javascript.py). A spec comes from a collector who is not trusted: `respond` first computes its epsilon from its integers and
+// refuses one that claims less than it costs.
+//
+//   import { respond, ClientBudget } from "./discreet-local.mjs";
+//   const report = await respond(spec, 3);
+
+const LIMIT = 2 ** 52;
+const COIN = 2 ** 32;
+
+/** Uniform 64-bit words as pairs [low, high] of 32 bits: from the browser's generator. */
+export class Words {
+  next() {
+    const pair = new Uint32Array(2);
+    globalThis.crypto.getRandomValues(pair);
+    return [pair[0], pair[1]];
+  }
+}
+
+/** The same words from given bytes: for test vectors, never for a report. */
+export class FedWords extends Words {
+  constructor(bytes) {
+    super();
+    this.view = new DataView(Uint8Array.from(bytes).buffer);
+    this.used = 0;
+  }
+
+  next() {
+    if (this.used + 8 > this.view.byteLength) throw new Error("the fed bytes are used up");
+    const pair = [this.view.getUint32(this.used, true), this.view.getUint32(this.used + 4, true)];
+    this.used += 8;
+    return pair;
+  }
+}
+
+function require(condition, message) {
+  if (!condition) throw new RangeError(`${message} Nothing was drawn.`);
+}
+
+function whole(...numbers) {
+  for (const number of numbers) require(Number.isSafeInteger(number) && number >= 0, "the description must hold whole numbers.");
+}
+
+/** A uniform whole number below `bound`: the first bits of a word, drawn again while they are not below it. */
+export function below(bound, words) {
+  require(Number.isSafeInteger(bound) && bound >= 1 && bound <= LIMIT, "a bound must be from 1 to 2**52.");
+  if (bound === 1) return 0;
+  let bits = 1;
+  while (2 ** bits < bound) bits += 1;
+  for (;;) {
+    const [low, high] = words.next();
+    const value = bits <= 32 ? high >>> (32 - bits) : high * 2 ** (bits - 32) + (low >>> (64 - bits));
+    if (value < bound) return value;
+  }
+}
+
+function coin(numerator, denominator, words) {
+  return below(denominator, words) < numerator;
+}
+
+/** One coin of 32 bits for each threshold, two to a word, the low half first. */
+function coins(thresholds, words) {
+  const found = [];
+  let pair = null;
+  thresholds.forEach((threshold, i) => {
+    if (i % 2 === 0) pair = words.next();
+    found.push(pair[i % 2] < threshold ? 1 : 0);
+  });
+  return found;
+}
+
+function parity(a, b) {
+  let bits = ((a >>> 0) & (b >>> 0)) ^ (Math.floor(a / COIN) & Math.floor(b / COIN));
+  for (const shift of [16, 8, 4, 2, 1]) bits ^= bits >>> shift;
+  return bits & 1;
+}
+
+/** k-ary randomized response: the truth with weight a, each other code with weight b. */
+function told(value, domain, [a, b], words) {
+  if (coin(a, a + (domain - 1) * b, words)) return value;
+  const other = below(domain - 1, words);
+  return other + (other >= value ? 1 : 0);
+}
+
+function onGrid(spec, value, words) {
+  require(typeof value === "number" && !Number.isNaN(value), "the value must be a number.");
+  const clamped = Math.min(Math.max(value, spec.low), spec.high);
+  const exact = ((clamped - spec.low) / (spec.high - spec.low)) * spec.steps;
+  const floor = Math.min(Math.floor(exact), spec.steps);
+  const rest = Math.floor((exact - floor) * COIN);
+  return Math.min(floor + (coin(rest, COIN, words) ? 1 : 0), spec.steps);
+}
+
+async function bloom(spec, word, cohort) {
+  const filter = new Array(spec.bits).fill(0);
+  for (let number = 0; number < spec.hashes; number += 1) {
+    const prefix = new TextEncoder().encode(`rappor:${cohort}:${number}:`);
+    const raw = typeof word === "string" ? new TextEncoder().encode(word) : Uint8Array.from(word);
+    const message = new Uint8Array([...prefix, ...raw]);
+    const digest = new DataView(await globalThis.crypto.subtle.digest("SHA-256", message));
+    filter[Number(digest.getBigUint64(0, true) % BigInt(spec.bits))] = 1;
+  }
+  return filter;
+}
+
+const CODES = {
+  kary: (spec) => spec.domain,
+  unary: (spec) => spec.domain,
+  subset: (spec) => spec.domain,
+  hashing: (spec) => spec.domain,
+  hadamard: (spec) => spec.domain,
+  longterm: (spec) => spec.domain,
+  table: (spec) => spec.ends.length,
+};
+
+const KINDS = {
+  kary: (spec, value, words) => told(value, spec.domain, spec.weights, words),
+
+  unary(spec, value, words) {
+    const [high, low] = spec.thresholds;
+    return coins(Array.from({ length: spec.domain }, (_, i) => (i === value ? high : low)), words);
+  },
+
+  subset(spec, value, words) {
+    const { domain, size } = spec;
+    const [a, b] = spec.weights;
+    const inside = coin(a * size, a * size + b * (domain - size), words);
+    const urn = Array.from({ length: domain - 1 }, (_, i) => i);
+    const count = inside ? size - 1 : size;
+    for (let step = 0; step < count; step += 1) {
+      const place = step + below(domain - 1 - step, words);
+      [urn[step], urn[place]] = [urn[place], urn[step]];
+    }
+    const chosen = urn.slice(0, count).map((other) => other + (other >= value ? 1 : 0));
+    if (inside) chosen.push(value);
+    return chosen.sort((x, y) => x - y);
+  },
+
+  hashing(spec, value, words) {
+    const masks = [];
+    for (let i = 0; i < spec.masks; i += 1) masks.push(below(2 ** spec.length, words));
+    const bucket = masks.reduce((sum, mask, i) => sum + parity(mask, value) * 2 ** i, 0);
+    return [...masks, told(bucket, 2 ** spec.masks, spec.weights, words)];
+  },
+
+  hadamard(spec, value, words) {
+    const { block, blocks } = spec;
+    const [a, b] = spec.weights;
+    const half = block / 2;
+    const size = block * blocks;
+    const own = Math.floor(value / (block - 1));
+    const row = 1 + (value % (block - 1));
+    const marked = coin(half * a, half * a + (size - half) * b, words);
+    const place = below(marked ? half : size - half, words);
+    if (place >= half) {
+      const beyond = place - half;
+      return beyond + (beyond >= own * block ? block : 0);
+    }
+    const low = row & -row;
+    const spread = (place & (low - 1)) | ((place & -low) << 1);
+    return own * block + (spread | (parity(spread, row) !== (marked ? 0 : 1) ? low : 0));
+  },
+
+  table(spec, value, words) {
+    const ends = spec.ends[value];
+    const drawn = below(ends[ends.length - 1], words);
+    return ends.findIndex((end) => drawn < end);
+  },
+
+  duchi(spec, value, words) {
+    const [a, b] = spec.weights;
+    const number = onGrid(spec, value, words);
+    return coin((spec.steps - number) * b + number * a, spec.steps * (a + b), words) ? 1 : 0;
+  },
+
+  piecewise(spec, value, words) {
+    const [a, b] = spec.weights;
+    const number = onGrid(spec, value, words);
+    if (coin(spec.window * a, spec.window * a + spec.steps * b, words)) return number + below(spec.window, words);
+    const far = below(spec.steps, words);
+    return far + (far >= number ? spec.window : 0);
+  },
+
+  hybrid(spec, value, words) {
+    const second = coin(spec.share, COIN, words);
+    return [second ? 1 : 0, second ? KINDS.piecewise(spec.piecewise, value, words) : KINDS.duchi(spec.duchi, value, words)];
+  },
+
+  longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
+
+  rappor: async (spec, value, words) => KINDS_AGAIN.rappor(spec, await STARTS.rappor(spec, value, words), words),
+};
+
+/** Permanent answers of long-term randomizers: drawn once, kept on the device. */
+const STARTS = {
+  longterm: (spec, value, words) => told(value, spec.domain, spec.permanent, words),
+
+  async rappor(spec, value, words) {
+    const [flip] = spec.thresholds;
+    const cohort = below(spec.cohorts, words);
+    const filter = await bloom(spec, value, cohort);
+    return [cohort, coins(filter.map((bit) => (bit ? COIN - flip : flip)), words)];
+  },
+};
+
+/** Reports of permanent answers, as often as one likes. */
+const KINDS_AGAIN = {
+  longterm: (spec, state, words) => told(state, spec.domain, spec.again, words),
+
+  rappor(spec, [cohort, permanent], words) {
+    const [, p, q] = spec.thresholds;
+    return [cohort, ...coins(permanent.map((bit) => (bit ? q : p)), words)];
+  },
+};
+
+function odds([a, b], truth, other) {
+  whole(a, b);
+  require(a > b && b >= 1 && truth * a + other * b <= LIMIT, "the weights are not those of a randomizer.");
+  return Math.log(a / b);
+}
+
+function share(threshold) {
+  whole(threshold);
+  require(threshold > 0 && threshold < COIN, "a threshold must be between 0 and 2**32.");
+  return threshold / COIN;
+}
+
+const EPSILONS = {
+  kary(spec) {
+    require(spec.domain >= 2, "there must be two values or more.");
+    return odds(spec.weights, 1, spec.domain - 1);
+  },
+
+  unary(spec) {
+    const [p, q] = spec.thresholds.map(share);
+    return Math.abs(Math.log(p / q)) + Math.abs(Math.log((1 - q) / (1 - p)));
+  },
+
+  subset(spec) {
+    whole(spec.size);
+    require(spec.size >= 1 && spec.size < spec.domain, "the sets must be smaller than the domain.");
+    return odds(spec.weights, spec.size, spec.domain - spec.size);
+  },
+
+  hashing(spec) {
+    whole(spec.length, spec.masks);
+    require(spec.masks >= 1 && spec.masks <= 30 && spec.length <= 52, "there are too many masks, or none.");
+    return odds(spec.weights, 1, 2 ** spec.masks - 1);
+  },
+
+  hadamard(spec) {
+    whole(spec.block, spec.blocks);
+    require(spec.block >= 2 && spec.block <= 2 ** 30 && (spec.block & (spec.block - 1)) === 0, "a block must be a power of two.");
+    require(spec.blocks * (spec.block - 1) >= spec.domain && spec.blocks * spec.block <= LIMIT, "the blocks do not hold the domain.");
+    return odds(spec.weights, spec.block / 2, spec.block * spec.blocks - spec.block / 2);
+  },
+
+  table(spec) {
+    const rows = spec.ends.map((ends) => {
+      whole(...ends);
+      const total = ends[ends.length - 1];
+      require(ends.length === spec.ends[0].length && total > 0 && total <= LIMIT, "the rows are not those of a lottery.");
+      return ends.map((end, i) => (end - (i ? ends[i - 1] : 0)) / total);
+    });
+    let largest = 0;
+    for (let j = 0; j < rows[0].length; j += 1) {
+      const column = rows.map((row) => row[j]);
+      const most = Math.max(...column);
+      if (most > 0) largest = Math.max(largest, Math.log(most / Math.min(...column)));
+      require(Math.min(...column) >= 0, "weights must not be negative.");
+    }
+    return largest;
+  },
+
+  duchi(spec) {
+    whole(spec.steps);
+    require(spec.steps >= 1 && spec.low < spec.high, "the bounds are not in order.");
+    return odds(spec.weights, spec.steps, spec.steps);
+  },
+
+  piecewise(spec) {
+    whole(spec.steps, spec.window);
+    require(spec.steps >= 1 && spec.window >= 1 && spec.low < spec.high, "the bounds are not in order.");
+    return odds(spec.weights, spec.window, spec.steps);
+  },
+
+  hybrid(spec) {
+    whole(spec.share);
+    return Math.max(EPSILONS.duchi(spec.duchi), EPSILONS.piecewise(spec.piecewise));
+  },
+
+  longterm(spec) {
+    odds(spec.again, 1, spec.domain - 1);
+    return odds(spec.permanent, 1, spec.domain - 1);
+  },
+
+  rappor(spec) {
+    whole(spec.bits, spec.hashes, spec.cohorts);
+    require(spec.hashes >= 1 && spec.bits >= 1 && spec.cohorts >= 1, "the filter has no bits.");
+    const [flip] = spec.thresholds.map(share);
+    return 2 * spec.hashes * Math.abs(Math.log((1 - flip) / flip));
+  },
+};
+
+/** What a description really costs, from its own integers: its epsilon, up to rounding. Refuses one that claims less. */
+export function epsilonOf(spec) {
+  require(Object.hasOwn(EPSILONS, spec.kind), "this kind of description is not known.");
+  whole(spec.microepsilon);
+  if (spec.domain !== undefined) {
+    whole(spec.domain);
+    require(spec.domain >= 2 && spec.domain <= LIMIT, "there must be two values or more.");
+  }
+  const epsilon = EPSILONS[spec.kind](spec);
+  require(epsilon <= (spec.microepsilon / 1e6) * (1 + 1e-9) + 1e-9, "the description costs more than it claims.");
+  return epsilon;
+}
+
+function checked(spec, value) {
+  epsilonOf(spec);
+  if (Object.hasOwn(CODES, spec.kind)) {
+    const most = CODES[spec.kind](spec) - 1;
+    require(Number.isSafeInteger(value) && value >= 0 && value <= most, `the value must be a whole number from 0 to ${most}.`);
+  }
+}
+
+/** The report of one value under a description. */
+export async function respond(spec, value, words = new Words()) {
+  checked(spec, value);
+  return KINDS[spec.kind](spec, value, words);
+}
+
+/**
+ * A budget on the device, in millionths of epsilon: each question is paid for once, before anything is drawn; asked again it gets the stored report
+ * (or another copy of the stored permanent answer). Keep `toJSON()` in the browser's storage.
+ */
+export class ClientBudget {
+  constructor(microepsilon, state = { spent: 0, answers: {} }) {
+    whole(microepsilon, state.spent);
+    require(state.spent <= microepsilon, "more is spent than there is.");
+    this.limit = microepsilon;
+    this.spent = state.spent;
+    this.answers = { ...state.answers };
+  }
+
+  get remaining() {
+    return this.limit - this.spent;
+  }
+
+  async answer(question, spec, value, words = new Words()) {
+    const key = JSON.stringify([question, spec]);
+    const lasting = Object.hasOwn(STARTS, spec.kind);
+    if (!Object.hasOwn(this.answers, key)) {
+      checked(spec, value);
+      require(spec.microepsilon <= this.remaining, `this answer costs more than the ${this.remaining / 1e6} that is left.`);
+      this.spent += spec.microepsilon;
+      this.answers[key] = (lasting ? STARTS : KINDS)[spec.kind](spec, value, words);
+    }
+    const stored = await this.answers[key];
+    this.answers[key] = stored;
+    return lasting ? KINDS_AGAIN[spec.kind](spec, stored, words) : stored;
+  }
+
+  toJSON() {
+    return { limit: this.limit, spent: this.spent, answers: this.answers };
+  }
+
+  static from({ limit, spent, answers }) {
+    return new ClientBudget(limit, { spent, answers });
+  }
+}

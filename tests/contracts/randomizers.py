@@ -1,0 +1,227 @@
+"""One case of the contract of client randomizers, and the exact law of a report: every draw is branched on, so all of `respond` is enumerated.
+
+The three draws of `discreet.local._draws` are replaced by choices whose probabilities are fractions; `respond` is run once for every combination of
+choices. What comes out is the law of the code itself, at full precision, and not of a formula beside it. Only what is drawn from more than `SEEDS`
+numbers alike (a public seed, which does not depend on the value) is held fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from discreet import local
+from discreet.local import _draws
+from discreet.mechanisms import Design
+from discreet.sampling import Entropy, SeededEntropy
+
+SEEDS = 1 << 16
+Law = dict[Hashable, Fraction]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizerCase:
+    name: str
+    randomizer: Any
+    values: Sequence[Any]  # all of them, or enough to attain the ratio
+    wrong: Sequence[Any]  # values that must be refused before anything is drawn
+    exact: bool = True  # False: the law has no end; its event is checked instead
+    tight: bool = True  # whether `ratio` is attained by these values
+    batch: Any = None  # a value for each of several people, if it is not an array of `values`
+
+
+class Tape:
+    """The choices of one run: repeated up to the last, which moves on."""
+
+    def __init__(self, path: list[list[int]]) -> None:
+        self.path, self.at, self.chance = path, 0, Fraction(1)
+
+    def pick(self, weights: Sequence[int]) -> int:
+        open_ = [i for i, w in enumerate(weights) if w > 0]
+        if self.at == len(self.path):
+            self.path.append([0, len(open_)])
+        index = open_[self.path[self.at][0]]
+        self.at += 1
+        self.chance *= Fraction(int(weights[index]), int(sum(weights)))
+        return index
+
+
+@contextmanager
+def branching(tape: Tape) -> Iterator[None]:
+    def below(bound: int, n: int, entropy: Entropy) -> Any:
+        if bound > SEEDS:
+            return np.full(n, 12345 % bound, np.int64)
+        return np.array([tape.pick([1] * bound) for _ in range(n)], dtype=np.int64)
+
+    def coin(numerators: Any, denominator: int, n: int, entropy: Entropy) -> Any:
+        each = np.broadcast_to(np.asarray(numerators, dtype=object), (n,))
+        return np.array([not tape.pick([int(a), denominator - int(a)]) for a in each], dtype=bool)
+
+    def coins(thresholds: Any, entropy: Entropy) -> Any:
+        flat = [not tape.pick([int(t), _draws.COIN - int(t)]) for t in np.ravel(thresholds)]
+        return np.array(flat, dtype=bool).reshape(np.shape(thresholds))
+
+    def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Any:
+        weights = np.diff(np.array([0, *ends], dtype=object)).tolist()
+        return np.array([tape.pick(weights) for _ in range(n)], dtype=np.int64)
+
+    kept = {name: getattr(_draws, name) for name in ("below", "coin", "coins", "choose")}
+    try:
+        for name, function in (("below", below), ("coin", coin), ("coins", coins), ("choose", choose)):
+            setattr(_draws, name, function)
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(_draws, name, function)
+
+
+def frozen(report: Any) -> Hashable:
+    return tuple(frozen(item) for item in report) if isinstance(report, list | tuple) else report
+
+
+def law(run: Any) -> Law:
+    """The exact law of run(entropy), which must draw through `_draws` only."""
+    found: Law = {}
+    path: list[list[int]] = []
+    entropy = SeededEntropy(0)
+    while True:
+        tape = Tape(path)
+        with branching(tape):
+            report = frozen(run(entropy))
+        found[report] = found.get(report, Fraction(0)) + tape.chance
+        while path and path[-1][0] + 1 == path[-1][1]:
+            path.pop()
+        if not path:
+            return found
+        path[-1][0] += 1
+
+
+def laws(case: RandomizerCase) -> list[Law]:
+    """The laws of what is paid for: of the permanent answer where there is one, else of the report."""
+    run = getattr(case.randomizer, "start", case.randomizer.respond)
+    return [law(lambda entropy, value=value: run(value, entropy=entropy)) for value in case.values]
+
+
+def largest_ratio(found: Sequence[Law]) -> Fraction:
+    """The largest ratio of two laws at one report; a report that one of them lacks has none."""
+    reports = set().union(*found)
+    assert all(set(one) == reports for one in found), "a report is possible for some values and impossible for others"
+    return max(max(one[r] for one in found) / min(one[r] for one in found) for r in reports)
+
+
+def assert_exactly_private(found: Sequence[Law], epsilon: Any) -> Fraction:
+    """The one check that every randomizer passes and every mutant must fail."""
+    assert all(sum(one.values()) == 1 for one in found)
+    ratio = largest_ratio(found)
+    assert _draws.within(ratio, epsilon), f"ratio {float(ratio)!r} is above exp({epsilon})"
+    return ratio
+
+
+THIRD = Fraction(1, 3)
+DESIGN = Design(
+    rows=((Fraction(1, 2), THIRD, Fraction(1, 6)), (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)), (THIRD, THIRD, THIRD))
+)
+CODES = [-1, 3, 10**30, 1.0, "1", None, True, [[0]]]
+NUMBERS = ["1", None, float("nan"), [[0.0]], True]
+SMALL: dict[str, Any] = {"epsilon": 1, "low": -1, "high": 1, "steps": 4}
+POINTS = (-1, -0.5, 0.1, 1, 7)
+
+RAPPOR = local.Rappor(epsilon=2, bits=4, hashes=2, cohorts=1)
+
+
+def apart(rappor: local.Rappor) -> tuple[str, ...]:
+    """Words of which the first two share no bit of their filters, and have as many as there are hashes."""
+    words = [f"word {i}" for i in range(200)]
+    full = [w for w in words if rappor.filter(w, 0).sum() == rappor.hashes]
+    return full[0], next(w for w in full if not (rappor.filter(w, 0) & rappor.filter(full[0], 0)).any()), "a", "b"
+
+
+CASES = [
+    RandomizerCase(name="kary", randomizer=local.KaryResponse(epsilon=1, domain=3), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="kary, two values", randomizer=local.KaryResponse(epsilon=THIRD, domain=2), values=range(2), wrong=CODES
+    ),
+    RandomizerCase(
+        name="symmetric unary", randomizer=local.SymmetricUnary(epsilon=1, domain=3), values=range(3), wrong=CODES
+    ),
+    RandomizerCase(name="optimal unary", randomizer=local.OptimalUnary(epsilon=2, domain=3), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="subset", randomizer=local.SubsetSelection(epsilon=1, domain=3, size=2), values=range(3), wrong=CODES
+    ),
+    RandomizerCase(name="hashing", randomizer=local.LocalHashing(epsilon=1, domain=3), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="hadamard, one block", randomizer=local.HadamardResponse(epsilon=1, domain=3, blocks=1), values=range(3), wrong=CODES
+    ),
+    RandomizerCase(
+        name="hadamard, two blocks", randomizer=local.HadamardResponse(epsilon=2, domain=3, blocks=2), values=range(3), wrong=CODES
+    ),
+    RandomizerCase(name="design", randomizer=local.DesignResponse(design=DESIGN), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="distance", randomizer=local.DistanceResponse(epsilon=1, places=((0, 0), (1, 0), (0, 3))), values=range(3), wrong=CODES
+    ),
+    RandomizerCase(
+        name="long term",
+        randomizer=local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3),
+        values=range(3),
+        wrong=CODES,
+    ),
+    RandomizerCase(
+        name="rappor",
+        randomizer=RAPPOR,
+        values=apart(RAPPOR),
+        wrong=[3, None, ["a", 3]],
+        batch=["a", "b"],
+    ),
+    RandomizerCase(name="duchi", randomizer=local.DuchiMean(**SMALL), values=POINTS, wrong=NUMBERS),
+    RandomizerCase(name="piecewise", randomizer=local.PiecewiseMean(**SMALL), values=POINTS, wrong=NUMBERS),
+    RandomizerCase(name="hybrid", randomizer=local.HybridMean(**SMALL), values=POINTS, wrong=NUMBERS),
+    RandomizerCase(name="laplace", randomizer=local.LaplaceMean(**SMALL), values=POINTS, wrong=NUMBERS, exact=False),
+    RandomizerCase(
+        name="vectors",
+        randomizer=local.PrivUnit(epsilon=1, dimension=2, directions=8, cap=3),
+        values=([0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, -3.0], [0.3, 0.3]),
+        wrong=[[1.0], [1.0, float("inf")], 3, ["a", "b"], [float("nan"), 0.0]],
+        batch=[[0.0, 1.0], [0.5, 0.5]],
+    ),
+    RandomizerCase(
+        name="sets",
+        randomizer=local.SetResponse(epsilon=1, domain=3, largest=1),
+        values=({0}, {1}, set(), {1, 2}),
+        wrong=[{7}, 3, {"a"}, {True}, [{0}, {9}]],
+        batch=[{0}, set()],
+    ),
+    RandomizerCase(
+        name="sets of two",
+        randomizer=local.SetResponse(epsilon=1, domain=3, largest=2),
+        values=({0}, set(), {1, 2}, {0, 1, 2}),
+        wrong=[{7}, 3, {"a"}, {True}, [{0}, {9}]],
+        tight=False,
+        batch=[{0}, set()],
+    ),
+    RandomizerCase(
+        name="key-values",
+        randomizer=local.KeyValueResponse(epsilon=1, keys=2, low=0, high=1),
+        values=({0: 0}, {0: 1}, {1: 0.3}, {}, {0: 1, 1: 5}),
+        wrong=[{7: 0}, 3, {0: "a"}, {0: float("nan")}],
+        batch=[{0: 1}, {}],
+    ),
+    RandomizerCase(
+        name="marginals",
+        randomizer=local.MarginalResponse(epsilon=1, sizes=(2, 2, 3), ways=2),
+        values=([0, 0, 0], [1, 1, 2], [1, 0, 1]),
+        wrong=[[0], [0, 0, 3], [0.0, 0.0, 0.0]],
+        batch=[[0, 0, 0], [1, 1, 1], [0, 1, 2]] * 40,
+    ),
+    RandomizerCase(
+        name="heavy hitters",
+        randomizer=local.HeavyHitters(epsilon=1, length=3, first=2, step=1, keep=4),
+        values=(0, 3, 5, 7),
+        wrong=[-1, 8, 1.0, "a"],
+        batch=list(range(8)) * 10,
+    ),
+]

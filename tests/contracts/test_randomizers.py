@@ -1,0 +1,179 @@
+"""The contract of a client randomizer, the same for all: what the one who is asked may rely on without reading the code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet import accounting, auditing
+from discreet._errors import InvalidInput
+from discreet._public import REPLACE
+from discreet._registry import from_json, to_json
+from discreet.accounting import NonPrivate
+from discreet.local import _draws, location
+from discreet.mechanisms import Randomizer
+from discreet.sampling import Entropy, SeededEntropy
+
+from .audit import LEVEL, CountingEntropy, through_json
+from .randomizers import CASES, RandomizerCase, assert_exactly_private, frozen, largest_ratio, laws
+
+each_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+each_exact = pytest.mark.parametrize("case", [c for c in CASES if c.exact], ids=[c.name for c in CASES if c.exact])
+
+
+def batch(case: RandomizerCase) -> Any:
+    return case.batch if case.batch is not None else np.array(case.values)
+
+
+@each_case
+def test_it_is_a_randomizer(case: RandomizerCase) -> None:
+    assert isinstance(case.randomizer, Randomizer)
+    assert case.randomizer.event.neighbors == REPLACE
+    assert accounting.from_json(through_json(case.randomizer.event.to_json())) == case.randomizer.event
+    assert accounting.basic(case.randomizer.event).value <= float(case.randomizer.epsilon) * (1 + 1e-12)
+
+
+@each_exact
+def test_the_ratio_of_probabilities_over_all_reports_is_at_most_exp_epsilon_exactly(case: RandomizerCase) -> None:
+    ratio = assert_exactly_private(laws(case), case.randomizer.epsilon)
+    assert ratio <= case.randomizer.ratio
+    assert _draws.within(case.randomizer.ratio, case.randomizer.epsilon)
+    if case.tight:
+        assert ratio == case.randomizer.ratio
+
+
+TIGHT = [c for c in CASES if c.exact and c.tight and c.name not in ("design", "distance")]
+
+
+@pytest.mark.parametrize("case", TIGHT, ids=lambda c: c.name)
+def test_a_mutant_with_odds_a_hundredth_too_large_fails_the_check(case: RandomizerCase, monkeypatch: Any) -> None:
+    odds, share = _draws.odds, _draws.small_share
+    monkeypatch.setattr(_draws, "odds", lambda e, *places: ((w := odds(e, *places))[0] + w[0] // 100, w[1]))
+    monkeypatch.setattr(_draws, "small_share", lambda e: share(e) - share(e) // 50)
+    with pytest.raises(AssertionError, match="above exp"):
+        assert_exactly_private(laws(case), case.randomizer.epsilon)
+
+
+def test_a_mutant_of_a_table_with_one_weight_too_large_fails_the_check() -> None:
+    """The truth of each row twice as likely: the ratio that the constructor computes is what refuses it."""
+    case = next(c for c in CASES if c.name == "distance")
+    rows = tuple(tuple(w * (1 + (i == j)) for j, w in enumerate(row)) for i, row in enumerate(case.randomizer.weights))
+    assert not _draws.within(location._ratio(rows), case.randomizer.epsilon)
+    assert _draws.within(location._ratio(case.randomizer.weights), case.randomizer.epsilon)
+
+
+def test_the_check_notices_a_report_that_only_one_value_can_give(monkeypatch: Any) -> None:
+    found = laws(CASES[0])
+    del found[0][next(iter(found[0]))]
+    with pytest.raises(AssertionError):
+        largest_ratio(found)
+
+
+@each_case
+def test_a_description_rebuilds_the_randomizer_exactly(case: RandomizerCase) -> None:
+    rebuilt = from_json(through_json(to_json(case.randomizer)))
+    assert rebuilt == case.randomizer
+    for value in case.values:
+        first, again = (r.respond(value, entropy=SeededEntropy(3)) for r in (case.randomizer, rebuilt))
+        assert frozen(first) == frozen(again)
+
+
+@each_case
+def test_a_report_is_plain_json(case: RandomizerCase) -> None:
+    for value in case.values:
+        report = case.randomizer.respond(value, entropy=SeededEntropy(2))
+        assert json.loads(json.dumps(report)) == report
+
+
+@each_case
+def test_plain_reports_and_a_batch_give_the_same_estimate(case: RandomizerCase) -> None:
+    reports = case.randomizer.respond(batch(case), entropy=SeededEntropy(4))
+    first = case.randomizer.estimate(reports)
+    again = case.randomizer.estimate(json.loads(json.dumps(list(reports))))
+    assert repr(first.value) == repr(again.value)
+
+
+@each_case
+def test_seeded_randomness_marks_the_release_as_not_private(case: RandomizerCase) -> None:
+    seeded = case.randomizer.estimate(case.randomizer.respond(batch(case), entropy=SeededEntropy(4)))
+    assert not seeded.private
+    assert isinstance(seeded.event, NonPrivate)
+    real = case.randomizer.estimate(case.randomizer.respond(batch(case), entropy=Entropy()))
+    assert real.private
+    assert real.event == case.randomizer.event
+
+
+@each_case
+def test_a_wrong_value_is_refused_before_anything_is_drawn_and_is_not_repeated(case: RandomizerCase) -> None:
+    for value in case.wrong:
+        entropy = CountingEntropy()
+        with pytest.raises(InvalidInput) as refusal:
+            case.randomizer.respond(value, entropy=entropy)
+        assert entropy.drawn == 0
+        assert not any(word in str(refusal.value) for word in ("10000000000", "nan,", "inf,"))
+    with pytest.raises(InvalidInput, match="entropy"):
+        case.randomizer.respond(case.values[0], entropy=np.random.default_rng(0))
+
+
+HOSTILE: list[Callable[[Any], Any]] = [
+    lambda r: [],
+    lambda r: "report",
+    lambda r: None,
+    lambda r: [*r, "x"],
+    lambda r: [*r, None],
+    lambda r: [*r, {}],
+    lambda r: [*r, 10**40],
+    lambda r: [*r, 2.5],
+    lambda r: [*r, [[1]]],
+    lambda r: [*r, True],
+    lambda r: [*r, 1 << 62] if isinstance(r[0], int) else [*r, [1 << 62] * len(r[0])],
+    lambda r: [*r, -(1 << 62) - 1] if isinstance(r[0], int) else [*r, [-5] * len(r[0])],
+    lambda r: [*r, r[0][:-1]] if isinstance(r[0], list) else [*r, [r[0]]],
+    lambda r: np.array(r, dtype=float),
+]
+
+
+@each_case
+def test_forged_reports_are_refused(case: RandomizerCase) -> None:
+    reports = list(case.randomizer.respond(batch(case), entropy=SeededEntropy(4)))
+    for forge in HOSTILE:
+        with pytest.raises(InvalidInput):
+            case.randomizer.estimate(forge(reports))
+
+
+@each_case
+def test_the_error_is_positive_and_grows_with_confidence(case: RandomizerCase) -> None:
+    release = case.randomizer.estimate(case.randomizer.respond(batch(case), entropy=SeededEntropy(4)))
+
+    def flat(error: Any) -> list[float]:
+        if isinstance(error, dict):
+            error = list(error.values())
+        return [x for e in error for x in flat(e)] if isinstance(error, list | tuple) else np.ravel(error).tolist()
+
+    loose, usual, strict = (flat(release.error(c)) for c in (0.5, 0.95, 1 - 1e-9))
+    assert all(0 < a <= b <= c for a, b, c in zip(loose, usual, strict, strict=True))
+
+
+@each_case
+def test_an_audit_of_the_real_draws_does_not_refute_the_claim(case: RandomizerCase) -> None:
+    entropy = SeededEntropy(5)
+    first, second = case.values[0], case.values[1]
+    runs = 400 if case.name in ("vectors", "marginals", "sets", "sets of two", "key-values") else 1500
+
+    def label(value: Any) -> Any:
+        report = frozen(case.randomizer.respond(value, entropy=entropy))
+        if case.name == "laplace":
+            return int(report > 0)
+        return report[-1] if isinstance(report, tuple) and len(report) > 3 else report
+
+    here, there = ([label(value) for _ in range(runs)] for value in (first, second))
+    shown = max(auditing.epsilon_of_labels(a, b, delta=0.0, level=LEVEL) for a, b in ((here, there), (there, here)))
+    assert shown <= case.randomizer.epsilon
+
+
+def test_case_names_are_unique() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
