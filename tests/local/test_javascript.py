@@ -1,0 +1,199 @@
+"""The browser's client and ours are one: the same bytes give the same report. Run under node; without it these tests say so and skip."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet import local
+from discreet.sampling import SeededEntropy
+
+from ..contracts.randomizers import DESIGN
+
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="NODE IS MISSING: the JavaScript client is not tested on this machine")
+PLACES = local.grid_places(3)
+SPECS: dict[str, tuple[Any, list[Any]]] = {
+    "kary": (local.KaryResponse(epsilon=1, domain=7), [0, 3, 6]),
+    "coin": (local.KaryResponse(epsilon=2, domain=2), [0, 1]),
+    "sue": (local.SymmetricUnary(epsilon=1, domain=9), [0, 8]),
+    "oue": (local.OptimalUnary(epsilon=1, domain=10), [0, 9]),
+    "subset": (local.SubsetSelection(epsilon=1, domain=12), [0, 5, 11]),
+    "subset of one": (local.SubsetSelection(epsilon=4, domain=5, size=1), [0, 4]),
+    "hashing": (local.LocalHashing(epsilon=1, domain=1000), [0, 999]),
+    "hashing, huge": (local.LocalHashing(epsilon=3, domain=1 << 48), [0, (1 << 48) - 1, 0x123456789ABC]),
+    "hadamard": (local.HadamardResponse(epsilon=1, domain=100, blocks=1), [0, 50, 99]),
+    "hadamard, blocks": (local.HadamardResponse(epsilon=3, domain=100, blocks=8), [0, 50, 99]),
+    "design": (local.DesignResponse(design=DESIGN), [0, 1, 2]),
+    "distance": (local.DistanceResponse(epsilon=2, places=PLACES), [0, 4, 8]),
+    "duchi": (local.DuchiMean(epsilon=1, low=0, high=10), [0, 3.3, 12, -1]),
+    "piecewise": (local.PiecewiseMean(epsilon=1, low=0, high=10), [0, 3.3, 12]),
+    "hybrid": (local.HybridMean(epsilon=2, low=-1, high=1), [0, 0.77, -1]),
+    "long term": (local.LongTermResponse(epsilon=3, first_epsilon=1, domain=5), [0, 4]),
+    "rappor": (local.Rappor(epsilon=4, bits=16, hashes=2, cohorts=4), ["bern", "", "zürich"]),
+}
+VECTORS = Path(__file__).parent / "vectors.json"
+FED = 4096
+
+
+class FedEntropy(SeededEntropy):
+    """A stream of given bytes."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw, self.used = raw, 0
+        super().__init__(0)
+
+    def _take(self, size: int) -> Any:
+        part = self.raw[self.used : self.used + size]
+        assert len(part) == size, "the fed bytes are used up"
+        self.used += size
+        return np.frombuffer(part, np.uint8).copy()
+
+
+def fed(seed: int) -> bytes:
+    """Bytes that anybody can make again: SHA-256 of "seed:counter", one after the other."""
+    return b"".join(hashlib.sha256(f"{seed}:{i}".encode()).digest() for i in range(FED // 32))
+
+
+def cases() -> list[dict[str, Any]]:
+    found = []
+    for name, (randomizer, values) in SPECS.items():
+        for value in values:
+            for seed in range(25):
+                entropy = FedEntropy(fed(seed))
+                report = randomizer.respond(value, entropy=entropy)
+                found.append({"name": name, "value": value, "seed": seed, "report": report, "used": entropy.used})
+    return found
+
+
+SCRIPT = """
+import { respond, FedWords, Words, ClientBudget, epsilonOf } from %(module)s;
+import { readFileSync } from "node:fs";
+const input = JSON.parse(readFileSync(0, "utf8"));
+const out = await (async () => { %(body)s })();
+process.stdout.write(JSON.stringify(out));
+"""
+
+
+def node(body: str, data: Any) -> Any:
+    script = SCRIPT % {"module": json.dumps(local.SCRIPT.as_uri()), "body": body}
+    done = subprocess.run([str(NODE), "--input-type=module", "-e", script], input=json.dumps(data), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_node
+def test_the_same_bytes_give_the_same_report_in_python_and_in_javascript() -> None:
+    data = {
+        "specs": {name: randomizer.client() for name, (randomizer, _) in SPECS.items()},
+        "fed": {str(seed): list(fed(seed)) for seed in range(25)},
+        "cases": (ours := cases()),
+    }
+    theirs = node(
+        """const out = [];
+        for (const one of input.cases) {
+          const words = new FedWords(input.fed[one.seed]);
+          out.push({ report: await respond(input.specs[one.name], one.value, words), used: words.used });
+        }
+        return out;""",
+        data,
+    )
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine["report"], mine["used"]) == (other["report"], other["used"]), (mine["name"], mine["value"], mine["seed"])
+
+
+def test_stored_vectors_still_hold() -> None:
+    """What a device of an older version reports from given bytes is what this version reports: the wire does not change unnoticed."""
+    stored = json.loads(VECTORS.read_text())
+    assert len(stored) > 40
+    for one in stored:
+        randomizer = SPECS[one["name"]][0]
+        assert randomizer.respond(one["value"], entropy=FedEntropy(fed(one["seed"]))) == one["report"], one["name"]
+
+
+@needs_node
+def test_javascript_reports_from_its_own_randomness_estimate_the_truth() -> None:
+    oracle = local.LocalHashing(epsilon=2, domain=4)
+    reports = node(
+        """const out = [];
+        for (let i = 0; i < 3000; i += 1) out.push(await respond(input, i % 4 === 0 ? 1 : 3));
+        return out;""",
+        oracle.client(),
+    )
+    release = oracle.estimate(reports)
+    assert np.abs(release.value - [0, 0.25, 0, 0.75]).max() <= release.error(1 - 1e-9)
+
+
+@needs_node
+def test_javascript_computes_epsilon_itself_and_refuses_a_description_that_claims_less() -> None:
+    specs = {name: randomizer.client() for name, (randomizer, _) in SPECS.items()}
+    result = node(
+        """const out = {};
+        for (const [name, spec] of Object.entries(input)) {
+          let refused = false;
+          const cheap = { ...spec, microepsilon: Math.floor(spec.microepsilon * 0.99) };
+          try { epsilonOf(cheap); } catch (error) { refused = error instanceof RangeError; }
+          out[name] = { epsilon: epsilonOf(spec), refused };
+        }
+        return out;""",
+        specs,
+    )
+    for name, (randomizer, _) in SPECS.items():
+        claimed = float(randomizer.epsilon)
+        assert result[name]["epsilon"] <= claimed * (1 + 1e-9)
+        assert result[name]["refused"] or name == "distance", name
+        assert result[name]["epsilon"] >= 0.98 * claimed
+
+
+@needs_node
+def test_javascript_refuses_bad_values_and_bent_descriptions_before_it_draws() -> None:
+    spec = local.HadamardResponse(epsilon=1, domain=100, blocks=1).client()
+    bent = [{"block": 100}, {"weights": [1, 2]}, {"weights": [2.5, 1]}, {"kind": "toString"}, {"domain": 1e9}, {"blocks": 0}, {"microepsilon": "1000000"}]
+    result = node(
+        """const words = { next() { throw new Error("drawn"); } };
+        const out = [];
+        for (const value of [-1, 100, 1.5, "3", null]) {
+          try { await respond(input.spec, value, words); out.push("no"); } catch (error) { out.push(error.constructor.name); }
+        }
+        for (const change of input.bent) {
+          try { await respond({ ...input.spec, ...change }, 3, words); out.push("no"); } catch (error) { out.push(error.constructor.name); }
+        }
+        return out;""",
+        {"spec": spec, "bent": bent},
+    )
+    assert result == ["RangeError"] * (5 + len(bent))
+
+
+@needs_node
+def test_javascript_keeps_the_budget_on_the_device() -> None:
+    specs = [local.KaryResponse(epsilon=1, domain=50).client(), local.Rappor(epsilon=1, bits=64).client()]
+    result = node(
+        """const budget = new ClientBudget(2000000);
+        const first = await budget.answer("color", input[0], 3);
+        const again = await ClientBudget.from(JSON.parse(JSON.stringify(budget))).answer("color", input[0], 44);
+        const word = [await budget.answer("word", input[1], "bern"), await budget.answer("word", input[1], "rome")];
+        let refused = false;
+        try { await budget.answer("another", input[0], 3); } catch (error) { refused = error.message.includes("costs more"); }
+        return { same: first === again, cohort: word[0][0] === word[1][0], differs: word[0].join() !== word[1].join(), refused, spent: budget.spent };""",
+        specs,
+    )
+    assert result == {"same": True, "cohort": True, "differs": True, "refused": True, "spent": 2000000}
+
+
+def test_the_script_uses_no_other_randomness_and_no_dependency() -> None:
+    text = local.SCRIPT.read_text()
+    assert "crypto.getRandomValues" in text
+    assert "Math.random" not in text
+    assert "import " not in "\n".join(line for line in text.splitlines() if not line.startswith("//"))
+
+
+def test_randomizers_without_a_twin_say_so() -> None:
+    with pytest.raises(ValueError, match="no twin"):
+        local.PrivUnit(epsilon=1, dimension=2).client()
