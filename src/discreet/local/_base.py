@@ -194,7 +194,9 @@ def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
     return {"kind": kind, "microepsilon": whole, "randomizer": json.dumps(to_json(randomizer)), **named}
 
 
-def require_domain(domain: Any, at_least: int = 2) -> None:
-    _require.integer(domain=domain, at_least=at_least)
+def require_parameters(epsilon: Any, domain: Any) -> None:
+    """An epsilon that integer odds can come near, and at least two values."""
+    _require.integer(domain=domain, at_least=2)
+    _draws.odds(epsilon)
     if domain > _draws.LIMIT:
         raise _require.fail("domain", domain, f"at most 2**52 = {_draws.LIMIT}")

@@ -66,7 +66,6 @@ def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Codes:
     return np.searchsorted(np.asarray(ends, dtype=np.int64), drawn, side="right").astype(np.int64, copy=False)
 
 
-@lru_cache(maxsize=1024)
 def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     """Integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b a power of two, as large as fits.
 
@@ -76,12 +75,7 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     >>> odds(1.0, 1, 1)[0] / odds(1.0, 1, 1)[1]
     2.718281828459044
     """
-    exact = positive_epsilon(epsilon)
-    high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1]
-    grown = Fraction(1 << _DIGITS, high)
-    room = LIMIT / (truth * grown + other)
-    b = 1 << max(int(room).bit_length() - 1, 0)
-    a = min(int(b * grown), (LIMIT - other * b) // truth)
+    a, b = _odds(positive_epsilon(epsilon), truth, other)
     if a <= b:
         raise _require.fail(
             "epsilon", epsilon, f"larger for {truth + other} different reports: as integers its odds would be even"
@@ -89,16 +83,27 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     return a, b
 
 
-@lru_cache(maxsize=1024)
 def small_share(epsilon: Any) -> int:
     """The least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 + exp(epsilon))."""
-    exact = positive_epsilon(epsilon)
-    low, high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)
-    chance = Fraction(high, (1 << _DIGITS) + low)  # e^-x / (1 + e^-x), rounded up
-    q = -(-(chance * COIN).numerator // (chance * COIN).denominator)
+    q = _small_share(positive_epsilon(epsilon))
     if 2 * q >= COIN:
         raise _require.fail("epsilon", epsilon, "larger: the coins of 32 bits would be fair, and say nothing")
     return q
+
+
+@lru_cache(maxsize=1024)
+def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
+    grown = Fraction(1 << _DIGITS, exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1])
+    room = LIMIT / (truth * grown + other)
+    b = 1 << max(int(room).bit_length() - 1, 0)
+    return min(int(b * grown), (LIMIT - other * b) // truth), b
+
+
+@lru_cache(maxsize=1024)
+def _small_share(exact: Fraction) -> int:
+    """ceil(2**32 c) for c = e^-x / (1 + e^-x), rounded up."""
+    low, high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)
+    return -(-(high << 32) // ((1 << _DIGITS) + low))
 
 
 def positive_epsilon(epsilon: Any) -> Fraction:

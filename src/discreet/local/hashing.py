@@ -20,7 +20,7 @@ from .._errors import InvalidInput
 from .._registry import described
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, Real, check_range, codes_below, require_domain, spec
+from ._base import Floats, Real, check_range, codes_below, require_parameters, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 
@@ -75,7 +75,7 @@ class LocalHashing(FrequencyOracle):
     buckets: int = 0
 
     def __post_init__(self) -> None:
-        require_domain(self.domain)
+        require_parameters(self.epsilon, self.domain)
         _require.integer(buckets=self.buckets, at_least=0)
         if not self.buckets:
             object.__setattr__(self, "buckets", self._best_buckets())
@@ -116,7 +116,9 @@ class LocalHashing(FrequencyOracle):
 
     def _best_buckets(self) -> int:
         e = math.exp(min(float(self.epsilon), 20.0))
-        return min((1 << k for k in range(1, 21)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
+        # more buckets than values hide nothing more, and each costs a pass over all reports
+        most = min(self._length, 12)
+        return min((1 << k for k in range(1, most + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
 
     def hash(self, masks: Codes, values: Codes) -> Codes:
         """The buckets of values under rows of masks; the arrays are broadcast against each other."""
@@ -157,6 +159,8 @@ class LocalHashing(FrequencyOracle):
                 f"a domain of {self.domain} is not estimated whole. Give candidates: counts_of(reports, candidates), or look for "
                 f"the common values with local.HeavyHitters."
             )
+        if self.buckets > self.domain:
+            return self._counts_of(data, np.arange(self.domain))
         weights = np.zeros(1 << self._length, np.int64)
         weights[0] = len(data)  # c = 0
         masks, y = data[:, :-1], data[:, -1]
@@ -214,7 +218,7 @@ class HadamardResponse(FrequencyOracle):
     blocks: int = 0
 
     def __post_init__(self) -> None:
-        require_domain(self.domain)
+        require_parameters(self.epsilon, self.domain)
         _require.integer(blocks=self.blocks, at_least=0)
         if self.domain > 1 << _LONGEST:
             raise _require.fail("domain", self.domain, f"at most 2**{_LONGEST}; LocalHashing has no such limit")

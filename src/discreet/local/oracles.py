@@ -23,7 +23,7 @@ from ..mechanisms.lotteries import Design
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, check_range, codes_below, released, require_domain, spec
+from ._base import Floats, LocalRandomizer, Real, check_range, codes_below, released, require_parameters, spec
 from ._draws import Codes
 
 _CELLS = 1 << 22  # entries of a table of coins handled at once
@@ -139,7 +139,7 @@ class KaryResponse(FrequencyOracle):
     domain: int
 
     def __post_init__(self) -> None:
-        require_domain(self.domain)
+        require_parameters(self.epsilon, self.domain)
         self._weights  # noqa: B018 - refuses an epsilon that cannot be had
 
     @property
@@ -248,7 +248,7 @@ class SymmetricUnary(_Unary):
     domain: int
 
     def __post_init__(self) -> None:
-        require_domain(self.domain)
+        require_parameters(self.epsilon, self.domain)
         self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
 
     @property
@@ -275,7 +275,7 @@ class OptimalUnary(_Unary):
     domain: int
 
     def __post_init__(self) -> None:
-        require_domain(self.domain)
+        require_parameters(self.epsilon, self.domain)
         self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
 
     @property
@@ -304,7 +304,7 @@ class SubsetSelection(FrequencyOracle):
     size: int = 0
 
     def __post_init__(self) -> None:
-        require_domain(self.domain)
+        require_parameters(self.epsilon, self.domain)
         _require.integer(size=self.size, at_least=0)
         if self.domain > 1 << 20:
             raise _require.fail("domain", self.domain, "at most 2**20 for subset selection; LocalHashing has no such limit")
