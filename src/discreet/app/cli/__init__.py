@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "calibrate": ("accounting", "calibrate", "What may I do for this cost? The least noise, the most steps, the largest sampling rate."),
     "audit": ("audit", "audit", "Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted."),
     "leaderboard": ("leaderboard", "leaderboard", "A leaderboard that cannot be climbed by luck, on labels that stay private."),
+    "collect": ("collect", "collect", "Ask people who trust nobody: each report is private before it leaves them."),
     "version": ("version", "version", "Print the version."),
 }  # fmt: skip
 

@@ -1,0 +1,219 @@
+"""`discreet collect plan | randomize | estimate | browser | compare`: the local model on the shell, without a server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..._errors import DescriptionError, InvalidInput
+from .forms import exact
+
+collect = typer.Typer(help="Ask people who trust nobody: each report is private before it leaves them.", no_args_is_help=True)
+
+EPSILON = typer.Option(..., "--epsilon", "-e", help="What one report may tell about the one who gives it.")
+BITS = typer.Option(None, "--bits", help="How long a report may be.")
+JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
+CATEGORIES = typer.Option(None, "--categories", help="The possible values, separated by commas.")
+BETWEEN = typer.Option(None, "--between", help="For numbers: their bounds, such as 0,120. The mean is estimated.")
+
+
+@collect.command()
+def plan(
+    epsilon: str = EPSILON,
+    domain: int = typer.Option(..., "--domain", help="How many possible values there are."),
+    people: int = typer.Option(..., "--people", help="How many people will report."),
+    bits: int = BITS,
+    as_json: bool = JSON,
+) -> None:
+    """Compare the frequency oracles before anybody is asked: error and length of a report, best first."""
+    from ... import local
+
+    offers = local.predictions(epsilon=_number(epsilon), domain=domain, people=people, bits=bits)
+    rows = [
+        {
+            "oracle": type(o.oracle).__name__,
+            "standard_error": o.mean_squared_error**0.5,
+            "error_95": o.oracle.error(people),
+            "bits": o.bits,
+        }
+        for o in offers
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    table = Table("oracle", "standard error of a share", "largest error of any, 95%", "bits a report")
+    for row in rows:
+        table.add_row(row["oracle"], f"{row['standard_error']:.3g}", f"{row['error_95']:.3g}", str(row["bits"]))
+    Console().print(table)
+
+
+@collect.command()
+def randomize(
+    values: Path = typer.Argument(..., help="A text file with one value a line, each of another person; - reads standard input."),
+    epsilon: str = EPSILON,
+    categories: str = CATEGORIES,
+    between: str = BETWEEN,
+    bits: int = BITS,
+    out: Path = typer.Option(None, "--out", "-o", help="Where the reports go. By default standard output."),
+) -> None:
+    """Turn values to private reports: what a device would send. The first line describes the randomizer, each further one is a report.
+
+    [dim]discreet collect randomize colors.txt --categories red,green,blue --epsilon 1 -o reports.jsonl[/]
+    """
+    from ...sampling import Entropy
+
+    lines = (sys.stdin.read() if str(values) == "-" else _text(values)).splitlines()
+    if not lines:
+        raise InvalidInput("there are no values. Nothing was drawn.")
+    randomizer, labels = _randomizer(epsilon, categories, between, bits, len(lines))
+    reports = randomizer.respond(_coded(lines, labels), entropy=Entropy())
+    text = "\n".join([json.dumps(_header(randomizer, labels)), *(json.dumps(report) for report in reports)]) + "\n"
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    out.write_text(text)
+    typer.echo(f"{len(lines)} reports, each epsilon = {float(randomizer.epsilon):g} for the one who gave it: {out}")
+
+
+@collect.command()
+def estimate(
+    reports: Path = typer.Argument(..., help="A file that `discreet collect randomize` wrote, or lines of the same form."),
+    confidence: float = typer.Option(0.95, "--confidence", help="With which all errors hold at once."),
+    consistent: bool = typer.Option(False, "--consistent", help="Shares that are not negative and add up to one."),
+    as_json: bool = JSON,
+) -> None:
+    """Estimate shares (or a mean) from reports. It costs nothing: everything private happened before."""
+    from ... import local
+
+    randomizer, labels, rows = _read(reports)
+    release = randomizer.estimate(rows)
+    error = release.error(confidence)
+    if labels is None:
+        values, names = [float(release.value)], ["mean"]
+    else:
+        shares = local.consistent(release.value) if consistent else release.value
+        values, names = [float(v) for v in shares], labels
+    if as_json:
+        answer = {"reports": len(rows), "epsilon": float(randomizer.epsilon), "error": float(error), "confidence": confidence}
+        typer.echo(json.dumps(answer | {"estimates": dict(zip(names, values, strict=True))}))
+        return
+    table = Table("value", "estimate", f"error, {confidence:.0%}")
+    for name, value in zip(names, values, strict=True):
+        table.add_row(name, f"{value:.4g}", f"{float(error):.2g}")
+    Console().print(table)
+
+
+@collect.command()
+def browser(
+    folder: Path = typer.Argument(..., help="Where the script and its description go."),
+    epsilon: str = EPSILON,
+    categories: str = CATEGORIES,
+    between: str = BETWEEN,
+    people: int = typer.Option(10_000, "--people", help="About how many people will report."),
+    bits: int = BITS,
+) -> None:
+    """Write the client for a web page: discreet-local.mjs, and description.json for its `respond`."""
+    from ... import local
+
+    randomizer, labels = _randomizer(epsilon, categories, between, bits, people)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(local.SCRIPT, folder / local.SCRIPT.name)
+    described = {"client": randomizer.client(), "header": _header(randomizer, labels)}
+    (folder / "description.json").write_text(json.dumps(described) + "\n")
+    typer.echo(f"{folder / local.SCRIPT.name} and {folder / 'description.json'} are written")
+
+
+@collect.command()
+def compare(
+    out: Path = typer.Option(Path("local.png"), "--out", "-o", help="Where the picture goes."),
+    epsilon: str = typer.Option("1", "--epsilon", "-e"),
+    runs: int = typer.Option(50, "--runs", help="How often each count is repeated."),
+) -> None:
+    """Measure what trusting nobody costs: the error of one count, local, shuffled and central, for a hundred to 100,000 people."""
+    from ...sampling import Entropy
+    from .. import local_plots
+
+    counts = (100, 1000, 10_000, 100_000)
+    price = float(_number(epsilon))
+    curves = local_plots.measure(epsilon=price, counts=counts, runs=runs, entropy=Entropy())
+    table = Table("people", "central", "shuffled", "local")
+    for i, people in enumerate(counts):
+        table.add_row(f"{people}", *(f"{curves[name][i]:.3g}" for name in ("central", "shuffled", "local")))
+    Console().print(table)
+    typer.echo(f"picture saved as {local_plots.against_central(out, counts, curves, price)}")
+
+
+def _number(text: str, option: str = "--epsilon") -> Fraction:
+    number = exact(text, option)
+    assert number is not None
+    return number
+
+
+def _randomizer(epsilon: str, categories: str | None, between: str | None, bits: int | None, people: int) -> tuple[Any, list[str] | None]:
+    from ... import local
+
+    if (categories is None) == (between is None):
+        raise InvalidInput("give either --categories red,green,blue or --between 0,120. Nothing was drawn.")
+    if between is not None:
+        bounds = between.split(",")
+        if len(bounds) != 2:
+            raise InvalidInput(f"--between takes two bounds, such as 0,120; got {between!r}. Nothing was drawn.")
+        return local.HybridMean(epsilon=_number(epsilon), low=_number(bounds[0], "--between"), high=_number(bounds[1], "--between")), None
+    labels = [label.strip() for label in str(categories).split(",")]
+    if len(set(labels)) < len(labels) or "" in labels:
+        raise InvalidInput("--categories must differ from each other and not be empty. Nothing was drawn.")
+    return local.best(epsilon=_number(epsilon), domain=len(labels), people=people, bits=bits), labels
+
+
+def _coded(lines: list[str], labels: list[str] | None) -> Any:
+    """Numbers, or the places of values in the list of categories; what is none is refused without being repeated."""
+    import numpy as np
+
+    if labels is None:
+        try:
+            return np.array([float(line) for line in lines])
+        except ValueError:
+            raise InvalidInput("some lines are no numbers. Nothing was drawn.") from None
+    places = {label: i for i, label in enumerate(labels)}
+    codes = [places.get(line.strip(), -1) for line in lines]
+    if -1 in codes:
+        raise InvalidInput(
+            "some lines are none of the categories. Nothing was drawn. Add a category such as other, or correct the file."
+        )
+    return np.array(codes)
+
+
+def _header(randomizer: Any, labels: list[str] | None) -> dict[str, Any]:
+    from ..._registry import to_json
+
+    return {"randomizer": to_json(randomizer), "categories": labels}
+
+
+def _read(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
+    from ... import local
+    from ..._registry import from_json
+
+    try:
+        header, *rows = [json.loads(line) for line in _text(path).splitlines() if line.strip()]
+        randomizer, labels = from_json(header["randomizer"]), header["categories"]
+    except (ValueError, TypeError, KeyError, DescriptionError):
+        raise InvalidInput(f"{str(path)!r} is no file of reports: its first line must describe the randomizer.") from None
+    whole = labels is None or (isinstance(labels, list) and all(isinstance(label, str) for label in labels))
+    if not isinstance(randomizer, local.LocalRandomizer) or not whole or len(labels or []) != (getattr(randomizer, "domain", 0) if labels else 0):
+        raise InvalidInput(f"the first line of {str(path)!r} does not describe a randomizer and its categories.")
+    return randomizer, labels, rows
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InvalidInput(f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn.") from None

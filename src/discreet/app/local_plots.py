@@ -1,0 +1,71 @@
+"""The price of trusting nobody, measured: the error of one count in the central, the shuffle and the local model.
+
+Needs matplotlib (`discreet[plots]`) to draw; the measurement needs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .. import local, sampling
+from ..accounting import amplification
+from ..sampling import Entropy
+from .demo.stage import ACCENT
+from .plots import GRAY, _dress, _label_ends, _pyplot, _save
+
+Curves = dict[str, list[float]]
+COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
+
+
+def local_epsilon(epsilon: float, people: int, delta: float) -> float:
+    """The local epsilon whose shuffled reports cost at most `epsilon` at `delta`: at least epsilon itself."""
+    low, high = epsilon, 16.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if amplification.shuffling(middle, people, delta) <= epsilon else (low, middle)
+    return low
+
+
+def measure(
+    *, epsilon: float, counts: Sequence[int], runs: int, entropy: Entropy, delta: float = 1e-6, share: float = 0.3
+) -> Curves:
+    """The root mean squared error of a count of "yes" among so many people, in people, for each model."""
+    curves: Curves = {"central": [], "shuffled": [], "local": []}
+    for people in counts:
+        values = (np.arange(people) < share * people).astype(np.int64)
+        noise = sampling.discrete_laplace(1 / epsilon, runs, entropy)
+        curves["central"].append(math.sqrt(float(np.mean(noise.astype(float) ** 2))))
+        for name, price in (("shuffled", local_epsilon(epsilon, people, delta)), ("local", epsilon)):
+            oracle = local.KaryResponse(epsilon=price, domain=2)
+            errors = [
+                people * float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1]) - values.sum()
+                for _ in range(runs)
+            ]
+            curves[name].append(math.sqrt(float(np.mean(np.square(errors)))))
+    return curves
+
+
+def against_central(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float) -> Path:
+    """Measured errors as points, sqrt(N) / epsilon and 1 / epsilon as lines, both axes logarithmic."""
+    figure, axes = _pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
+    _dress(axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    grown = math.exp(epsilon)
+    lines = []
+    for name, curve in curves.items():
+        axes.plot(counts, curve, "o", color=COLORS[name], markersize=6)
+        lines.append((f"{name}, measured", COLORS[name], list(counts), list(curve)))
+    reference = {
+        "local": [math.sqrt(n * grown) / (grown - 1) for n in counts],
+        "central": [math.sqrt(2 / grown) / (1 - 1 / grown)] * len(counts),
+    }
+    for name, curve in reference.items():
+        axes.plot(counts, curve, color=GRAY if name not in COLORS else COLORS[name], linewidth=1.2, linestyle="--")
+    axes.plot(counts, curves["shuffled"], color=COLORS["shuffled"], linewidth=1.2, linestyle=":")
+    _label_ends(axes, lines)
+    return _save(figure, path)
