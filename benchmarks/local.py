@@ -71,7 +71,11 @@ def main() -> int:
     chosen = local.best(epsilon=EPSILON, domain=DOMAIN, people=PEOPLE, bits=64)
     results = []
     times = {}
-    for oracle in (chosen, local.HadamardResponse(epsilon=EPSILON, domain=DOMAIN), local.KaryResponse(epsilon=EPSILON, domain=DOMAIN)):
+    for oracle in (
+        chosen,
+        local.HadamardResponse(epsilon=EPSILON, domain=DOMAIN),
+        local.KaryResponse(epsilon=EPSILON, domain=DOMAIN),
+    ):
         spent, excess = ours(oracle, truth, entropy)
         name = type(oracle).__name__
         times[name] = spent

@@ -18,6 +18,7 @@ FIRST = ["README.md", "docs/promise.md", "docs/sql.md", "docs/curator.md", "docs
 FIRST += [
     "docs/learning.md",
     "docs/adaptive.md",
+    "docs/local.md",
     "docs/auditing.md",
     "docs/accounting.md",
     "docs/pld.md",

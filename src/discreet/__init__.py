@@ -43,7 +43,19 @@ from ._public import (
 )
 
 if TYPE_CHECKING:
-    from . import accounting, adaptive, auditing, curator, inference, learning, local, mechanisms, query, sampling, tables
+    from . import (
+        accounting,
+        adaptive,
+        auditing,
+        curator,
+        inference,
+        learning,
+        local,
+        mechanisms,
+        query,
+        sampling,
+        tables,
+    )
     from .curator import Budget, Period
     from .session import Session, open
 

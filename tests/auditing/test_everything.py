@@ -78,7 +78,11 @@ def test_every_mechanism_and_every_interactive_one_in_the_package_has_an_audit()
     assert len(found) > 20
 
 
-BASES = {"discreet.mechanisms.protocols.Randomizer", "discreet.local._base.LocalRandomizer", "discreet.local.oracles.FrequencyOracle"}
+BASES = {
+    "discreet.mechanisms.protocols.Randomizer",
+    "discreet.local._base.LocalRandomizer",
+    "discreet.local.oracles.FrequencyOracle",
+}
 
 
 def is_randomizer(cls: type) -> bool:
@@ -98,7 +102,12 @@ def randomizers() -> dict[str, type]:
             module = importlib.import_module(info.name)
             for name, cls in inspect.getmembers(module, inspect.isclass):
                 full = f"{module.__name__}.{name}"
-                if cls.__module__ == module.__name__ and not name.startswith("_") and full not in BASES and is_randomizer(cls):
+                if (
+                    cls.__module__ == module.__name__
+                    and not name.startswith("_")
+                    and full not in BASES
+                    and is_randomizer(cls)
+                ):
                     found[full] = cls
     return found
 
@@ -111,7 +120,9 @@ def without_a_case(found: dict[str, type]) -> list[str]:
 def test_every_client_randomizer_in_the_package_has_a_case_whose_law_is_enumerated_or_audited() -> None:
     found = randomizers()
     missing = without_a_case(found)
-    assert not missing, f"{missing} randomize on the client, and nothing checks them: add a RandomizerCase to tests/contracts/randomizers.py"
+    assert not missing, (
+        f"{missing} randomize on the client, and nothing checks them: add a RandomizerCase to tests/contracts/randomizers.py"
+    )
     assert len(found) >= 19
 
 

@@ -124,7 +124,11 @@ def assert_exactly_private(found: Sequence[Law], epsilon: Any) -> Fraction:
 
 THIRD = Fraction(1, 3)
 DESIGN = Design(
-    rows=((Fraction(1, 2), THIRD, Fraction(1, 6)), (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)), (THIRD, THIRD, THIRD))
+    rows=(
+        (Fraction(1, 2), THIRD, Fraction(1, 6)),
+        (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)),
+        (THIRD, THIRD, THIRD),
+    )
 )
 CODES = [-1, 3, 10**30, 1.0, "1", None, True, [[0]]]
 NUMBERS = ["1", None, float("nan"), [[0.0]], True]
@@ -149,20 +153,31 @@ CASES = [
     RandomizerCase(
         name="symmetric unary", randomizer=local.SymmetricUnary(epsilon=1, domain=3), values=range(3), wrong=CODES
     ),
-    RandomizerCase(name="optimal unary", randomizer=local.OptimalUnary(epsilon=2, domain=3), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="optimal unary", randomizer=local.OptimalUnary(epsilon=2, domain=3), values=range(3), wrong=CODES
+    ),
     RandomizerCase(
         name="subset", randomizer=local.SubsetSelection(epsilon=1, domain=3, size=2), values=range(3), wrong=CODES
     ),
     RandomizerCase(name="hashing", randomizer=local.LocalHashing(epsilon=1, domain=3), values=range(3), wrong=CODES),
     RandomizerCase(
-        name="hadamard, one block", randomizer=local.HadamardResponse(epsilon=1, domain=3, blocks=1), values=range(3), wrong=CODES
+        name="hadamard, one block",
+        randomizer=local.HadamardResponse(epsilon=1, domain=3, blocks=1),
+        values=range(3),
+        wrong=CODES,
     ),
     RandomizerCase(
-        name="hadamard, two blocks", randomizer=local.HadamardResponse(epsilon=2, domain=3, blocks=2), values=range(3), wrong=CODES
+        name="hadamard, two blocks",
+        randomizer=local.HadamardResponse(epsilon=2, domain=3, blocks=2),
+        values=range(3),
+        wrong=CODES,
     ),
     RandomizerCase(name="design", randomizer=local.DesignResponse(design=DESIGN), values=range(3), wrong=CODES),
     RandomizerCase(
-        name="distance", randomizer=local.DistanceResponse(epsilon=1, places=((0, 0), (1, 0), (0, 3))), values=range(3), wrong=CODES
+        name="distance",
+        randomizer=local.DistanceResponse(epsilon=1, places=((0, 0), (1, 0), (0, 3))),
+        values=range(3),
+        wrong=CODES,
     ),
     RandomizerCase(
         name="long term",

@@ -168,7 +168,8 @@ def test_an_audit_of_the_real_draws_does_not_refute_the_claim(case: RandomizerCa
         return report[-1] if isinstance(report, list) and len(report) > 3 else frozen(report)
 
     here, there = (
-        [label(report) for report in case.randomizer.respond([value] * runs, entropy=entropy)] for value in case.values[:2]
+        [label(report) for report in case.randomizer.respond([value] * runs, entropy=entropy)]
+        for value in case.values[:2]
     )
     shown = max(auditing.epsilon_of_labels(a, b, delta=0.0, level=LEVEL) for a, b in ((here, there), (there, here)))
     assert shown <= case.randomizer.epsilon

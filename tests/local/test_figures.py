@@ -81,7 +81,11 @@ def test_the_comparison_with_the_formula_has_teeth() -> None:
     oracle = local.HadamardResponse(epsilon=1, domain=16)
     values, shares = truth(3000, 16)
     with pytest.raises(AssertionError):
-        assert_mean(errors(oracle, values, shares, 400), local.HadamardResponse(epsilon=1.2, domain=16).mean_squared_error(3000, shares), 5.5)
+        assert_mean(
+            errors(oracle, values, shares, 400),
+            local.HadamardResponse(epsilon=1.2, domain=16).mean_squared_error(3000, shares),
+            5.5,
+        )
 
 
 @pytest.mark.parametrize("domain", [2, 3, 5, 16, 100, 1000])
@@ -122,7 +126,9 @@ def test_counting_by_transform_is_counting_one_by_one(name: str) -> None:
     oracle = local.ORACLES[name](epsilon=1.5, domain=21)
     reports = oracle.respond(truth(500, 21)[0], entropy=SeededEntropy(4))
     if name == "hadamard":
-        signs = 2 * oracle.supported(reports).astype(int) - (reports.data[:, None] // oracle._block == np.arange(21) // (oracle._block - 1))
+        signs = 2 * oracle.supported(reports).astype(int) - (
+            reports.data[:, None] // oracle._block == np.arange(21) // (oracle._block - 1)
+        )
         assert np.array_equal(signs.sum(axis=0), oracle.counts(reports))
     else:
         assert np.array_equal(oracle.supported(reports).sum(axis=0), oracle.counts(reports))
@@ -144,7 +150,9 @@ def test_two_values_collide_under_exactly_one_in_as_many_hashes_as_there_are_buc
 def test_means_are_unbiased_with_the_variance_they_say(build: Any, epsilon: float) -> None:
     randomizer, entropy = build(epsilon=epsilon, low=-2, high=6, steps=64), SeededEntropy(5)
     for value in (-2, 1.3, 6):
-        found = np.array([randomizer.estimate(randomizer.respond(np.full(200, value), entropy=entropy)).value for _ in range(150)])
+        found = np.array(
+            [randomizer.estimate(randomizer.respond(np.full(200, value), entropy=entropy)).value for _ in range(150)]
+        )
         spread = randomizer.variance(200, value)
         rounding = (8 / 64) ** 2 / 4 / 200
         assert abs(found.mean() - value) <= 5.5 * math.sqrt((spread + rounding) / 150)
@@ -159,4 +167,6 @@ def test_variances_of_means_are_those_of_the_papers() -> None:
     root = math.exp(0.5)
     worst = 1 / (root - 1) + (root + 3) / (3 * (root - 1) ** 2)
     assert local.PiecewiseMean(**fine).variance(1) == pytest.approx(worst, rel=1e-3)
-    assert local.HybridMean(**fine).variance(1) < min(local.DuchiMean(**fine).variance(1), local.PiecewiseMean(**fine).variance(1))
+    assert local.HybridMean(**fine).variance(1) < min(
+        local.DuchiMean(**fine).variance(1), local.PiecewiseMean(**fine).variance(1)
+    )

@@ -18,7 +18,9 @@ from discreet.sampling import SeededEntropy
 from ..contracts.randomizers import DESIGN
 
 NODE = shutil.which("node")
-needs_node = pytest.mark.skipif(NODE is None, reason="NODE IS MISSING: the JavaScript client is not tested on this machine")
+needs_node = pytest.mark.skipif(
+    NODE is None, reason="NODE IS MISSING: the JavaScript client is not tested on this machine"
+)
 PLACES = local.grid_places(3)
 SPECS: dict[str, tuple[Any, list[Any]]] = {
     "kary": (local.KaryResponse(epsilon=1, domain=7), [0, 3, 6]),
@@ -84,7 +86,13 @@ process.stdout.write(JSON.stringify(out));
 
 def node(body: str, data: Any) -> Any:
     script = SCRIPT % {"module": json.dumps(local.SCRIPT.as_uri()), "body": body}
-    done = subprocess.run([str(NODE), "--input-type=module", "-e", script], input=json.dumps(data), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(NODE), "--input-type=module", "-e", script],
+        input=json.dumps(data),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -106,7 +114,11 @@ def test_the_same_bytes_give_the_same_report_in_python_and_in_javascript() -> No
         data,
     )
     for mine, other in zip(ours, theirs, strict=True):
-        assert (mine["report"], mine["used"]) == (other["report"], other["used"]), (mine["name"], mine["value"], mine["seed"])
+        assert (mine["report"], mine["used"]) == (other["report"], other["used"]), (
+            mine["name"],
+            mine["value"],
+            mine["seed"],
+        )
 
 
 def test_stored_vectors_still_hold() -> None:
@@ -155,7 +167,15 @@ def test_javascript_computes_epsilon_itself_and_refuses_a_description_that_claim
 @needs_node
 def test_javascript_refuses_bad_values_and_bent_descriptions_before_it_draws() -> None:
     spec = local.HadamardResponse(epsilon=1, domain=100, blocks=1).client()
-    bent = [{"block": 100}, {"weights": [1, 2]}, {"weights": [2.5, 1]}, {"kind": "toString"}, {"domain": 1e9}, {"blocks": 0}, {"microepsilon": "1000000"}]
+    bent = [
+        {"block": 100},
+        {"weights": [1, 2]},
+        {"weights": [2.5, 1]},
+        {"kind": "toString"},
+        {"domain": 1e9},
+        {"blocks": 0},
+        {"microepsilon": "1000000"},
+    ]
     result = node(
         """const words = { next() { throw new Error("drawn"); } };
         const out = [];

@@ -60,7 +60,8 @@ def test_a_device_that_switches_between_permanent_answers_shows_that_its_value_c
     ratios = []
     for times in (2, 4):
         constant, changing = (
-            law(lambda entropy, h=h: history(sharp, h, entropy, switch=True)) for h in ([0] * times, [0, 1] * (times // 2))
+            law(lambda entropy, h=h: history(sharp, h, entropy, switch=True))
+            for h in ([0] * times, [0, 1] * (times // 2))
         )
         ratios.append(largest_ratio([constant, changing]))
     assert not _draws.within(ratios[0], sharp.epsilon)
@@ -74,7 +75,9 @@ def test_rappor_finds_the_words_and_their_shares() -> None:
     decoded = rappor.decode(reports, ["bern", "rome", "oslo", "kiev", "lima"])
     for word, share in {"bern": 0.6, "rome": 0.3, "oslo": 0.1, "kiev": 0, "lima": 0}.items():
         assert abs(decoded[word] - share) < 0.06
-    filters = np.array([sum(s * rappor.filter(w, c) for w, s in (("bern", 0.6), ("rome", 0.3), ("oslo", 0.1))) for c in range(8)])
+    filters = np.array(
+        [sum(s * rappor.filter(w, c) for w, s in (("bern", 0.6), ("rome", 0.3), ("oslo", 0.1))) for c in range(8)]
+    )
     release = rappor.estimate(reports)
     assert np.abs(release.value - filters).max() <= release.error(1 - 1e-6) + 0.06
 
@@ -102,7 +105,9 @@ def test_what_the_budget_does_not_hold_is_refused_before_anything_is_drawn() -> 
 def test_one_hundred_tenths_are_ten_and_not_a_rounding_more() -> None:
     device = local.ClientBudget(epsilon=10)
     for i in range(100):
-        device.answer(f"question {i}", local.KaryResponse(epsilon=Fraction(1, 10), domain=2), 0, entropy=SeededEntropy(i))
+        device.answer(
+            f"question {i}", local.KaryResponse(epsilon=Fraction(1, 10), domain=2), 0, entropy=SeededEntropy(i)
+        )
     assert device.remaining == 0
 
 
@@ -131,7 +136,9 @@ def test_the_state_survives_a_restart_and_holds_no_value() -> None:
     assert again.to_json() == device.to_json()
 
 
-@pytest.mark.parametrize("state", [{}, {"epsilon": "1", "spent": "2", "answers": {}}, {"epsilon": "x", "spent": "0", "answers": {}}, []])
+@pytest.mark.parametrize(
+    "state", [{}, {"epsilon": "1", "spent": "2", "answers": {}}, {"epsilon": "x", "spent": "0", "answers": {}}, []]
+)
 def test_a_state_that_is_none_is_refused(state: Any) -> None:
     with pytest.raises(InvalidInput):
         local.ClientBudget.from_json(state)

@@ -15,7 +15,7 @@ from .. import local, sampling
 from ..accounting import amplification
 from ..sampling import Entropy
 from .demo.stage import ACCENT
-from .plots import GRAY, _dress, _label_ends, _pyplot, _save
+from .plots import _dress, _label_ends, _pyplot, _save
 
 Curves = dict[str, list[float]]
 COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
@@ -65,7 +65,7 @@ def against_central(path: Path, counts: Sequence[int], curves: Mapping[str, Sequ
         "central": [math.sqrt(2 / grown) / (1 - 1 / grown)] * len(counts),
     }
     for name, curve in reference.items():
-        axes.plot(counts, curve, color=GRAY if name not in COLORS else COLORS[name], linewidth=1.2, linestyle="--")
+        axes.plot(counts, curve, color=COLORS[name], linewidth=1.2, linestyle="--")
     axes.plot(counts, curves["shuffled"], color=COLORS["shuffled"], linewidth=1.2, linestyle=":")
     _label_ends(axes, lines)
     return _save(figure, path)

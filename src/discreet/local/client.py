@@ -80,7 +80,9 @@ class ClientBudget:
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             raise InvalidInput("this is not the stored state of a ClientBudget. Nothing was loaded.") from None
         if not 0 <= budget._spent <= budget.epsilon:
-            raise InvalidInput("the stored state has spent more than its limit, or less than nothing. Nothing was loaded.")
+            raise InvalidInput(
+                "the stored state has spent more than its limit, or less than nothing. Nothing was loaded."
+            )
         return budget
 
     def _charge(self, randomizer: Any) -> None:
@@ -98,4 +100,3 @@ class ClientBudget:
         if not isinstance(question, str):
             raise _require.fail("question", type(question).__name__, "a text that names the question")
         return json.dumps([question, to_json(randomizer)], sort_keys=True)
-

@@ -50,7 +50,7 @@ def expectation_maximization(randomizer: Any, reports: Any, *, rounds: int = 100
     """The shares under which the reports are most likely: positive, adding up to one, and often closer than the unbiased estimates.
 
     Starts from equal shares; a round multiplies each by the mean over all reports of P(report | value) / P(report). The likelihood never
-    falls, and it is concave, so the limit is its maximum (Agrawal & Aggarwal 2001; ElSalamouny & Palamidessi 2020, arXiv:1902.05052).
+    falls, and it is concave, so the limit is its maximum (Agrawal & Aggarwal 2001; ElSalamouny & Palamidessi 2020).
     Stops when no share moves by more than `tolerance` in a round. Needs memory for distinct reports times values.
     """
     _require.integer(rounds=rounds, at_least=1)
@@ -70,7 +70,9 @@ def expectation_maximization(randomizer: Any, reports: Any, *, rounds: int = 100
 def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
     """(P(report | value) up to a factor for each distinct report, the share of reports that are it)."""
     if not isinstance(randomizer, FrequencyOracle | DesignResponse | DistanceResponse):
-        raise _require.fail("randomizer", type(randomizer).__name__, "a frequency oracle, a design or a distance response")
+        raise _require.fail(
+            "randomizer", type(randomizer).__name__, "a frequency oracle, a design or a distance response"
+        )
     data, _ = randomizer._collected(reports)
     rows, counts = np.unique(data, axis=0, return_counts=True)
     weights = counts / counts.sum()

@@ -62,7 +62,7 @@ class LocalHashing(FrequencyOracle):
 
     Guarantee: one report is epsilon-DP.
     Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over the buckets with
-               a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security), Section 4.3; one bucket pair (g = 2) is Bassily & Smith 2015,
+               a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security); one bucket pair (g = 2) is Bassily & Smith 2015,
                arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -205,7 +205,7 @@ class HadamardResponse(FrequencyOracle):
 
     Guarantee: one report is epsilon-DP.
     Proof:     the marked numbers, as many for each value, have weight a, all others weight b, of one total; a / b <= exp(epsilon).
-               Acharya, Sun & Zhang 2019, arXiv:1802.04705, Sections 4 and 5. The estimate is 2 (marked) - (block), which has mean zero for
+               Acharya, Sun & Zhang 2019, arXiv:1802.04705. The estimate is 2 (marked) - (block), which has mean zero for
                other values: within the block because rows are orthogonal, outside because all its numbers weigh alike.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -254,7 +254,9 @@ class HadamardResponse(FrequencyOracle):
     def support(self) -> tuple[Fraction, Fraction]:
         """Of one block: the chance of a marked number, and one half. With more blocks no single q exists."""
         if self.blocks > 1:
-            raise InvalidInput("Hadamard response with several blocks supports values of one block at a time: see `variance`.")
+            raise InvalidInput(
+                "Hadamard response with several blocks supports values of one block at a time: see `variance`."
+            )
         a, b = self._weights
         return Fraction(a, a + b), Fraction(1, 2)
 

@@ -36,7 +36,7 @@ class MarginalResponse(LocalRandomizer):
 
     Guarantee: one report is epsilon-DP.
     Proof:     which marginal is drawn does not depend on the value; given it, the oracle's report is epsilon-DP. (Cormode, Kulkarni &
-               Srivastava 2018, arXiv:1711.02952; Zhang et al. 2018, CALM.)
+               Srivastava 2018, SIGMOD; Zhang et al. 2018, CALM.)
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -113,7 +113,9 @@ class MarginalResponse(LocalRandomizer):
         for number, (attributes, oracle) in enumerate(zip(self.marginals, self._oracles(), strict=True)):
             rows = self._rows(data, number, oracle)
             if not len(rows):
-                raise InvalidInput(f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. Ask more people.")
+                raise InvalidInput(
+                    f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. Ask more people."
+                )
             tables[attributes] = oracle.estimate(rows).value.reshape([self.sizes[i] for i in attributes])
             people[attributes] = len(rows)
 

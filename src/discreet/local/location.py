@@ -36,7 +36,7 @@ class DistanceResponse(LocalRandomizer):
 
     Guarantee: one report is epsilon-DP.
     Proof:     weights are integers; the largest ratio of two places' probabilities of one report is computed over all reports and pairs,
-               as a fraction, and compared with exp(epsilon). McSherry & Talwar 2007, Theorem 6, says that a rate is found.
+               as a fraction, and compared with exp(epsilon). McSherry & Talwar 2007 say that epsilon / (2 diameter) is always found.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> corner = DistanceResponse(epsilon=1, places=grid_places(3))
@@ -191,9 +191,10 @@ def _ratio(weights: tuple[tuple[int, ...], ...]) -> Fraction:
     for column in zip(*weights, strict=True):
         ranked = sorted((w / t, i) for i, (w, t) in enumerate(zip(column, totals, strict=True)))
         # floats order up to rounding: the exact extremes are among those within 1e-12 of the ends
-        ends = [i for chance, i in ranked if chance <= ranked[0][0] * (1 + 1e-12)], [
-            i for chance, i in ranked if chance >= ranked[-1][0] * (1 - 1e-12)
-        ]
+        ends = (
+            [i for chance, i in ranked if chance <= ranked[0][0] * (1 + 1e-12)],
+            [i for chance, i in ranked if chance >= ranked[-1][0] * (1 - 1e-12)],
+        )
         least = min(Fraction(column[i], totals[i]) for i in ends[0])
         most = max(Fraction(column[i], totals[i]) for i in ends[1])
         largest = max(largest, most / least)

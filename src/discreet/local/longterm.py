@@ -28,10 +28,20 @@ from ..inference import non_negative_measured
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, ReportBatch, check_range, codes_below, people_of, released, require_entropy, spec
+from ._base import (
+    Floats,
+    LocalRandomizer,
+    Real,
+    ReportBatch,
+    check_range,
+    codes_below,
+    people_of,
+    released,
+    require_entropy,
+    spec,
+)
 from ._draws import Codes
 from .oracles import FrequencyOracle
-
 
 
 @described
@@ -70,7 +80,9 @@ class LongTermResponse(FrequencyOracle):
         k = self.domain
         r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
         if not first < r:
-            raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}, as integer odds")
+            raise _require.fail(
+                "first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}, as integer odds"
+            )
         wanted = (first * (r + k - 2) - (k - 1)) / (r - first)
         b = 1 << max(int(_draws.LIMIT / (wanted + k - 1)).bit_length() - 1, 0)
         a = min(int(wanted * b), _draws.LIMIT - (k - 1) * b)
@@ -145,7 +157,7 @@ class Rappor(LocalRandomizer):
 
     Guarantee: all reports that follow one `start` are together epsilon-DP; one alone is first_epsilon-DP.
     Proof:     two words differ in at most 2 hashes bits of the filter, whose cohort does not depend on the word. Erlingsson, Pihur & Korolova 2014,
-               arXiv:1407.6981, Theorems 1 and 2, in units of 2**-32 rounded towards privacy.
+               arXiv:1407.6981, in units of 2**-32 rounded towards privacy; tests enumerate both claims.
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
     """
 

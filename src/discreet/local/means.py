@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from .. import _require, _round, sampling
 from .._errors import InvalidInput
+from .._public import REPLACE
 from .._registry import described
 from ..accounting import DiscreteLaplace, Event
-from .._public import REPLACE
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
@@ -72,7 +72,10 @@ class _MeanRandomizer(LocalRandomizer):
         return _require.exact(getattr(self, name), name)
 
     def _number(self, value: Any) -> float:
-        return float((_require.exact(value, "mean") - self._exact("low")) / (self._exact("high") - self._exact("low"))) * self.steps
+        return (
+            float((_require.exact(value, "mean") - self._exact("low")) / (self._exact("high") - self._exact("low")))
+            * self.steps
+        )
 
     def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
         if array.dtype.kind not in "fiu":
@@ -118,7 +121,7 @@ class DuchiMean(_MeanRandomizer):
     Guarantee: one report is epsilon-DP.
     Proof:     at the grid's number i of s, "high" has probability ((s - i) b + i a) / (s (a + b)), between b and a over a + b; so both
                answers have a ratio of at most a / b <= exp(epsilon), attained at the two ends. Duchi, Jordan & Wainwright 2018,
-               arXiv:1604.02390, Section 3; Wang et al. 2019, arXiv:1907.00782, Algorithm 1.
+               arXiv:1604.02390; Wang et al. 2019, arXiv:1907.00782, Algorithm 1.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -140,12 +143,16 @@ class DuchiMean(_MeanRandomizer):
         return Fraction(*self._weights)
 
     def client(self) -> dict[str, Any]:
-        return spec("duchi", self, low=float(self.low), high=float(self.high), steps=self.steps, weights=list(self._weights))
+        return spec(
+            "duchi", self, low=float(self.low), high=float(self.high), steps=self.steps, weights=list(self._weights)
+        )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         a, b = self._weights
         grid = self._on_grid(values, entropy)
-        return _draws.coin((self.steps - grid) * b + grid * a, self.steps * (a + b), len(grid), entropy).astype(np.int64)
+        return _draws.coin((self.steps - grid) * b + grid * a, self.steps * (a + b), len(grid), entropy).astype(
+            np.int64
+        )
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, 2)
@@ -177,7 +184,7 @@ class PiecewiseMean(_MeanRandomizer):
 
     Guarantee: one report is epsilon-DP.
     Proof:     for every i exactly `window` of the numbers have weight a and the others b, of one total; a / b <= exp(epsilon).
-               Wang et al. 2019, arXiv:1907.00782, Algorithm 2, on a grid. The mean of the report is linear in i, as the window moves with i.
+               Wang et al. 2019, arXiv:1907.00782, Algorithm 2 and Lemma 1, on a grid. The mean of the report is linear in i, as the window moves with i.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -262,7 +269,7 @@ class HybridMean(_MeanRandomizer):
     """The hybrid mechanism: the piecewise report with chance 1 - exp(-epsilon / 2), else Duchi's bit; below epsilon 0.61 Duchi's bit only.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     which of the two is used does not depend on the value, and both are epsilon-DP. Wang et al. 2019, arXiv:1907.00782, Section 3.3.
+    Proof:     which of the two is used does not depend on the value, and both are epsilon-DP. Wang et al. 2019, arXiv:1907.00782, Section III-C.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -277,7 +284,7 @@ class HybridMean(_MeanRandomizer):
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
-        own = {"epsilon": self.epsilon, "low": self.low, "high": self.high, "steps": self.steps}
+        own: dict[str, Any] = {"epsilon": self.epsilon, "low": self.low, "high": self.high, "steps": self.steps}
         return DuchiMean(**own), PiecewiseMean(**own)
 
     @property
@@ -330,7 +337,7 @@ class HybridMean(_MeanRandomizer):
         duchi, piecewise = self._parts
         ends = [0.0, float(duchi.steps + piecewise.window - 1)] if self.piecewise_share else []
         terms = [*piecewise._terms(np.array(ends)), *duchi._terms(np.array([0, 1]))]
-        return (max(terms) - min(terms)) * (1 + 1e-12)
+        return float(max(terms) - min(terms)) * (1 + 1e-12)
 
 
 @described
@@ -340,7 +347,7 @@ class LaplaceMean(_MeanRandomizer):
 
     Guarantee: one report is epsilon-DP.
     Proof:     two numbers of the grid differ by at most `steps`, and discrete Laplace noise of scale steps / epsilon has ratios of at most
-               exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh, Roughgarden & Sundararajan 2012, arXiv:0811.2841).
+               exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh, Roughgarden & Sundararajan 2009, arXiv:0811.2841).
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -391,5 +398,3 @@ class LaplaceMean(_MeanRandomizer):
 
     def _spread(self) -> float:
         return math.inf
-
-

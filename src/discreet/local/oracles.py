@@ -128,7 +128,7 @@ class KaryResponse(FrequencyOracle):
 
     Guarantee: one report is epsilon-DP.
     Proof:     the truth has weight a and every other report weight b of a total that is the same for all values; a / b <= exp(epsilon)
-               (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016, arXiv:1602.07387, Section 2.2; for two values Warner 1965.
+               (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016, arXiv:1602.07387; for two values Warner 1965.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> KaryResponse(epsilon=1, domain=128).mean_squared_error(20_000)
@@ -227,7 +227,7 @@ class _Unary(FrequencyOracle):
         check_range(data, 2)
 
     def _counts(self, data: NDArray[Any]) -> Codes:
-        return data.sum(axis=0, dtype=np.int64)
+        return np.asarray(data.sum(axis=0, dtype=np.int64))
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
         return data.astype(bool)
@@ -240,7 +240,7 @@ class SymmetricUnary(_Unary):
 
     Guarantee: one report is epsilon-DP.
     Proof:     two values differ in two bits, and each is flipped with probability q, (1 - q) / q <= exp(epsilon / 2).
-               Wang et al. 2017 (USENIX Security), Section 4.1; Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981.
+               Wang et al. 2017 (USENIX Security); Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -264,7 +264,7 @@ class OptimalUnary(_Unary):
 
     Guarantee: one report is epsilon-DP.
     Proof:     with p = 1/2 the two bits in which two values differ have ratios at most 1 and (1 - q) / q <= exp(epsilon) one way, and
-               their inverses the other. Wang et al. 2017 (USENIX Security), Section 4.2: variance 4 exp(epsilon) / (n (exp(epsilon) - 1)²).
+               their inverses the other. Wang et al. 2017 (USENIX Security): variance 4 exp(epsilon) / (n (exp(epsilon) - 1)²).
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(OptimalUnary(epsilon=1, domain=128).mean_squared_error(20_000), 7)
@@ -292,7 +292,7 @@ class SubsetSelection(FrequencyOracle):
 
     Guarantee: one report is epsilon-DP.
     Proof:     every set that contains the true value has weight a, every other set weight b, of a total that is the same for all
-               values; a / b <= exp(epsilon). Ye & Barg 2018, arXiv:1702.00610, Section III; Wang et al. 2016, arXiv:1607.08025.
+               values; a / b <= exp(epsilon). Ye & Barg 2018, arXiv:1702.00610; Wang et al. 2016, arXiv:1607.08025.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(SubsetSelection(epsilon=1, domain=128).mean_squared_error(20_000), 7)
@@ -307,7 +307,9 @@ class SubsetSelection(FrequencyOracle):
         require_parameters(self.epsilon, self.domain)
         _require.integer(size=self.size, at_least=0)
         if self.domain > 1 << 20:
-            raise _require.fail("domain", self.domain, "at most 2**20 for subset selection; LocalHashing has no such limit")
+            raise _require.fail(
+                "domain", self.domain, "at most 2**20 for subset selection; LocalHashing has no such limit"
+            )
         if self.size >= self.domain:
             raise _require.fail("size", self.size, f"below the domain's size {self.domain}")
         if not self.size:
@@ -413,7 +415,9 @@ class DesignResponse(LocalRandomizer):
         if not isinstance(self.design, Design):
             raise _require.fail("design", type(self.design).__name__, "a mechanisms.Design")
         if any(ends[-1] > _draws.LIMIT for ends in self._ends):
-            raise _require.fail("design", "a row", f"such that its probabilities have a common denominator below {_draws.LIMIT}")
+            raise _require.fail(
+                "design", "a row", f"such that its probabilities have a common denominator below {_draws.LIMIT}"
+            )
 
     @property
     def epsilon(self) -> float:

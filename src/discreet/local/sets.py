@@ -30,7 +30,11 @@ from .oracles import FrequencyOracle
 def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
     """A frequency oracle by its name, or the best one."""
     _require.one_of(("best", *ORACLES), oracle=name)
-    return best(epsilon=epsilon, domain=domain, people=1) if name == "best" else ORACLES[name](epsilon=epsilon, domain=domain)
+    return (
+        best(epsilon=epsilon, domain=domain, people=1)
+        if name == "best"
+        else ORACLES[name](epsilon=epsilon, domain=domain)
+    )
 
 
 class _Padded(LocalRandomizer):
@@ -178,7 +182,9 @@ class KeyValueResponse(_Padded):
         place = self._place(len(value), entropy)
         key, number = value[place] if place < len(value) else (self.keys, float(self.low))
         level = (number - float(self.low)) / (float(self.high) - float(self.low))
-        up = bool(_draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0])  # also for nothing: one draw for all
+        up = bool(
+            _draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0]
+        )  # also for nothing: one draw for all
         return 2 * self.keys if place >= len(value) else 2 * key + up
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
@@ -200,5 +206,3 @@ class KeyValueResponse(_Padded):
             return 2 * part, np.minimum(spread, 1.0) * span
 
         return released((total, means), event, error)
-
-

@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import _require, sampling
 from .._errors import InvalidInput
-from ..accounting import Event, NonPrivate, Shuffled
 from .._public import REPLACE
+from ..accounting import Event, NonPrivate, Shuffled
 from ..inference import Estimate, combine
 from ..sampling import Entropy
 from ._base import LocalRandomizer, ReportBatch, require_entropy
@@ -60,7 +60,9 @@ class Shuffler:
         return ReportBatch(data=data[order], event=self.event if private else NonPrivate(neighbors=REPLACE))
 
 
-def blend(local: Any, local_variance: Any, central: Any, central_variance: Any, *, trusting: float | None = None) -> Estimate:
+def blend(
+    local: Any, local_variance: Any, central: Any, central_variance: Any, *, trusting: float | None = None
+) -> Estimate:
     """Estimates of one quantity from people who report locally, and from others who trust the curator, as one (the hybrid model).
 
     Give shares (or means) and the variances of each, *including* that of drawing each group from all people if the two groups are samples. With `trusting`, the
@@ -68,7 +70,7 @@ def blend(local: Any, local_variance: Any, central: Any, central_variance: Any, 
 
     Guarantee: the privacy of each person is that of the one group they are in: who is in which is public, and each person is in one.
     Proof:     parallel composition. The estimate is unbiased; weighted by precision it has the least variance (Gauss-Markov). (Avent et al. 2017,
-               arXiv:1705.00831, BLENDER.)
+               BLENDER, USENIX Security.)
 
     >>> both = blend([0.5], [0.04], [0.3], [0.01])
     >>> both.values.round(3).tolist(), both.variances.round(4).tolist()

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class PrivUnit(LocalRandomizer):
     Guarantee: one report is epsilon-DP.
     Proof:     given the seed, exactly `cap` of the numbers have weight a and the others b, of one total, whatever the vector;
                a / b <= exp(epsilon). Floating point decides *which* directions are near, and no ratio depends on that. Bhowmick et al. 2018,
-               arXiv:1812.00984, Section 4.1 (spherical caps); Shah et al. 2022, arXiv:2111.00092 (a list of random candidates instead of the sphere).
+               arXiv:1812.00984 (spherical caps); Shah et al. 2022, arXiv:2111.00092 (a list of random candidates instead of the sphere).
                Unbiased: the law of the directions is invariant under rotations, so the mean report is a multiple c of the vector; c is an integral over
                order statistics (`scale`).
     Assumes:   `entropy` yields independent uniform bits.
@@ -57,7 +58,9 @@ class PrivUnit(LocalRandomizer):
         _require.positive(norm=self.norm)
         _draws.positive_epsilon(self.epsilon)
         if not self.directions:
-            object.__setattr__(self, "directions", 1 << min(12, max(7, math.ceil(float(self.epsilon) / math.log(2)) + 5)))
+            object.__setattr__(
+                self, "directions", 1 << min(12, max(7, math.ceil(float(self.epsilon) / math.log(2)) + 5))
+            )
         if not 2 <= self.directions <= 1 << 16:
             raise _require.fail("directions", self.directions, "from 2 to 65536")
         if not self.cap:
@@ -154,7 +157,7 @@ def _top_sum(dimension: int, count: int, cap: int) -> float:
     total = 0.0
     edges = np.concatenate([[0.0], end * 2.0 ** np.arange(-7, 1)])
     half = (dimension - 1) / 2
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges.tolist()):
         s = low + (high - low) * (nodes + 1) / 2
         inner = 1 - 2 * special.betaincinv(half, half, s)
         total += (high - low) / 2 * float(weights @ (inner * special.bdtr(cap - 1, count - 1, s)))

@@ -16,7 +16,9 @@ from rich.table import Table
 from ..._errors import DescriptionError, InvalidInput
 from .forms import exact
 
-collect = typer.Typer(help="Ask people who trust nobody: each report is private before it leaves them.", no_args_is_help=True)
+collect = typer.Typer(
+    help="Ask people who trust nobody: each report is private before it leaves them.", no_args_is_help=True
+)
 
 EPSILON = typer.Option(..., "--epsilon", "-e", help="What one report may tell about the one who gives it.")
 BITS = typer.Option(None, "--bits", help="How long a report may be.")
@@ -57,7 +59,9 @@ def plan(
 
 @collect.command()
 def randomize(
-    values: Path = typer.Argument(..., help="A text file with one value a line, each of another person; - reads standard input."),
+    values: Path = typer.Argument(
+        ..., help="A text file with one value a line, each of another person; - reads standard input."
+    ),
     epsilon: str = EPSILON,
     categories: str = CATEGORIES,
     between: str = BETWEEN,
@@ -85,7 +89,9 @@ def randomize(
 
 @collect.command()
 def estimate(
-    reports: Path = typer.Argument(..., help="A file that `discreet collect randomize` wrote, or lines of the same form."),
+    reports: Path = typer.Argument(
+        ..., help="A file that `discreet collect randomize` wrote, or lines of the same form."
+    ),
     confidence: float = typer.Option(0.95, "--confidence", help="With which all errors hold at once."),
     consistent: bool = typer.Option(False, "--consistent", help="Shares that are not negative and add up to one."),
     as_json: bool = JSON,
@@ -102,7 +108,12 @@ def estimate(
         shares = local.consistent(release.value) if consistent else release.value
         values, names = [float(v) for v in shares], labels
     if as_json:
-        answer = {"reports": len(rows), "epsilon": float(randomizer.epsilon), "error": float(error), "confidence": confidence}
+        answer = {
+            "reports": len(rows),
+            "epsilon": float(randomizer.epsilon),
+            "error": float(error),
+            "confidence": confidence,
+        }
         typer.echo(json.dumps(answer | {"estimates": dict(zip(names, values, strict=True))}))
         return
     table = Table("value", "estimate", f"error, {confidence:.0%}")
@@ -157,7 +168,9 @@ def _number(text: str, option: str = "--epsilon") -> Fraction:
     return number
 
 
-def _randomizer(epsilon: str, categories: str | None, between: str | None, bits: int | None, people: int) -> tuple[Any, list[str] | None]:
+def _randomizer(
+    epsilon: str, categories: str | None, between: str | None, bits: int | None, people: int
+) -> tuple[Any, list[str] | None]:
     from ... import local
 
     if (categories is None) == (between is None):
@@ -166,7 +179,9 @@ def _randomizer(epsilon: str, categories: str | None, between: str | None, bits:
         bounds = between.split(",")
         if len(bounds) != 2:
             raise InvalidInput(f"--between takes two bounds, such as 0,120; got {between!r}. Nothing was drawn.")
-        return local.HybridMean(epsilon=_number(epsilon), low=_number(bounds[0], "--between"), high=_number(bounds[1], "--between")), None
+        return local.HybridMean(
+            epsilon=_number(epsilon), low=_number(bounds[0], "--between"), high=_number(bounds[1], "--between")
+        ), None
     labels = [label.strip() for label in str(categories).split(",")]
     if len(set(labels)) < len(labels) or "" in labels:
         raise InvalidInput("--categories must differ from each other and not be empty. Nothing was drawn.")
@@ -205,9 +220,15 @@ def _read(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
         header, *rows = [json.loads(line) for line in _text(path).splitlines() if line.strip()]
         randomizer, labels = from_json(header["randomizer"]), header["categories"]
     except (ValueError, TypeError, KeyError, DescriptionError):
-        raise InvalidInput(f"{str(path)!r} is no file of reports: its first line must describe the randomizer.") from None
+        raise InvalidInput(
+            f"{str(path)!r} is no file of reports: its first line must describe the randomizer."
+        ) from None
     whole = labels is None or (isinstance(labels, list) and all(isinstance(label, str) for label in labels))
-    if not isinstance(randomizer, local.LocalRandomizer) or not whole or len(labels or []) != (getattr(randomizer, "domain", 0) if labels else 0):
+    if (
+        not isinstance(randomizer, local.LocalRandomizer)
+        or not whole
+        or len(labels or []) != (getattr(randomizer, "domain", 0) if labels else 0)
+    ):
         raise InvalidInput(f"the first line of {str(path)!r} does not describe a randomizer and its categories.")
     return randomizer, labels, rows
 
