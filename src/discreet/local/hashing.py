@@ -186,6 +186,18 @@ class LocalHashing(FrequencyOracle):
             found += (self.hash(part[:, None, :-1], wanted[None, :]) == part[:, -1:]).sum(axis=0)
         return found
 
+    def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
+        """`_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums are sums of parities."""
+        found = np.zeros((len(high), len(low)), np.int64)
+        small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
+        rows = max(1, _CELLS // (len(high) * len(low)))
+        for start in range(0, len(data), rows):
+            part = data[start : start + rows]
+            masks = part[:, None, :-1]
+            wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
+            found += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(axis=0)
+        return found.ravel()
+
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Unbiased estimates of the shares of some candidates."""
         data = self._collected(reports)[0]

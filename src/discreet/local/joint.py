@@ -209,14 +209,19 @@ class HeavyHitters(LocalRandomizer):
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         prefixes, shares, people = np.arange(1 << self.first), np.zeros(0), 0
+        high, low = prefixes, np.zeros(1, np.int64)
         for level, bits in enumerate(self.levels):
             rows, oracle = data[data[:, 0] == level, 1:], self._oracle(level)
             if not len(rows):
                 raise InvalidInput(f"nobody reported {bits} bits. Nothing was estimated. Ask more people.")
             if level:
                 more = bits - self.levels[level - 1]
-                prefixes = ((prefixes[:, None] << more) | np.arange(1 << more)).ravel()
-            counts = oracle._counts(rows)[prefixes] if bits <= 16 else oracle._counts_of(rows, prefixes)
+                high, low = prefixes << more, np.arange(1 << more)
+                prefixes = (high[:, None] | low).ravel()
+            if bits <= 16:
+                counts = oracle._counts(rows)[prefixes]
+            else:
+                counts = oracle.counts_of_sums(rows, high, low)
             shares, people = oracle._from_counts(counts, len(rows)), len(rows)
             order = np.argsort(-shares, kind="stable")[: self.keep]
             prefixes, shares = prefixes[order], shares[order]

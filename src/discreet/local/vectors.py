@@ -171,4 +171,5 @@ def _best_cap(dimension: int, count: int, epsilon: float) -> int:
         return (e - 1) / (e * cap + count - cap) * _top_sum(dimension, count, cap)
 
     sizes = sorted({max(1, round(count * 2.0 ** (-k / 2))) for k in range(1, 2 * count.bit_length())} - {count})
-    return max(sizes, key=mean)
+    best = max(sizes, key=mean)
+    return int(best)
