@@ -73,7 +73,7 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     Proof:     `exp_neg` returns an integer that is not below 2**160 exp(-epsilon); dividing by it rounds down.
 
     >>> odds(1.0, 1, 1)[0] / odds(1.0, 1, 1)[1]
-    2.718281828459044
+    2.7182818284590446
     """
     a, b = _odds(positive_epsilon(epsilon), truth, other)
     if a <= b:

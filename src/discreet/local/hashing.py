@@ -67,7 +67,7 @@ class LocalHashing(FrequencyOracle):
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> LocalHashing(epsilon=1, domain=128).buckets, round(LocalHashing(epsilon=1, domain=128).mean_squared_error(20_000), 7)
-    (4, 0.000185)
+    (4, 0.0001851)
     """
 
     epsilon: Real
