@@ -17,7 +17,9 @@ from ..._errors import DescriptionError, InvalidInput
 from .forms import exact
 
 collect = typer.Typer(
-    help="Ask people who trust nobody: each report is private before it leaves them.", no_args_is_help=True
+    help="Ask people who trust nobody: each report is private before it leaves them.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 EPSILON = typer.Option(..., "--epsilon", "-e", help="What one report may tell about the one who gives it.")
