@@ -34,6 +34,7 @@ class ReportBatch:
 
     data: NDArray[Any]
     event: Event
+    randomizer: Any = None  # whose reports they are
 
     def __len__(self) -> int:
         return len(self.data)
@@ -42,7 +43,7 @@ class ReportBatch:
         return (plain(row) for row in self.data)
 
     def __getitem__(self, part: slice | NDArray[Any]) -> ReportBatch:
-        return ReportBatch(data=np.atleast_1d(self.data[part]), event=self.event)
+        return ReportBatch(data=np.atleast_1d(self.data[part]), event=self.event, randomizer=self.randomizer)
 
 
 def plain(row: Any) -> Any:
@@ -74,7 +75,7 @@ class LocalRandomizer:
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """The report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of another person."""
         require_entropy(entropy)
-        array = np.asarray(value)
+        array = _array(value)
         single = array.ndim == self._value_dimensions
         if not single and array.ndim != self._value_dimensions + 1:
             raise InvalidInput(
@@ -82,7 +83,11 @@ class LocalRandomizer:
             )
         values = self._values(array[None] if single else array)
         data = self._draw(values, entropy)
-        return plain(data[0]) if single else ReportBatch(data=data, event=self._paid(entropy))
+        return plain(data[0]) if single else self._batch(data, entropy)
+
+    def is_single(self, value: Any) -> bool:
+        """Whether this is the value of one person, and not a list of values of several."""
+        return _array(value).ndim == self._value_dimensions
 
     def estimate(self, reports: Any, /) -> Release:
         """What follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain reports."""
@@ -93,13 +98,18 @@ class LocalRandomizer:
         """All that js/discreet-local.mjs needs to respond for a browser: integers only."""
         raise InvalidInput(f"{type(self).__name__} has no twin in the browser (docs/local.md lists those that have).")
 
-    def _paid(self, entropy: Entropy) -> Event:
-        return self.event if entropy.private else NonPrivate(neighbors=REPLACE)
+    def _batch(self, data: NDArray[Any], entropy: Entropy) -> ReportBatch:
+        paid = self.event if entropy.private else NonPrivate(neighbors=REPLACE)
+        return ReportBatch(data=data, event=paid, randomizer=self)
 
     def _collected(self, reports: Any) -> tuple[NDArray[Any], Event]:
         """The reports as one checked array, and their price."""
         event = self.event
         if isinstance(reports, ReportBatch):
+            if reports.randomizer is not None and reports.randomizer != self:
+                raise InvalidInput(
+                    "these reports are of another randomizer, or of another epsilon. Nothing was estimated. Use the one that gave them."
+                )
             reports, event = reports.data, reports.event
         data = self._as_array(reports)
         if not len(data):
@@ -141,6 +151,14 @@ class LocalRandomizer:
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         raise NotImplementedError
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """The value as an array; a refusal tells nothing about it."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidInput("give one value, or an array with one value for each person. Nothing was drawn.") from None
 
 
 def _whole(row: Any) -> bool:

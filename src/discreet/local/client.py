@@ -15,6 +15,7 @@ from .. import _require
 from .._errors import BudgetExceeded, InvalidInput
 from .._registry import to_json
 from ..sampling import Entropy
+from ._base import LocalRandomizer
 
 
 class ClientBudget:
@@ -55,9 +56,17 @@ class ClientBudget:
         lasting = hasattr(randomizer, "start")
         with self._lock:
             if key not in self._answers:
+                if not randomizer.is_single(value):
+                    raise InvalidInput(
+                        "a device answers with one value of its own, not with a list. Nothing was drawn or charged."
+                    )
+                before = self._spent
                 self._charge(randomizer)
-                draw = randomizer.start if lasting else randomizer.respond
-                self._answers[key] = draw(value, entropy=entropy)
+                try:
+                    self._answers[key] = (randomizer.start if lasting else randomizer.respond)(value, entropy=entropy)
+                except InvalidInput:  # refused before anything was drawn (tests/contracts/test_randomizers.py)
+                    self._spent = before
+                    raise
             stored = self._answers[key]
         return randomizer.report(stored, entropy=entropy) if lasting else stored
 
@@ -99,4 +108,6 @@ class ClientBudget:
     def _key(question: str, randomizer: Any) -> str:
         if not isinstance(question, str):
             raise _require.fail("question", type(question).__name__, "a text that names the question")
+        if not isinstance(randomizer, LocalRandomizer):
+            raise _require.fail("randomizer", type(randomizer).__name__, "a client randomizer of this room")
         return json.dumps([question, to_json(randomizer)], sort_keys=True)

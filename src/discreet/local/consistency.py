@@ -34,7 +34,10 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
     """
     _require.one_of(METHODS, method=method)
     _require.positive(total=total)
-    values = np.asarray(shares, dtype=np.float64)
+    try:
+        values = np.asarray(shares, dtype=np.float64)
+    except (ValueError, TypeError):
+        raise InvalidInput("shares must be a list of finite numbers. Nothing was computed.") from None
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
         raise InvalidInput("shares must be a list of finite numbers. Nothing was computed.")
     if method == "norm_sub":

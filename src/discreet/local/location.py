@@ -58,8 +58,16 @@ class DistanceResponse(LocalRandomizer):
         for row in rows:
             for coordinate in row:
                 _require.finite(coordinate=coordinate)
-        if len(set(rows)) < len(rows):
-            raise InvalidInput("places must differ from each other. Nothing was drawn.")
+                if not abs(_require.float_or_inf(coordinate)) <= 1e100:
+                    raise _require.fail("coordinate", coordinate, "at most 1e100")
+        distances = _distances(tuple(rows))
+        if (
+            not (distances + distances.max() * np.eye(len(rows)) > 1e-9 * distances.max()).all()
+            or distances.max() < 1e-100
+        ):
+            raise InvalidInput(
+                "places must differ from each other, by 1e-9 of the largest distance at least. Nothing was drawn."
+            )
         object.__setattr__(self, "places", tuple(rows))
         _table(self.places, _require.exact(self.epsilon, "epsilon"))
 
@@ -143,6 +151,8 @@ class DistanceResponse(LocalRandomizer):
 def grid_places(side: int, other: int | None = None) -> tuple[tuple[int, int], ...]:
     """The cells of a grid, row by row."""
     _require.integer(side=side, at_least=2)
+    if other is not None:
+        _require.integer(other=other, at_least=1)
     return tuple((row, column) for row in range(side) for column in range(side if other is None else other))
 
 

@@ -32,7 +32,6 @@ from ._base import (
     Floats,
     LocalRandomizer,
     Real,
-    ReportBatch,
     check_range,
     codes_below,
     people_of,
@@ -113,12 +112,17 @@ class LongTermResponse(FrequencyOracle):
     def start(self, value: Any, /, *, entropy: Entropy) -> int:
         """The permanent answer, for the device to keep secret; each call costs `epsilon`."""
         require_entropy(entropy)
-        return int(_told(codes_below(np.asarray(value)[None], self.domain), self.domain, self._permanent, entropy)[0])
+        return int(_told(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         """One more noisy copy of the permanent answer, at no further cost."""
         require_entropy(entropy)
-        return int(_told(codes_below(np.asarray(state)[None], self.domain), self.domain, self._again, entropy)[0])
+        return int(_told(self._one(state), self.domain, self._again, entropy)[0])
+
+    def _one(self, value: Any) -> Codes:
+        if not self.is_single(value):
+            raise InvalidInput("a permanent answer is of one value. Nothing was drawn.")
+        return codes_below(np.asarray(value)[None], self.domain)
 
     def client(self) -> dict[str, Any]:
         return spec("longterm", self, domain=self.domain, permanent=list(self._permanent), again=list(self._again))
@@ -178,7 +182,9 @@ class Rappor(LocalRandomizer):
             )
         if not self.p < self.q:
             raise _require.fail("p", self.p, f"below q = {self.q!r}")
-        self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
+        _, p, q = self.thresholds
+        if not p < q:
+            raise _require.fail("p", self.p, f"below q = {self.q!r} by at least 2**-32")
 
     @property
     def thresholds(self) -> tuple[int, int, int]:
@@ -210,7 +216,7 @@ class Rappor(LocalRandomizer):
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
         """The Bloom filter of a word in a cohort."""
-        raw = word.encode() if isinstance(word, str) else word
+        raw = _word(word)
         found = np.zeros(self.bits, bool)
         for number in range(self.hashes):
             digest = hashlib.sha256(b"rappor:%d:%d:" % (cohort, number) + raw).digest()
@@ -226,8 +232,14 @@ class Rappor(LocalRandomizer):
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
         """[cohort, bits...]: one more report of the permanent bits, at no further cost."""
         require_entropy(entropy)
+        whole = isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
+        if not whole or len(state[1]) != self.bits or any(bit not in (0, 1) for bit in state[1]):
+            raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
         cohort, permanent = state
         return [int(cohort), *self._again(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist()]
+
+    def is_single(self, value: Any) -> bool:
+        return isinstance(value, str | bytes)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """One report of a word; or, for a list of words of different people, a `ReportBatch`."""
@@ -236,7 +248,7 @@ class Rappor(LocalRandomizer):
         words = [_word(word) for word in ([value] if single else people_of(value))]
         cohorts, permanent = self._permanent(words, entropy)
         data = np.concatenate([cohorts[:, None], self._again(permanent, entropy)], axis=1)
-        return data[0].tolist() if single else ReportBatch(data=data, event=self._paid(entropy))
+        return data[0].tolist() if single else self._batch(data, entropy)
 
     def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
         flip = self.thresholds[0]
@@ -302,4 +314,4 @@ class Rappor(LocalRandomizer):
 def _word(value: Any) -> bytes:
     if not isinstance(value, str | bytes):
         raise InvalidInput(f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn.")
-    return value.encode() if isinstance(value, str) else value
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value

@@ -43,7 +43,10 @@ class _MeanRandomizer(LocalRandomizer):
         _require.integer(steps=self.steps, at_least=1)
         if self.steps > _MOST_STEPS:
             raise _require.fail("steps", self.steps, f"at most {_MOST_STEPS}")
-        _draws.positive_epsilon(self.epsilon)
+        if _draws.positive_epsilon(self.epsilon) < Fraction(1, 10**9):
+            raise _require.fail("epsilon", self.epsilon, "at least 1e-9")
+        if not _require.float_or_inf(self.high) - _require.float_or_inf(self.low) < math.inf:
+            raise _require.fail("high - low", math.inf, "a number that floats can hold")
 
     def variance(self, people: int, mean: Real | None = None) -> float:
         """The largest variance of the estimated mean that the coins can cause, or for people who all have the value `mean`."""

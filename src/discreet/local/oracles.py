@@ -192,6 +192,12 @@ class _Unary(FrequencyOracle):
         """(p, q) in units of 2**-32."""
         raise NotImplementedError
 
+    def _check(self) -> None:
+        require_parameters(self.epsilon, self.domain)
+        if self.domain > 1 << 20:
+            raise _require.fail("domain", self.domain, "at most 2**20 for a bit each; LocalHashing has no such limit")
+        self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
+
     @property
     def support(self) -> tuple[Fraction, Fraction]:
         high, low = self.thresholds
@@ -248,8 +254,7 @@ class SymmetricUnary(_Unary):
     domain: int
 
     def __post_init__(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
+        self._check()
 
     @property
     def thresholds(self) -> tuple[int, int]:
@@ -275,8 +280,7 @@ class OptimalUnary(_Unary):
     domain: int
 
     def __post_init__(self) -> None:
-        require_parameters(self.epsilon, self.domain)
-        self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
+        self._check()
 
     @property
     def thresholds(self) -> tuple[int, int]:

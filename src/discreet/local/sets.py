@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real as RealNumber
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, ReportBatch, people_of, plain, released, require_entropy
+from ._base import Floats, LocalRandomizer, Real, people_of, plain, released, require_entropy
 from .choice import ORACLES, best
 from .oracles import FrequencyOracle
 
@@ -54,18 +55,18 @@ class _Padded(LocalRandomizer):
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
         """The report of one collection; or a `ReportBatch` for a list of collections, each of another person."""
         require_entropy(entropy)
-        single = self._is_one(value)
+        single = self.is_single(value)
         people = [value] if single else people_of(value)
         checked = [self._checked(one) for one in people]
         codes = np.array([self._sampled(one, entropy) for one in checked], dtype=np.int64)
         data = self.frequency_oracle._draw(codes, entropy)
-        return plain(data[0]) if single else ReportBatch(data=data, event=self._paid(entropy))
+        return plain(data[0]) if single else self._batch(data, entropy)
 
     def _place(self, items: int, entropy: Entropy) -> int:
         """The place that is reported; `items` or beyond is an empty one."""
         return int(_draws.below(max(self.largest, items), 1, entropy)[0])
 
-    def _is_one(self, value: Any) -> bool:
+    def is_single(self, value: Any) -> bool:
         raise NotImplementedError
 
     def _checked(self, value: Any) -> Any:
@@ -108,7 +109,7 @@ class SetResponse(_Padded):
         """The oracle over all items and "nothing"."""
         return oracle_named(self.oracle, self.epsilon, self.domain + 1)
 
-    def _is_one(self, value: Any) -> bool:
+    def is_single(self, value: Any) -> bool:
         return isinstance(value, Set)
 
     def _checked(self, value: Any) -> list[int]:
@@ -163,7 +164,7 @@ class KeyValueResponse(_Padded):
         """The oracle over (key, low), (key, high), ..., "nothing"."""
         return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
 
-    def _is_one(self, value: Any) -> bool:
+    def is_single(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
     def _checked(self, value: Any) -> list[tuple[int, float]]:
@@ -173,9 +174,13 @@ class KeyValueResponse(_Padded):
         for key, number in value.items():
             if isinstance(key, bool) or not isinstance(key, int | np.integer) or not 0 <= key < self.keys:
                 raise InvalidInput(f"keys must be numbered from 0 to {self.keys - 1}. Nothing was drawn.")
-            if isinstance(number, bool) or not isinstance(number, int | float | np.number) or math.isnan(float(number)):
+            if (
+                isinstance(number, bool)
+                or not isinstance(number, RealNumber)
+                or math.isnan(_require.float_or_inf(number))
+            ):
                 raise InvalidInput("the values of keys must be numbers. Nothing was drawn.")
-            pairs.append((int(key), min(max(float(number), float(self.low)), float(self.high))))
+            pairs.append((int(key), min(max(_require.float_or_inf(number), float(self.low)), float(self.high))))
         return sorted(pairs)
 
     def _sampled(self, value: list[tuple[int, float]], entropy: Entropy) -> int:

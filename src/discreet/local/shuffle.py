@@ -57,7 +57,8 @@ class Shuffler:
         private = entropy.private and not any(isinstance(b.event, NonPrivate) for b in self._waiting)
         self._waiting = []
         order = sampling.permutation(len(data), entropy)
-        return ReportBatch(data=data[order], event=self.event if private else NonPrivate(neighbors=REPLACE))
+        event = self.event if private else NonPrivate(neighbors=REPLACE)
+        return ReportBatch(data=data[order], event=event, randomizer=self.randomizer)
 
 
 def blend(

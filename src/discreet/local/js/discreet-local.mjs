@@ -199,6 +199,7 @@ const STARTS = {
   longterm: (spec, value, words) => told(value, spec.domain, spec.permanent, words),
 
   async rappor(spec, value, words) {
+    require(typeof value === "string" || value instanceof Uint8Array, "the value must be a word.");
     const [flip] = spec.thresholds;
     const cohort = below(spec.cohorts, words);
     const filter = await bloom(spec, value, cohort);

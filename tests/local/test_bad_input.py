@@ -1,0 +1,108 @@
+"""What an outsider tried: lists where one value belongs, reports of another randomizer, parameters at the edge of their range."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet import local
+from discreet._errors import InvalidInput
+from discreet.sampling import Entropy, SeededEntropy
+
+from ..contracts.audit import CountingEntropy
+from ..contracts.randomizers import CASES
+
+KARY = local.KaryResponse(epsilon=1, domain=5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_a_device_cannot_be_made_to_answer_many_times_for_the_price_of_one(case: Any) -> None:
+    """A list of one person's own value would be reported once for each entry."""
+    device, entropy = local.ClientBudget(epsilon=case.randomizer.epsilon), CountingEntropy()
+    with pytest.raises(InvalidInput):
+        device.answer("q", case.randomizer, [case.values[0]] * 9, entropy=entropy)
+    assert entropy.drawn == 0
+    assert device.spent == 0
+    device.answer("q", case.randomizer, case.values[0], entropy=Entropy())
+    assert device.remaining == 0
+
+
+def test_a_refused_value_is_not_charged_and_a_report_is() -> None:
+    device = local.ClientBudget(epsilon=1)
+    for wrong in (9, -1, "x", 1.5):
+        with pytest.raises(InvalidInput):
+            device.answer("q", KARY, wrong, entropy=SeededEntropy(1))
+    assert device.spent == 0
+    device.answer("q", KARY, 4, entropy=SeededEntropy(1))
+    assert device.remaining == 0
+
+
+def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuffled() -> None:
+    """A shuffler priced for epsilon 1 must not let out reports that were drawn at 3."""
+    loose = local.KaryResponse(epsilon=3, domain=5).respond([0, 1, 2], entropy=Entropy())
+    with pytest.raises(InvalidInput, match="another epsilon"):
+        KARY.estimate(loose)
+    with pytest.raises(InvalidInput, match="another epsilon"):
+        KARY.estimate(loose[:2])
+    with pytest.raises(InvalidInput, match="another epsilon"):
+        local.Shuffler(KARY, least=3).add(loose)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: local.OptimalUnary(epsilon=1, domain=1 << 30),
+        lambda: local.DuchiMean(epsilon=1, low=0, high=10**400),
+        lambda: local.DuchiMean(epsilon=1, low=-1e308, high=1e308),
+        lambda: local.LaplaceMean(epsilon=1e-30, low=0, high=1),
+        lambda: local.PiecewiseMean(epsilon=1, low=1, high=1),
+        lambda: local.PiecewiseMean(epsilon=1, low=0, high=1, steps=0),
+        lambda: local.DistanceResponse(epsilon=1, places=((0,), (1e308,))),
+        lambda: local.DistanceResponse(epsilon=1, places=((0,), (1e-320,))),
+        lambda: local.DistanceResponse(epsilon=1, places=((0, 0), (0, 0))),
+        lambda: local.DistanceResponse(epsilon=1, places=((0, 0),)),
+        lambda: local.DistanceResponse(epsilon=1, places=local.grid_places(21)),
+        lambda: local.LongTermResponse(epsilon=1, first_epsilon=1, domain=3),
+        lambda: local.Rappor(epsilon=1, p=0.5, q=0.5 + 1e-15),
+        lambda: local.Rappor(epsilon=1, bits=2, hashes=3),
+        lambda: local.PrivUnit(epsilon=1, dimension=0),
+        lambda: local.PrivUnit(epsilon=1, dimension=2, directions=8, cap=8),
+        lambda: local.SetResponse(epsilon=1, domain=3, largest=0),
+        lambda: local.SetResponse(epsilon=1, domain=3, largest=1, oracle="none"),
+        lambda: local.MarginalResponse(epsilon=1, sizes=(2, 3), ways=3),
+        lambda: local.HeavyHitters(epsilon=1, length=60),
+        lambda: local.LocalHashing(epsilon=1, domain=9, buckets=3),
+        lambda: local.HadamardResponse(epsilon=1, domain=9, blocks=3),
+        lambda: local.SubsetSelection(epsilon=1, domain=9, size=9),
+        lambda: local.ClientBudget(epsilon=0),
+        lambda: local.ClientBudget(epsilon=1).answer("q", 3, 1, entropy=Entropy()),
+        lambda: local.ClientBudget(epsilon=1).answer(5, KARY, 1, entropy=Entropy()),
+        lambda: local.Shuffler(3, least=1),
+        lambda: local.Shuffler(KARY, least=0),
+        lambda: local.consistent("abc"),
+        lambda: KARY.respond([[1], [2, 3]], entropy=Entropy()),
+        lambda: local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3).start([1, 2], entropy=Entropy()),
+        lambda: local.Rappor(epsilon=2, bits=4).report(None, entropy=Entropy()),
+        lambda: local.Rappor(epsilon=2, bits=4).report([0, [1, 1]], entropy=Entropy()),
+        lambda: local.Rappor(epsilon=2).decode([[0] * 33], [3]),
+        lambda: local.KeyValueResponse(epsilon=1, keys=1, low=0, high=1).respond({0: 1j}, entropy=Entropy()),
+        lambda: local.expectation_maximization(local.DuchiMean(epsilon=1, low=0, high=1), [1]),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_message_of_ours(build: Any) -> None:
+    with pytest.raises(InvalidInput):
+        build()
+
+
+def test_extreme_values_are_clamped_or_kept() -> None:
+    mean = local.DuchiMean(epsilon=1, low=0, high=1)
+    assert set(mean.respond([math.inf, -math.inf, 1e300], entropy=SeededEntropy(1)).data.tolist()) <= {0, 1}
+    pairs = local.KeyValueResponse(epsilon=1, keys=1, low=Fraction(1, 3), high=1)
+    assert isinstance(pairs.respond({0: 10**400}, entropy=SeededEntropy(1)), int)
+    assert len(local.Rappor(epsilon=2, bits=4).respond("\ud800", entropy=SeededEntropy(1))) == 5
+    assert isinstance(local.best(epsilon=1, domain=1 << 50, people=10), local.LocalHashing)
+    assert np.isfinite(local.PrivUnit(epsilon=50, dimension=3, directions=16).scale)
