@@ -1,4 +1,5 @@
-"""The price of trusting nobody, measured: the error of one count in the central, the shuffle and the local model.
+"""The price of trusting nobody, measured: the error of one count in the central, the shuffle and the local
+model.
 
 Needs matplotlib (`discreet[plots]`) to draw; the measurement needs nothing.
 """

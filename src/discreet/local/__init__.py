@@ -1,7 +1,9 @@
-"""The local model: nobody is trusted, so every report is private before it leaves the device of the one who gives it.
+"""The local model: nobody is trusted, so every report is private before it leaves the device of the one who
+gives it.
 
-`respond` runs on the client and draws exactly, in integers; `estimate` runs anywhere and only post-processes. `best` chooses a frequency oracle with its
-error predicted first. A browser runs the same client: js/discreet-local.mjs. See docs/local.md.
+`respond` runs on the client and draws exactly, in integers; `estimate` runs anywhere and only post-processes.
+`best` chooses a frequency oracle with its error predicted first. A browser runs the same client:
+js/discreet-local.mjs. See docs/local.md.
 
 >>> from discreet import local, sampling
 >>> oracle = local.best(epsilon=1, domain=128, people=20_000)
@@ -16,12 +18,13 @@ from ._base import LocalRandomizer, ReportBatch
 from .choice import ORACLES, Prediction, best, predictions
 from .client import ClientBudget
 from .consistency import consistent, expectation_maximization
+from .designs import DesignResponse
 from .hashing import HadamardResponse, LocalHashing, walsh_hadamard
 from .joint import HeavyHitters, MarginalResponse
 from .location import DistanceResponse, grid_places
 from .longterm import LongTermResponse, Rappor
 from .means import DuchiMean, HybridMean, LaplaceMean, PiecewiseMean
-from .oracles import DesignResponse, FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
+from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
 from .sets import KeyValueResponse, SetResponse
 from .shuffle import Shuffler, blend
 from .vectors import PrivUnit

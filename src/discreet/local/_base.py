@@ -1,4 +1,6 @@
-"""What all client randomizers share: how values come in, reports go out, and a release is made of many reports."""
+"""What all client randomizers share: how values come in, reports go out, and a release is made of many
+reports.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,9 @@ def plain(row: Any) -> Any:
 class LocalRandomizer:
     """Base of the randomizers whose reports are integers, or rows of integers of one length.
 
-    A subclass says what its values are (`_values`), draws (`_draw`), and estimates (`_estimate`). Whatever the subclass, values are
-    checked before anything is drawn, and reports before anything is estimated: they come from strangers.
+    A subclass says what its values are (`_values`), draws (`_draw`), and estimates (`_estimate`). Whatever
+    the subclass, values are checked before anything is drawn, and reports before anything is estimated: they
+    come from strangers.
     """
 
     __slots__ = ()
@@ -64,7 +67,9 @@ class LocalRandomizer:
 
     @property
     def ratio(self) -> Fraction:
-        """The largest ratio of the probabilities that two values give to one report, exactly; at most exp(epsilon)."""
+        """The largest ratio of the probabilities that two values give to one report, exactly; at most
+        exp(epsilon).
+        """
         raise NotImplementedError
 
     @property
@@ -73,7 +78,9 @@ class LocalRandomizer:
         return PureDP(epsilon=self.epsilon, neighbors=REPLACE)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """The report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of another person."""
+        """The report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of
+        another person.
+        """
         require_entropy(entropy)
         array = _array(value)
         single = array.ndim == self._value_dimensions
@@ -90,7 +97,9 @@ class LocalRandomizer:
         return _array(value).ndim == self._value_dimensions
 
     def estimate(self, reports: Any, /) -> Release:
-        """What follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain reports."""
+        """What follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain
+        reports.
+        """
         data, event = self._collected(reports)
         return self._estimate(data, event)
 
@@ -162,7 +171,9 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _whole(row: Any) -> bool:
-    """Whether a plain report is made of whole numbers and of nothing that merely turns into them (True, '1', 1.0)."""
+    """Whether a plain report is made of whole numbers and of nothing that merely turns into them (True,
+    '1', 1.0).
+    """
     if isinstance(row, np.ndarray):
         return row.dtype.kind in "iu"
     if isinstance(row, list | tuple):
@@ -205,7 +216,9 @@ def check_range(data: NDArray[Any], bounds: Any) -> None:
 
 
 def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
-    """A description for the browser: what it is, what it costs in millionths of epsilon (rounded up), and its integers."""
+    """A description for the browser: what it is, what it costs in millionths of epsilon (rounded up), and
+    its integers.
+    """
     cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
     whole = -(-cost.numerator // cost.denominator)
     named = {name: value for name, value in numbers.items() if value is not None}

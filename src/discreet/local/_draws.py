@@ -1,9 +1,10 @@
 """The three draws that every client randomizer is made of, on uniform words, and the odds they are given.
 
-What a device draws must be the same in Python and in a browser, so this is all there is: an integer below a bound, a coin with a
-rational probability, and many coins of 32 bits. Each reads whole little-endian words of its stream and refuses what is too large;
-nothing is compared in floating point. For one report at a time the order of the words is part of the contract with js/discreet-local.mjs
-(docs/local.md), and tests feed both the same bytes.
+What a device draws must be the same in Python and in a browser, so this is all there is: an integer below a
+bound, a coin with a rational probability, and many coins of 32 bits. Each reads whole little-endian words of
+its stream and refuses what is too large; nothing is compared in floating point. For one report at a time the
+order of the words is part of the contract with js/discreet-local.mjs (docs/local.md), and tests feed both the
+same bytes.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
     """`n` independent integers, uniform on 0, ..., bound - 1. A bound of 1 takes no word.
 
     Guarantee: each value has probability exactly 1 / bound, for every bound up to 2**52.
-    Proof:     the first bits of a 64-bit word, as many as bound - 1 has, are uniform; a word whose bits are not below the bound is
-               thrown away and another is drawn.
+    Proof:     the first bits of a 64-bit word, as many as bound - 1 has, are uniform; a word whose bits are
+               not below the bound is thrown away and another is drawn.
     Assumes:   `entropy` yields independent uniform bits.
     """
     if not 1 <= bound <= LIMIT:
@@ -50,27 +51,35 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
 
 
 def coin(numerators: int | Codes, denominator: int, n: int, entropy: Entropy) -> Bools:
-    """`n` independent coins, each True with probability exactly numerator / denominator; one word each, or more."""
+    """`n` independent coins, each True with probability exactly numerator / denominator; one word each, or
+    more.
+    """
     return np.asarray(below(denominator, n, entropy) < numerators)
 
 
 def coins(thresholds: NDArray[np.int64], entropy: Entropy) -> Bools:
-    """One coin for each threshold, True with probability exactly threshold / 2**32; two coins to a word, the low half first."""
+    """One coin for each threshold, True with probability exactly threshold / 2**32; two coins to a word,
+    the low half first.
+    """
     words = entropy.words((thresholds.size + 1) // 2).view(np.dtype("<u4"))[: thresholds.size]
     return np.asarray(words.reshape(thresholds.shape) < thresholds)
 
 
 def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Codes:
-    """`n` independent indices, i with probability (ends[i] - ends[i-1]) / ends[-1]: `ends` are cumulated integer weights."""
+    """`n` independent indices, i with probability (ends[i] - ends[i-1]) / ends[-1]: `ends` are cumulated
+    integer weights.
+    """
     drawn = below(int(ends[-1]), n, entropy)
     return np.searchsorted(np.asarray(ends, dtype=np.int64), drawn, side="right").astype(np.int64, copy=False)
 
 
 def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
-    """Integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b a power of two, as large as fits.
+    """Integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b a power of
+    two, as large as fits.
 
     Guarantee: a / b never exceeds exp(epsilon), and misses it by less than one part in b.
-    Proof:     `exp_neg` returns an integer that is not below 2**160 exp(-epsilon); dividing by it rounds down.
+    Proof:     `exp_neg` returns an integer that is not below 2**160 exp(-epsilon); dividing by it rounds
+               down.
 
     >>> odds(1.0, 1, 1)[0] / odds(1.0, 1, 1)[1]
     2.7182818284590446
@@ -84,7 +93,9 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
 
 
 def small_share(epsilon: Any) -> int:
-    """The least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 + exp(epsilon))."""
+    """The least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 +
+    exp(epsilon)).
+    """
     q = _small_share(positive_epsilon(epsilon))
     if 2 * q >= COIN:
         raise _require.fail("epsilon", epsilon, "larger: the coins of 32 bits would be fair, and say nothing")

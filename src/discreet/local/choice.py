@@ -1,4 +1,6 @@
-"""Which oracle? Every candidate says its error before anybody is asked, so the choice is a comparison of numbers."""
+"""Which oracle? Every candidate says its error before anybody is asked, so the choice is a comparison of
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class Prediction:
 
 
 def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> list[Prediction]:
-    """What each oracle promises for values that are all alike common, best first; those whose reports are too long are left out.
+    """What each oracle promises for values that are all alike common, best first; those whose reports are too
+    long are left out.
 
     >>> [(type(p.oracle).__name__, round(p.mean_squared_error, 7)) for p in predictions(epsilon=1, domain=128, people=20_000)][:3]
     [('SubsetSelection', 0.0001809), ('OptimalUnary', 0.0001845), ('LocalHashing', 0.0001851)]
@@ -63,7 +66,8 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
 def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> FrequencyOracle:
     """The frequency oracle of least predicted error among those whose reports take at most `bits` bits.
 
-    Guarantee: no oracle of this room with reports of that length has a smaller mean squared error over values that are all alike common.
+    Guarantee: no oracle of this room with reports of that length has a smaller mean squared error over values
+               that are all alike common.
     Proof:     all are unbiased, and their variances are compared (`predictions`).
 
     >>> best(epsilon=1, domain=128, people=20_000)

@@ -1,7 +1,7 @@
 """A budget that is kept on the device: it answers each question once, and refuses what it cannot afford.
 
-Nobody else can keep it: a collector that is not trusted is not trusted to count. The state is JSON for the device to store; it holds what was
-answered, never the values.
+Nobody else can keep it: a collector that is not trusted is not trusted to count. The state is JSON for the
+device to store; it holds what was answered, never the values.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from ._base import LocalRandomizer
 
 
 class ClientBudget:
-    """All that one device will ever tell, over all questions and collectors: a limit on the sum of epsilons.
+    """Limits all that one device will ever tell, over all questions and collectors: a limit on the sum of
+    epsilons.
 
-    Guarantee: everything that leaves through `answer`, to whoever, is together epsilon-DP for the device's owner.
-    Proof:     basic composition: each question is charged the epsilon of its randomizer before anything is drawn, and a repeated question gets the stored
-               report (or, from long-term randomizers, another copy of the stored permanent answer), which depends on nothing new.
-    Assumes:   every report leaves through here, the state is kept and not rolled back, and which questions come does not depend on values.
+    Guarantee: everything that leaves through `answer`, to whoever, is together epsilon-DP for the device's
+               owner.
+    Proof:     basic composition: each question is charged the epsilon of its randomizer before anything is
+               drawn, and a repeated question gets the stored report (or, from long-term randomizers, another
+               copy of the stored permanent answer), which depends on nothing new.
+    Assumes:   every report leaves through here, the state is kept and not rolled back, and which questions
+               come does not depend on values.
 
     >>> from discreet import local, sampling
     >>> device = ClientBudget(epsilon=1)
@@ -51,7 +55,9 @@ class ClientBudget:
         return self.epsilon - self._spent
 
     def answer(self, question: str, randomizer: Any, value: Any, /, *, entropy: Entropy) -> Any:
-        """The report to this question: drawn and charged the first time, the same one (at no cost) ever after, whatever the value is then."""
+        """The report to this question: drawn and charged the first time, the same one (at no cost) ever
+        after, whatever the value is then.
+        """
         key = self._key(question, randomizer)
         lasting = hasattr(randomizer, "start")
         with self._lock:
@@ -71,12 +77,16 @@ class ClientBudget:
         return randomizer.report(stored, entropy=entropy) if lasting else stored
 
     def renew(self, question: str, randomizer: Any, /) -> None:
-        """Forget the answer to a question, so that the next one is drawn, and paid for, afresh. Do it by the calendar, not by the value."""
+        """Forget the answer to a question, so that the next one is drawn, and paid for, afresh. Do it by
+        the calendar, not by the value.
+        """
         with self._lock:
             self._answers.pop(self._key(question, randomizer), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The state, for the device to store: limits, what was spent, and stored reports. It holds no values; keep it secret all the same."""
+        """The state, for the device to store: limits, what was spent, and stored reports. It holds no
+        values; keep it secret all the same.
+        """
         return {"epsilon": str(self.epsilon), "spent": str(self._spent), "answers": dict(self._answers)}
 
     @classmethod

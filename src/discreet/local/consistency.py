@@ -1,7 +1,8 @@
-"""Estimated shares that could be shares: not negative, adding up to one; and the most likely shares instead of the unbiased ones.
+"""Estimated shares that could be shares: not negative, adding up to one; and the most likely shares instead
+of the unbiased ones.
 
-All of it is post-processing of reports, so it costs nothing. Unbiased estimates of rare values are negative half of the time; what is done about
-it here biases single values and makes the whole more accurate.
+All of it is post-processing of reports, so it costs nothing. Unbiased estimates of rare values are negative
+half of the time; what is done about it here biases single values and makes the whole more accurate.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from .. import _require
 from .._errors import InvalidInput
 from ..inference import with_total
 from ._base import Floats
+from .designs import DesignResponse
 from .location import DistanceResponse
-from .oracles import DesignResponse, FrequencyOracle, _Unary
+from .oracles import FrequencyOracle, _Unary
 
 METHODS = ("norm_sub", "norm_mul", "clip")
 _CELLS = 1 << 24
@@ -24,8 +26,9 @@ _CELLS = 1 << 24
 def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> Floats:
     """Shares that are zero or above and (but for `clip`) add up to `total`.
 
-    norm_sub: subtract one number from all and clip at zero, such that the total is right. That *is* the nearest point of the simplex, so
-              the squared error never grows. (Wang et al. 2020, arXiv:1905.08320, where it does best over the whole domain.)
+    norm_sub: subtract one number from all and clip at zero, such that the total is right. That *is* the
+              nearest point of the simplex, so the squared error never grows. (Wang et al. 2020,
+              arXiv:1905.08320, where it does best over the whole domain.)
     norm_mul: clip at zero, then scale to the total.
     clip:     clip at zero: single common values keep their estimates, the sum is too large.
 
@@ -50,11 +53,13 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
 
 
 def expectation_maximization(randomizer: Any, reports: Any, *, rounds: int = 1000, tolerance: float = 1e-9) -> Floats:
-    """The shares under which the reports are most likely: positive, adding up to one, and often closer than the unbiased estimates.
+    """The shares under which the reports are most likely: positive, adding up to one, and often closer than
+    the unbiased estimates.
 
-    Starts from equal shares; a round multiplies each by the mean over all reports of P(report | value) / P(report). The likelihood never
-    falls, and it is concave, so the limit is its maximum (Agrawal & Aggarwal 2001; ElSalamouny & Palamidessi 2020).
-    Stops when no share moves by more than `tolerance` in a round. Needs memory for distinct reports times values.
+    Starts from equal shares; a round multiplies each by the mean over all reports of P(report | value) /
+    P(report). The likelihood never falls, and it is concave, so the limit is its maximum (Agrawal & Aggarwal
+    2001; ElSalamouny & Palamidessi 2020). Stops when no share moves by more than `tolerance` in a round.
+    Needs memory for distinct reports times values.
     """
     _require.integer(rounds=rounds, at_least=1)
     _require.non_negative(tolerance=tolerance)
@@ -91,7 +96,9 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
 
 
 def _levels(oracle: FrequencyOracle) -> tuple[float, float]:
-    """P(report | value), up to a factor of the report's own, where the report supports the value and where it does not."""
+    """P(report | value), up to a factor of the report's own, where the report supports the value and where
+    it does not.
+    """
     if isinstance(oracle, _Unary):
         p, q = (float(x) for x in oracle.support)
         return p / q, (1 - p) / (1 - q)

@@ -1,8 +1,10 @@
-"""Local hashing and Hadamard response: short reports over large domains, added up by a fast Walsh-Hadamard transform.
+"""Local hashing and Hadamard response: short reports over large domains, added up by a fast Walsh-Hadamard
+transform.
 
-Numbers are read as vectors of bits. A mask m sends a value x to the parity of the bits that both have, <m, x>; for two different values and
-a uniform mask the parities are independent fair coins. That is a universal family with a collision probability of exactly one half, so the
-published variances hold exactly and not up to the quality of a hash function, and a sum over all masks is a Walsh-Hadamard transform.
+Numbers are read as vectors of bits. A mask m sends a value x to the parity of the bits that both have, <m,
+x>; for two different values and a uniform mask the parities are independent fair coins. That is a universal
+family with a collision probability of exactly one half, so the published variances hold exactly and not up to
+the quality of a hash function, and a sum over all masks is a Walsh-Hadamard transform.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _CELLS = 1 << 22
 
 
 def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
-    """sum over y of (-1)**<x, y> values[..., y] for every x: along the last axis, whose length is a power of two.
+    """sum over y of (-1)**<x, y> values[..., y] for every x: along the last axis, whose length is a power of
+    two.
 
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]
@@ -54,16 +57,19 @@ def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHashing(FrequencyOracle):
-    """Optimized local hashing (OLH): hash the value to one of `buckets`, then k-ary randomized response on the bucket.
+    """Hashes the value to one of `buckets`, and reports the bucket by k-ary randomized response: optimized
+    local hashing (OLH).
 
-    `buckets` is a power of two, by default the one of least variance (the optimum over all numbers is exp(epsilon) + 1). The hash is log2(buckets)
-    random masks, drawn by the client and part of the report: they tell nothing. A report takes (log2(domain) + 1) log2(buckets) bits, and all
-    reports are added up in one transform of the domain's size (*fast*: n (buckets - 1) + d log d steps, not n d).
+    `buckets` is a power of two, by default the one of least variance (the optimum over all numbers is
+    exp(epsilon) + 1). The hash is log2(buckets) random masks, drawn by the client and part of the report:
+    they tell nothing. A report takes (log2(domain) + 1) log2(buckets) bits, and all reports are added up in
+    one transform of the domain's size (*fast*: n (buckets - 1) + d log d steps, not n d).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over the buckets with
-               a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security); one bucket pair (g = 2) is Bassily & Smith 2015,
-               arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
+    Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over
+               the buckets with a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security); one bucket pair (g
+               = 2) is Bassily & Smith 2015, arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all
+               masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> LocalHashing(epsilon=1, domain=128).buckets, round(LocalHashing(epsilon=1, domain=128).mean_squared_error(20_000), 7)
@@ -128,7 +134,9 @@ class LocalHashing(FrequencyOracle):
         return found
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """The masks, one after the other; then whether the bucket is told truly, and if not, which other one."""
+        """The masks, one after the other; then whether the bucket is told truly, and if not, which other
+        one.
+        """
         a, b = self._weights
         n = len(values)
         data = np.empty((n, self._masks + 1), np.int64)
@@ -151,8 +159,9 @@ class LocalHashing(FrequencyOracle):
     def _counts(self, data: NDArray[Any]) -> Codes:
         """How many reports support each value, by one transform.
 
-        Proof: a report with masks m and bucket y supports x if <m_j, x> = y_j for all j, which is the mean over all c of
-               (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c these are added up by mask first.
+        Proof: a report with masks m and bucket y supports x if <m_j, x> = y_j for all j, which is the mean
+               over all c of (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c
+               these are added up by mask first.
         """
         if self._length > _LONGEST:
             raise InvalidInput(
@@ -175,7 +184,9 @@ class LocalHashing(FrequencyOracle):
         return walsh_hadamard(weights)[: self.domain] >> self._masks
 
     def counts_of(self, reports: Any, candidates: Any) -> Codes:
-        """How many reports support each of some candidates, one by one: for domains too large to be looked at whole."""
+        """How many reports support each of some candidates, one by one: for domains too large to be looked
+        at whole.
+        """
         return self._counts_of(self._collected(reports)[0], codes_below(np.atleast_1d(candidates), self.domain))
 
     def _counts_of(self, data: NDArray[Any], wanted: Codes) -> Codes:
@@ -187,7 +198,9 @@ class LocalHashing(FrequencyOracle):
         return found
 
     def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
-        """`_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums are sums of parities."""
+        """`_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums are
+        sums of parities.
+        """
         found = np.zeros((len(high), len(low)), np.int64)
         small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
         rows = max(1, _CELLS // (len(high) * len(low)))
@@ -211,14 +224,17 @@ class LocalHashing(FrequencyOracle):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
-    """Hadamard response: a report is one of about 2 domain numbers, more likely from the half that the value's Hadamard row marks.
+    """Reports one of about 2 domain numbers, more likely from the half that the value's Hadamard row marks:
+    Hadamard response.
 
-    With `blocks` = 1 it tells one bit (the high-privacy form); more blocks, a power of two, suit a larger epsilon. By default the best number.
+    With `blocks` = 1 it tells one bit (the high-privacy form); more blocks, a power of two, suit a larger
+    epsilon. By default the best number.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     the marked numbers, as many for each value, have weight a, all others weight b, of one total; a / b <= exp(epsilon).
-               Acharya, Sun & Zhang 2019, arXiv:1802.04705. The estimate is 2 (marked) - (block), which has mean zero for
-               other values: within the block because rows are orthogonal, outside because all its numbers weigh alike.
+    Proof:     the marked numbers, as many for each value, have weight a, all others weight b, of one total; a
+               / b <= exp(epsilon). Acharya, Sun & Zhang 2019, arXiv:1802.04705. The estimate is 2 (marked) -
+               (block), which has mean zero for other values: within the block because rows are orthogonal,
+               outside because all its numbers weigh alike.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(HadamardResponse(epsilon=1, domain=128, blocks=1).mean_squared_error(20_000), 6)
@@ -256,7 +272,9 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def _terms(self) -> tuple[Fraction, Fraction, Fraction]:
-        """(the mean of a sender's own term before scaling, the chance of the sender's block, that of any other block)."""
+        """(the mean of a sender's own term before scaling, the chance of the sender's block, that of any
+        other block).
+        """
         a, b = self._weights
         half = self._block // 2
         total = half * a + (self.blocks * self._block - half) * b
@@ -279,8 +297,8 @@ class HadamardResponse(FrequencyOracle):
     def variance(self, people: int, shares: Any = None) -> Floats:
         """The variance of each estimated share, if the true ones are `shares` (by default all alike).
 
-        Proof: a term is +1 or -1 where the report falls into the value's block, else 0, divided by its mean for the value itself; so
-               its square has the probability of the block.
+        Proof: a term is +1 or -1 where the report falls into the value's block, else 0, divided by its mean
+               for the value itself; so its square has the probability of the block.
         """
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
@@ -316,7 +334,9 @@ class HadamardResponse(FrequencyOracle):
         return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Whether the report is marked; then which of the marked, or which of all others, the block's other half first."""
+        """Whether the report is marked; then which of the marked, or which of all others, the block's
+        other half first.
+        """
         a, b = self._weights
         block, half, n = self._block, self._block // 2, len(values)
         size = self.blocks * block
@@ -331,7 +351,9 @@ class HadamardResponse(FrequencyOracle):
         return np.where(place < half, own * block + inside, beyond)
 
     def _with_parity(self, place: Codes, row: Codes, wanted: Codes) -> Codes:
-        """The number that has `place` as its bits but one, and in the row's lowest bit what makes the parity `wanted`."""
+        """The number that has `place` as its bits but one, and in the row's lowest bit what makes the
+        parity `wanted`.
+        """
         low = row & -row
         spread = (place & (low - 1)) | ((place & -low) << 1)
         return spread | np.where(parity(spread & row) != wanted, low, 0)
@@ -340,7 +362,9 @@ class HadamardResponse(FrequencyOracle):
         check_range(data, self.blocks * self._block)
 
     def _counts(self, data: NDArray[Any]) -> Codes:
-        """Marked less not marked within the block, for each value: a Walsh-Hadamard transform of the numbers in each block."""
+        """Marked less not marked within the block, for each value: a Walsh-Hadamard transform of the
+        numbers in each block.
+        """
         table = np.bincount(data, minlength=self.blocks * self._block).reshape(self.blocks, self._block)
         return walsh_hadamard(table)[:, 1:].ravel()[: self.domain]
 

@@ -1,4 +1,6 @@
-"""Several attributes, and huge domains: marginals from groups of people, and the common values by growing prefixes."""
+"""Several attributes, and huge domains: marginals from groups of people, and the common values by growing
+prefixes.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,16 @@ from .sets import oracle_named
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalResponse(LocalRandomizer):
-    """All `ways`-way marginals of several attributes: each person draws one of them, and reports its cell with the whole epsilon.
+    """Collects all `ways`-way marginals of several attributes: each person draws one of them, and reports its
+    cell with the whole epsilon.
 
-    A value is a list of codes, one for each attribute, of `sizes[i]` values each. Dividing people loses less than dividing epsilon: the variance grows with the
-    number of marginals instead of its square. The release maps each tuple of attributes to a table of shares; `consistent` makes the tables agree.
+    A value is a list of codes, one for each attribute, of `sizes[i]` values each. Dividing people loses less
+    than dividing epsilon: the variance grows with the number of marginals instead of its square. The release
+    maps each tuple of attributes to a table of shares; `consistent` makes the tables agree.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     which marginal is drawn does not depend on the value; given it, the oracle's report is epsilon-DP. (Cormode, Kulkarni &
-               Srivastava 2018, SIGMOD; Zhang et al. 2018, CALM.)
+    Proof:     which marginal is drawn does not depend on the value; given it, the oracle's report is
+               epsilon-DP. (Cormode, Kulkarni & Srivastava 2018, SIGMOD; Zhang et al. 2018, CALM.)
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -131,7 +135,9 @@ class MarginalResponse(LocalRandomizer):
         return released(tables, event, error)
 
     def consistent(self, release: Release, people: int) -> dict[tuple[int, ...], NDArray[Any]]:
-        """The tables of a release, made to agree on all sums that they share, by least squares; `people` reported."""
+        """The tables of a release, made to agree on all sums that they share, by least squares; `people`
+        reported.
+        """
         share = max(1, people // len(self.marginals))
         measured = [
             Marginal(attributes=attributes, values=release.value[attributes], variance=oracle.mean_squared_error(share))
@@ -145,15 +151,17 @@ class MarginalResponse(LocalRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeavyHitters(LocalRandomizer):
-    """The common values of a huge domain (words, addresses, numbers of `length` bits) by the prefix extending method (PEM).
+    """Finds the common values of a huge domain (words, addresses, numbers of `length` bits) by the prefix
+    extending method (PEM).
 
-    Each person draws one of the levels and reports that prefix of the value, `first` bits at the lowest level and `step` more at each, by local hashing with the whole
-    epsilon. The collector keeps the `keep` most common prefixes, extends them by all `2**step` ways, and counts those at the next level. The release maps
+    Each person draws one of the levels and reports that prefix of the value, `first` bits at the lowest level
+    and `step` more at each, by local hashing with the whole epsilon. The collector keeps the `keep` most
+    common prefixes, extends them by all `2**step` ways, and counts those at the next level. The release maps
     the values found to their estimated shares, most common first.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     the level does not depend on the value; given it, the report is `LocalHashing`'s. Wang, Li & Jha 2018, arXiv:1708.06674;
-               the tree of prefixes is Bassily & Smith 2015, arXiv:1504.04686.
+    Proof:     the level does not depend on the value; given it, the report is `LocalHashing`'s. Wang, Li &
+               Jha 2018, arXiv:1708.06674; the tree of prefixes is Bassily & Smith 2015, arXiv:1504.04686.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -228,7 +236,9 @@ class HeavyHitters(LocalRandomizer):
         last = self._oracle(len(self.levels) - 1)
 
         def error(confidence: float) -> float:
-            """For the shares of any values named beforehand; those that came out on top by luck are overestimated, as all maxima are."""
+            """For the shares of any values named beforehand; those that came out on top by luck are
+            overestimated, as all maxima are.
+            """
             half = 1 - (1 - confidence) / 2
             drawn = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
             return last.error(people, half) + drawn

@@ -1,4 +1,6 @@
-"""Where people are: a report is a place near the true one, the nearer the likelier (the exponential mechanism with a distance score)."""
+"""Where people are: a report is a place near the true one, the nearer the likelier (the exponential
+mechanism with a distance score).
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,17 @@ _WEIGHT_BITS = 36
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceResponse(LocalRandomizer):
-    """Distance response: place y is reported for place x with a weight of exp(-rate * distance(x, y)).
+    """Reports place y for place x with a weight of exp(-rate * distance(x, y)): distance response, an
+    exponential mechanism.
 
-    `places` are points of the plane (or a line: one number each), numbered in order. The rate is the largest, to one part in a thousand, at which the
-    lottery is epsilon-DP: with few places it is well above the textbook's epsilon / (2 diameter), because rows that are normalized differ by less.
+    `places` are points of the plane (or a line: one number each), numbered in order. The rate is the largest,
+    to one part in a thousand, at which the lottery is epsilon-DP: with few places it is well above the
+    textbook's epsilon / (2 diameter), because rows that are normalized differ by less.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     weights are integers; the largest ratio of two places' probabilities of one report is computed over all reports and pairs,
-               as a fraction, and compared with exp(epsilon). McSherry & Talwar 2007 say that epsilon / (2 diameter) is always found.
+    Proof:     weights are integers; the largest ratio of two places' probabilities of one report is computed
+               over all reports and pairs, as a fraction, and compared with exp(epsilon). McSherry & Talwar
+               2007 say that epsilon / (2 diameter) is always found.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> corner = DistanceResponse(epsilon=1, places=grid_places(3))
@@ -163,7 +168,9 @@ def _distances(places: tuple[tuple[Real, ...], ...]) -> Floats:
 
 @lru_cache(maxsize=32)
 def _table(places: tuple[tuple[Real, ...], ...], epsilon: Fraction) -> tuple[Fraction, tuple[tuple[int, ...], ...]]:
-    """(rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats first and then exactly."""
+    """(rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats
+    first and then exactly.
+    """
     distances = _distances(places)
     goal = float(epsilon)
 

@@ -1,12 +1,15 @@
-"""Asking the same people again and again: permanent answers, instantaneous reports, and the price over all of it.
+"""Asking the same people again and again: permanent answers, instantaneous reports, and the price over all of
+it.
 
-A report that is drawn afresh each time is paid for each time. Memoization draws a *permanent* answer once, keeps it on the device, and each time reports
-a noisy copy of it: whatever the number of reports, they are post-processing of the permanent answer, and its price is all that is ever paid.
+A report that is drawn afresh each time is paid for each time. Memoization draws a *permanent* answer once,
+keeps it on the device, and each time reports a noisy copy of it: whatever the number of reports, they are
+post-processing of the permanent answer, and its price is all that is ever paid.
 
-The honest price. The promise above is about one value: `start` is called once for it. A device that keeps one permanent answer per value, and switches between
-them as the value changes, shows *when* it changed: no finite epsilon of the permanent answers covers that (docs/local.md has the two histories that
-tell it; tests enumerate them). So here a device goes on reporting its first answer until it is told to `start` again, at times that do not
-depend on values (a public calendar), and each `start` is paid in full.
+The honest price. The promise above is about one value: `start` is called once for it. A device that keeps one
+permanent answer per value, and switches between them as the value changes, shows *when* it changed: no finite
+epsilon of the permanent answers covers that (docs/local.md has the two histories that tell it; tests
+enumerate them). So here a device goes on reporting its first answer until it is told to `start` again, at
+times that do not depend on values (a public calendar), and each `start` is paid in full.
 """
 
 from __future__ import annotations
@@ -46,14 +49,18 @@ from .oracles import FrequencyOracle
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongTermResponse(FrequencyOracle):
-    """Chained k-ary randomized response: a permanent answer that costs `epsilon` for ever, of which each report is a noisy copy.
+    """Draws a permanent answer that costs `epsilon` for ever, and reports noisy copies of it: chained k-ary
+    randomized response.
 
     Who sees one report only learns `first_epsilon` < epsilon.
 
-    Guarantee: all reports that follow one `start`, however many, are together epsilon-DP; the first alone is first_epsilon-DP.
-    Proof:     the permanent answer is k-ary randomized response with a / b <= exp(epsilon), and reports depend on the value through it only.
-               One report has weight A = a a' + (k-1) b b' for the truth and B = a b' + b a' + (k-2) b b' for each other value; A / B grows with
-               a' / b', which is rounded down. (Arcolezi et al. 2022, arXiv:2111.04636, L-GRR; Erlingsson et al. 2014, arXiv:1407.6981, for bits.)
+    Guarantee: all reports that follow one `start`, however many, are together epsilon-DP; the first alone is
+               first_epsilon-DP.
+    Proof:     the permanent answer is k-ary randomized response with a / b <= exp(epsilon), and reports
+               depend on the value through it only. One report has weight A = a a' + (k-1) b b' for the truth
+               and B = a b' + b a' + (k-2) b b' for each other value; A / B grows with a' / b', which is
+               rounded down. (Arcolezi et al. 2022, arXiv:2111.04636, L-GRR; Erlingsson et al. 2014,
+               arXiv:1407.6981, for bits.)
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
     """
 
@@ -75,7 +82,9 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def _again(self) -> tuple[int, int]:
-        """The odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and odds R of a first report."""
+        """The odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and odds R
+        of a first report.
+        """
         k = self.domain
         r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
         if not first < r:
@@ -154,14 +163,17 @@ def _told(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rappor(LocalRandomizer):
-    """RAPPOR: words of an open vocabulary in a Bloom filter, a permanent noisy copy of it, and instantaneous reports of that.
+    """Puts words of an open vocabulary in a Bloom filter, keeps a permanent noisy copy of it, and reports
+    copies of that: RAPPOR.
 
-    A device is in one of `cohorts`, each with hash functions of its own. Bits of the permanent copy are flipped with probability f/2, set from `epsilon`:
-    2 hashes ln((1 - f/2) / (f/2)). A report has each bit set with probability `q` where the permanent bit is set and `p` where it is not.
+    A device is in one of `cohorts`, each with hash functions of its own. Bits of the permanent copy are
+    flipped with probability f/2, set from `epsilon`: 2 hashes ln((1 - f/2) / (f/2)). A report has each bit
+    set with probability `q` where the permanent bit is set and `p` where it is not.
 
     Guarantee: all reports that follow one `start` are together epsilon-DP; one alone is first_epsilon-DP.
-    Proof:     two words differ in at most 2 hashes bits of the filter, whose cohort does not depend on the word. Erlingsson, Pihur & Korolova 2014,
-               arXiv:1407.6981, in units of 2**-32 rounded towards privacy; tests enumerate both claims.
+    Proof:     two words differ in at most 2 hashes bits of the filter, whose cohort does not depend on the
+               word. Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981, in units of 2**-32 rounded towards
+               privacy; tests enumerate both claims.
     Assumes:   `entropy` yields independent uniform bits; the times of `start` do not depend on values.
     """
 
@@ -200,7 +212,9 @@ class Rappor(LocalRandomizer):
 
     @property
     def _one_report(self) -> tuple[Fraction, Fraction]:
-        """(q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and for one that is not."""
+        """(q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and for
+        one that is not.
+        """
         flip, p, q = (Fraction(x, _draws.COIN) for x in self.thresholds)
         return (1 - flip) * q + flip * p, flip * q + (1 - flip) * p
 
@@ -287,7 +301,9 @@ class Rappor(LocalRandomizer):
             return (sums / people[:, None] - down) / (up - down), people
 
     def decode(self, reports: Any, words: Any) -> dict[Any, float]:
-        """The shares of candidate words: the non-negative ones whose filters are nearest to the estimated bits, weighted by cohort size."""
+        """The shares of candidate words: the non-negative ones whose filters are nearest to the estimated
+        bits, weighted by cohort size.
+        """
         candidates = _require.listed(words=words)
         _require.non_empty(words=candidates)
         shares, people = self.bit_shares(reports)

@@ -1,8 +1,10 @@
-"""Means in the local model: every person has a number between declared bounds, and reports it so that only the mean can be told.
+"""Means in the local model: every person has a number between declared bounds, and reports it so that only
+the mean can be told.
 
-A value is put on a grid of `steps` equal steps first (rounded up or down at random, so that its mean stays), and everything after that is
-integers: the ratio of probabilities is the ratio of two integers, after the discretization and not before it. Each estimate is unbiased
-for what the grid can hold, and says its error. Bounds are public: a value outside is clamped to them.
+A value is put on a grid of `steps` equal steps first (rounded up or down at random, so that its mean stays),
+and everything after that is integers: the ratio of probabilities is the ratio of two integers, after the
+discretization and not before it. Each estimate is unbiased for what the grid can hold, and says its error.
+Bounds are public: a value outside is clamped to them.
 """
 
 from __future__ import annotations
@@ -49,17 +51,20 @@ class _MeanRandomizer(LocalRandomizer):
             raise _require.fail("high - low", math.inf, "a number that floats can hold")
 
     def variance(self, people: int, mean: Real | None = None) -> float:
-        """The largest variance of the estimated mean that the coins can cause, or for people who all have the value `mean`."""
+        """The largest variance of the estimated mean that the coins can cause, or for people who all have
+        the value `mean`.
+        """
         _require.integer(people=people, at_least=1)
         where = self.steps * np.array([0.0, 0.25, 0.5, 0.75, 1.0]) if mean is None else [self._number(mean)]
         unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
         return max(self._unit_variance(float(x)) for x in where) * unit**2 / people
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """With probability `confidence` the estimated mean is no further than this from the true one (of values within bounds).
+        """With probability `confidence` the estimated mean is no further than this from the true one (of
+        values within bounds).
 
-        Proof: the estimate is a mean of independent terms in an interval of known width and with a variance that is at most
-               `_largest_variance`; the smaller of Hoeffding's bound and Bernstein's.
+        Proof: the estimate is a mean of independent terms in an interval of known width and with a variance
+               that is at most `_largest_variance`; the smaller of Hoeffding's bound and Bernstein's.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -119,12 +124,14 @@ class _MeanRandomizer(LocalRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuchiMean(_MeanRandomizer):
-    """Duchi's one bit for a mean: "high" more likely the higher the value is. The best there is for a small epsilon.
+    """Reports one bit, "high" more likely the higher the value is: Duchi's mechanism, the best there is for a
+    small epsilon.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     at the grid's number i of s, "high" has probability ((s - i) b + i a) / (s (a + b)), between b and a over a + b; so both
-               answers have a ratio of at most a / b <= exp(epsilon), attained at the two ends. Duchi, Jordan & Wainwright 2018,
-               arXiv:1604.02390; Wang et al. 2019, arXiv:1907.00782, Algorithm 1.
+    Proof:     at the grid's number i of s, "high" has probability ((s - i) b + i a) / (s (a + b)), between b
+               and a over a + b; so both answers have a ratio of at most a / b <= exp(epsilon), attained at
+               the two ends. Duchi, Jordan & Wainwright 2018, arXiv:1604.02390; Wang et al. 2019,
+               arXiv:1907.00782, Algorithm 1.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -180,14 +187,16 @@ class DuchiMean(_MeanRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecewiseMean(_MeanRandomizer):
-    """The piecewise mechanism: a number near the value, within a window around it much more often than outside.
+    """Reports a number that is within a window around the value much more often than outside: the piecewise
+    mechanism.
 
-    The report is one of steps + window numbers. Those from i to i + window - 1 are likely for the grid's number i; the window's share of the
-    steps is exp(-epsilon / 2), the continuous mechanism's.
+    The report is one of steps + window numbers. Those from i to i + window - 1 are likely for the grid's
+    number i; the window's share of the steps is exp(-epsilon / 2), the continuous mechanism's.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     for every i exactly `window` of the numbers have weight a and the others b, of one total; a / b <= exp(epsilon).
-               Wang et al. 2019, arXiv:1907.00782, Algorithm 2 and Lemma 1, on a grid. The mean of the report is linear in i, as the window moves with i.
+    Proof:     for every i exactly `window` of the numbers have weight a and the others b, of one total; a / b
+               <= exp(epsilon). Wang et al. 2019, arXiv:1907.00782, Algorithm 2 and Lemma 1, on a grid. The
+               mean of the report is linear in i, as the window moves with i.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -259,7 +268,9 @@ class PiecewiseMean(_MeanRandomizer):
         return float(self._line[0]) ** 2 * float(weights @ (numbers - mean) ** 2)
 
     def _largest_variance(self) -> float:
-        """At an end of the range: the second moment about any point is smallest for a window in the middle, by symmetry and convexity."""
+        """At an end of the range: the second moment about any point is smallest for a window in the
+        middle, by symmetry and convexity.
+        """
         return max(self._unit_variance(0), self._unit_variance(self.steps)) * (1 + 1e-9)
 
     def _spread(self) -> float:
@@ -269,10 +280,12 @@ class PiecewiseMean(_MeanRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridMean(_MeanRandomizer):
-    """The hybrid mechanism: the piecewise report with chance 1 - exp(-epsilon / 2), else Duchi's bit; below epsilon 0.61 Duchi's bit only.
+    """Reports by the piecewise mechanism with chance 1 - exp(-epsilon / 2), else by Duchi's bit: the hybrid
+    mechanism. Below epsilon 0.61 it is Duchi's bit only.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     which of the two is used does not depend on the value, and both are epsilon-DP. Wang et al. 2019, arXiv:1907.00782, Section III-C.
+    Proof:     which of the two is used does not depend on the value, and both are epsilon-DP. Wang et al.
+               2019, arXiv:1907.00782, Section III-C.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -346,11 +359,13 @@ class HybridMean(_MeanRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceMean(_MeanRandomizer):
-    """The value's number on the grid plus discrete Laplace noise of scale steps / epsilon: each reports a noisy number of its own.
+    """Adds discrete Laplace noise of scale steps / epsilon to the value's number on the grid: each reports a
+    noisy number of its own.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     two numbers of the grid differ by at most `steps`, and discrete Laplace noise of scale steps / epsilon has ratios of at most
-               exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh, Roughgarden & Sundararajan 2009, arXiv:0811.2841).
+    Proof:     two numbers of the grid differ by at most `steps`, and discrete Laplace noise of scale steps /
+               epsilon has ratios of at most exp(|difference| / scale) (Dwork et al. 2006; on integers Ghosh,
+               Roughgarden & Sundararajan 2009, arXiv:0811.2841).
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -379,7 +394,9 @@ class LaplaceMean(_MeanRandomizer):
         return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
-        """Any integer is possible; one that an honest sender gives with a probability below exp(-700) is a forgery."""
+        """Any integer is possible; one that an honest sender gives with a probability below exp(-700) is a
+        forgery.
+        """
         if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
             raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
 
@@ -394,7 +411,9 @@ class LaplaceMean(_MeanRandomizer):
         return self._unit_variance(0.0)
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """With probability `confidence` the estimated mean is no further than this from the true one: Chebyshev's inequality."""
+        """With probability `confidence` the estimated mean is no further than this from the true one:
+        Chebyshev's inequality.
+        """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
         return math.sqrt(self.variance(people) / (1 - confidence)) * (1 + 1e-12)

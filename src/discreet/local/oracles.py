@@ -1,8 +1,9 @@
 """Frequency oracles: how common is each value, from reports that tell next to nothing about anyone.
 
-Every person has one of `domain` values, numbered from 0. Every oracle here is a pure protocol (Wang et al. 2017): a report *supports* some
-values, the true one with probability p and any other with probability q, so that (support / n - q) / (p - q) is an unbiased estimate of a
-value's share, with a variance that is known beforehand. `choice.best` compares them.
+Every person has one of `domain` values, numbered from 0. Every oracle here is a pure protocol (Wang et al.
+2017): a report *supports* some values, the true one with probability p and any other with probability q, so
+that (support / n - q) / (p - q) is an unbiased estimate of a value's share, with a variance that is known
+beforehand. `choice.best` compares them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
 from ..accounting import Event
-from ..mechanisms.lotteries import Design
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
@@ -30,14 +30,18 @@ _CELLS = 1 << 22  # entries of a table of coins handled at once
 
 
 class FrequencyOracle(LocalRandomizer):
-    """What the frequency oracles share: unbiased estimates of shares, their variances, and how far off they may be."""
+    """What the frequency oracles share: unbiased estimates of shares, their variances, and how far off
+    they may be.
+    """
 
     __slots__ = ()
     domain: int
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        """(p, q): the probability that a report supports the sender's value, and that it supports any given other one."""
+        """(p, q): the probability that a report supports the sender's value, and that it supports any
+        given other one.
+        """
         raise NotImplementedError
 
     @property
@@ -56,7 +60,8 @@ class FrequencyOracle(LocalRandomizer):
     def variance(self, people: int, shares: Any = None) -> Floats:
         """The variance of each estimated share, if the true ones are `shares` (by default all alike).
 
-        Proof: a report supports a value with probability p or q, independently; (f p (1-p) + (1-f) q (1-q)) / (n (p-q)²).
+        Proof: a report supports a value with probability p or q, independently; (f p (1-p) + (1-f) q (1-q)) /
+               (n (p-q)²).
         """
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
@@ -64,7 +69,9 @@ class FrequencyOracle(LocalRandomizer):
         return np.asarray((f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2))
 
     def mean_squared_error(self, people: int, shares: Any = None) -> float:
-        """The variance of an estimated share, averaged over all values; it needs no array of the domain's size."""
+        """The variance of an estimated share, averaged over all values; it needs no array of the domain's
+        size.
+        """
         if shares is None and self.domain > 1 << 20:
             p, q = (float(x) for x in self.support)
             f = 1 / self.domain
@@ -72,14 +79,17 @@ class FrequencyOracle(LocalRandomizer):
         return float(self.variance(people, shares).mean())
 
     def standard_errors(self, release: Release, people: int) -> Floats:
-        """The standard deviations of the estimated shares, the estimates themselves put in for the true ones."""
+        """The standard deviations of the estimated shares, the estimates themselves put in for the true
+        ones.
+        """
         return np.sqrt(self.variance(people, np.clip(release.value, 0.0, 1.0)))
 
     def error(self, people: int, confidence: float = 0.95) -> float:
         """With probability `confidence` no estimated share is further than this from the true one.
 
-        Proof: an estimate is the mean of independent terms, each in an interval of width `spread` and of variance at most
-               `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with a union over the domain.
+        Proof: an estimate is the mean of independent terms, each in an interval of width `spread` and of
+               variance at most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with a
+               union over the domain.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -124,11 +134,13 @@ class FrequencyOracle(LocalRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KaryResponse(FrequencyOracle):
-    """k-ary randomized response (generalized randomized response, direct encoding): the truth, or any other value.
+    """Reports the true value, or any other one: k-ary randomized response (generalized randomized response,
+    direct encoding).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     the truth has weight a and every other report weight b of a total that is the same for all values; a / b <= exp(epsilon)
-               (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016, arXiv:1602.07387; for two values Warner 1965.
+    Proof:     the truth has weight a and every other report weight b of a total that is the same for all
+               values; a / b <= exp(epsilon) (`_draws.odds`). Kairouz, Bonawitz & Ramage 2016,
+               arXiv:1602.07387; for two values Warner 1965.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(KaryResponse(epsilon=1, domain=128).mean_squared_error(20_000), 5)
@@ -183,7 +195,9 @@ class KaryResponse(FrequencyOracle):
 
 
 class _Unary(FrequencyOracle):
-    """A report is one bit for each value: the true one's is set with probability p, each other one with probability q."""
+    """A report is one bit for each value: the true one's is set with probability p, each other one with
+    probability q.
+    """
 
     __slots__ = ()
 
@@ -242,11 +256,13 @@ class _Unary(FrequencyOracle):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymmetricUnary(_Unary):
-    """Symmetric unary encoding (SUE, basic one-time RAPPOR): one bit for each value, all flipped with the same probability.
+    """Reports one bit for each value, all flipped with the same probability: symmetric unary encoding (SUE,
+    basic one-time RAPPOR).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     two values differ in two bits, and each is flipped with probability q, (1 - q) / q <= exp(epsilon / 2).
-               Wang et al. 2017 (USENIX Security); Erlingsson, Pihur & Korolova 2014, arXiv:1407.6981.
+    Proof:     two values differ in two bits, and each is flipped with probability q, (1 - q) / q <=
+               exp(epsilon / 2). Wang et al. 2017 (USENIX Security); Erlingsson, Pihur & Korolova 2014,
+               arXiv:1407.6981.
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -265,11 +281,13 @@ class SymmetricUnary(_Unary):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimalUnary(_Unary):
-    """Optimized unary encoding (OUE): the true bit is a fair coin, the others are set with probability 1 / (exp(epsilon) + 1).
+    """Reports one bit for each value: optimized unary encoding (OUE). The true bit is a fair coin, the others
+    are set with probability 1 / (exp(epsilon) + 1).
 
     Guarantee: one report is epsilon-DP.
-    Proof:     with p = 1/2 the two bits in which two values differ have ratios at most 1 and (1 - q) / q <= exp(epsilon) one way, and
-               their inverses the other. Wang et al. 2017 (USENIX Security): variance 4 exp(epsilon) / (n (exp(epsilon) - 1)²).
+    Proof:     with p = 1/2 the two bits in which two values differ have ratios at most 1 and (1 - q) / q <=
+               exp(epsilon) one way, and their inverses the other. Wang et al. 2017 (USENIX Security):
+               variance 4 exp(epsilon) / (n (exp(epsilon) - 1)²).
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(OptimalUnary(epsilon=1, domain=128).mean_squared_error(20_000), 7)
@@ -290,13 +308,15 @@ class OptimalUnary(_Unary):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetSelection(FrequencyOracle):
-    """Subset selection: a report is a set of `size` values, which contains the true one more often than not.
+    """Reports a set of `size` values, which contains the true one more often than not: subset selection.
 
-    The size that makes the variance smallest is about domain / (exp(epsilon) + 1); with size 1 this is k-ary randomized response.
+    The size that makes the variance smallest is about domain / (exp(epsilon) + 1); with size 1 this is k-ary
+    randomized response.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     every set that contains the true value has weight a, every other set weight b, of a total that is the same for all
-               values; a / b <= exp(epsilon). Ye & Barg 2018, arXiv:1702.00610; Wang et al. 2016, arXiv:1607.08025.
+    Proof:     every set that contains the true value has weight a, every other set weight b, of a total that
+               is the same for all values; a / b <= exp(epsilon). Ye & Barg 2018, arXiv:1702.00610; Wang et
+               al. 2016, arXiv:1607.08025.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(SubsetSelection(epsilon=1, domain=128).mean_squared_error(20_000), 7)
@@ -355,7 +375,9 @@ class SubsetSelection(FrequencyOracle):
         return min(sorted(sizes), key=unit_variance)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates shuffle of all other values."""
+        """Whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates
+        shuffle of all other values.
+        """
         a, b = self._weights
         k, d = self.size, self.domain
         data = np.empty((len(values), k), np.int64)
@@ -368,7 +390,9 @@ class SubsetSelection(FrequencyOracle):
         return data
 
     def _others(self, values: Codes, inside: NDArray[np.bool_], entropy: Entropy) -> Codes:
-        """For each value a uniform set of `size` values: one of them the value itself where it is `inside`, else none."""
+        """For each value a uniform set of `size` values: one of them the value itself where it is
+        `inside`, else none.
+        """
         k, n = self.size, len(values)
         urn = np.broadcast_to(np.arange(self.domain - 1), (n, self.domain - 1)).copy()
         rows = np.arange(n)
@@ -397,76 +421,3 @@ class SubsetSelection(FrequencyOracle):
         found = np.zeros((len(data), self.domain), bool)
         np.put_along_axis(found, data, True, axis=1)
         return found
-
-
-@described
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesignResponse(LocalRandomizer):
-    """Any lottery as a client randomizer: `design.rows[i][j]` is the probability that value i is reported as j.
-
-    Guarantee: one report is epsilon-DP, with epsilon = ln of the design's largest ratio, rounded up.
-    Proof:     see `mechanisms.Design`.
-    Assumes:   `entropy` yields independent uniform bits.
-
-    >>> from discreet.mechanisms import two_coins
-    >>> DesignResponse(design=two_coins()).ratio
-    Fraction(3, 1)
-    """
-
-    design: Design
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.design, Design):
-            raise _require.fail("design", type(self.design).__name__, "a mechanisms.Design")
-        if any(ends[-1] > _draws.LIMIT for ends in self._ends):
-            raise _require.fail(
-                "design", "a row", f"such that its probabilities have a common denominator below {_draws.LIMIT}"
-            )
-
-    @property
-    def epsilon(self) -> float:
-        return self.design.epsilon
-
-    @property
-    def domain(self) -> int:
-        return self.design.truths
-
-    @property
-    def ratio(self) -> Fraction:
-        return self.design.ratio
-
-    @property
-    def _ends(self) -> list[list[int]]:
-        """The cumulated integer weights of each row."""
-        tables = []
-        for row in self.design.rows:
-            exact = [Fraction(p) for p in row]
-            common = math.lcm(*(p.denominator for p in exact))
-            tables.append(np.cumsum(np.array([int(p * common) for p in exact], dtype=object)).tolist())
-        return tables
-
-    def matrix(self) -> Floats:
-        """The probabilities, one row for each value."""
-        return np.array([[float(p) for p in row] for row in self.design.rows])
-
-    def client(self) -> dict[str, Any]:
-        return spec("table", self, ends=self._ends)
-
-    def _values(self, array: NDArray[Any]) -> Codes:
-        return codes_below(array, self.domain)
-
-    def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        data = np.empty(len(values), np.int64)
-        for truth, ends in enumerate(self._ends):
-            mine = np.flatnonzero(values == truth)
-            if len(mine):
-                data[mine] = _draws.choose(ends, len(mine), entropy)
-        return data
-
-    def _check_reports(self, data: NDArray[Any]) -> None:
-        check_range(data, self.design.reports)
-
-    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
-        counts, people = np.bincount(data, minlength=self.design.reports).tolist(), len(data)
-        shares = np.array([float(x / people) for x in self.design.estimate(counts)])
-        return released(shares, event, lambda confidence: self.design.error(people, confidence) / people)

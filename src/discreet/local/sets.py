@@ -1,7 +1,9 @@
-"""Sets and key-values: people with several items each report one of them, padded so that the number of items stays private.
+"""Sets and key-values: people with several items each report one of them, padded so that the number of items
+stays private.
 
-Padding and sampling: a set is filled up with "nothing" to `largest` places, one place is drawn, and its content goes through a frequency oracle. Whoever
-has more items than places is counted for less: choose `largest` by what is publicly known, never by looking.
+Padding and sampling: a set is filled up with "nothing" to `largest` places, one place is drawn, and its
+content goes through a frequency oracle. Whoever has more items than places is counted for less: choose
+`largest` by what is publicly known, never by looking.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class _Padded(LocalRandomizer):
         return self.frequency_oracle.ratio
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """The report of one collection; or a `ReportBatch` for a list of collections, each of another person."""
+        """The report of one collection; or a `ReportBatch` for a list of collections, each of another
+        person.
+        """
         require_entropy(entropy)
         single = self.is_single(value)
         people = [value] if single else people_of(value)
@@ -85,14 +89,17 @@ class _Padded(LocalRandomizer):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetResponse(_Padded):
-    """How many people have each item, from one report a person: padding and sampling, then a frequency oracle.
+    """Counts how many people have each item, from one report a person: padding and sampling, then a frequency
+    oracle.
 
     A value is a set of items, each numbered from 0 to domain - 1; estimates are shares of people.
 
     Guarantee: one report is epsilon-DP, for any two sets.
-    Proof:     the place is drawn without looking at the items; given what is in it, the oracle's report is epsilon-DP, and so is a mixture over places.
-               (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018, S&P.)
-    Assumes:   `entropy` yields independent uniform bits. Estimates are unbiased if nobody has more than `largest` items.
+    Proof:     the place is drawn without looking at the items; given what is in it, the oracle's report is
+               epsilon-DP, and so is a mixture over places. (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018,
+               S&P.)
+    Assumes:   `entropy` yields independent uniform bits. Estimates are unbiased if nobody has more than
+               `largest` items.
     """
 
     epsilon: Real
@@ -128,7 +135,9 @@ class SetResponse(_Padded):
         return released(inner.value[:-1] * self.largest, event, lambda confidence: self._error(len(data), confidence))
 
     def _error(self, people: int, confidence: float) -> float:
-        """Half of the doubt to the oracle, half to the sampling of places (Hoeffding, a union over the items)."""
+        """Half of the doubt to the oracle, half to the sampling of places (Hoeffding, a union over the
+        items).
+        """
         half = 1 - (1 - confidence) / 2
         sampling_error = self.largest * math.sqrt(math.log(2 * self.domain / (1 - half)) / (2 * people))
         return self.largest * self.frequency_oracle.error(people, half) + sampling_error
@@ -137,14 +146,18 @@ class SetResponse(_Padded):
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueResponse(_Padded):
-    """How many people have each key, and the mean of the numbers they have for it: key and sign are reported together.
+    """Counts how many people have each key, and estimates the mean of the numbers they have for it: key and
+    sign are reported together.
 
-    A value is a mapping from keys (0 to keys - 1) to numbers between `low` and `high`. The number is rounded to one of the two bounds at random so that its
-    mean stays, and the pair is one of 2 keys + 1 values of a frequency oracle. The release is the pair (shares of people, means).
+    A value is a mapping from keys (0 to keys - 1) to numbers between `low` and `high`. The number is rounded
+    to one of the two bounds at random so that its mean stays, and the pair is one of 2 keys + 1 values of a
+    frequency oracle. The release is the pair (shares of people, means).
 
     Guarantee: one report is epsilon-DP, for any two mappings.
-    Proof:     as `SetResponse`; the rounding is part of the mixture. (Joint perturbation of key and value: Gu et al. 2020, arXiv:1911.12834.)
-    Assumes:   `entropy` yields independent uniform bits. Shares are unbiased if nobody has more than `largest` keys; means are ratios.
+    Proof:     as `SetResponse`; the rounding is part of the mixture. (Joint perturbation of key and value: Gu
+               et al. 2020, arXiv:1911.12834.)
+    Assumes:   `entropy` yields independent uniform bits. Shares are unbiased if nobody has more than
+               `largest` keys; means are ratios.
     """
 
     epsilon: Real
@@ -201,13 +214,16 @@ class KeyValueResponse(_Padded):
         people = len(data)
 
         def error(confidence: float) -> tuple[float, Floats]:
-            """(of the shares, of each mean): with this confidence all hold at once; a mean is at most off by its range."""
+            """(of the shares, of each mean): with this confidence all hold at once; a mean is at most off
+            by its range.
+            """
             half = 1 - (1 - confidence) / 2
             drawn = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
             part = self.largest * self.frequency_oracle.error(people, half) + drawn
             span = float(self.high) - float(self.low)
+            # a / (a + c) with both known to within `part`: it moves by at most part / (a + c)
             with np.errstate(divide="ignore", invalid="ignore"):
-                spread = np.where(total > 2 * part, 2 * part / (total - 2 * part), 1.0)
+                spread = np.where(total > 0, part / total, 1.0)
             return 2 * part, np.minimum(spread, 1.0) * span
 
         return released((total, means), event, error)

@@ -1,4 +1,6 @@
-"""Between the local and the central model: a shuffler that hides who sent what, and people who trust the curator beside those who do not."""
+"""Between the local and the central model: a shuffler that hides who sent what, and people who trust the
+curator beside those who do not.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ from ._base import LocalRandomizer, ReportBatch, require_entropy
 class Shuffler:
     """Collects reports of one randomizer, and lets them out only all together, in uniformly random order.
 
-    Guarantee: who sees only what comes out of `flush` learns (epsilon, delta)-DP about each sender with the far smaller epsilon of `event`
-               (`accounting.Shuffled`), and never more than the local epsilon.
+    Guarantee: who sees only what comes out of `flush` learns (epsilon, delta)-DP about each sender with the
+               far smaller epsilon of `event` (`accounting.Shuffled`), and never more than the local epsilon.
     Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, for any epsilon-DP local randomizers.
-    Assumes:   the shuffler is trusted to forget the order and everything that came with a report (address, time), `least` senders report honestly, and
-               the number of reports is public. It is not trusted with values: reports are private before they reach it.
+    Assumes:   the shuffler is trusted to forget the order and everything that came with a report (address,
+               time), `least` senders report honestly, and the number of reports is public. It is not trusted
+               with values: reports are private before they reach it.
     """
 
     def __init__(self, randomizer: LocalRandomizer, *, least: int) -> None:
@@ -37,7 +40,9 @@ class Shuffler:
 
     @property
     def event(self) -> Event:
-        """What each sender pays towards those who see the shuffled reports only: priced for the `least` number of them."""
+        """What each sender pays towards those who see the shuffled reports only: priced for the `least`
+        number of them.
+        """
         return Shuffled(epsilon=self.randomizer.epsilon, reports=self.least)
 
     def add(self, reports: Any) -> None:
@@ -64,14 +69,17 @@ class Shuffler:
 def blend(
     local: Any, local_variance: Any, central: Any, central_variance: Any, *, trusting: float | None = None
 ) -> Estimate:
-    """Estimates of one quantity from people who report locally, and from others who trust the curator, as one (the hybrid model).
+    """Estimates of one quantity from people who report locally, and from others who trust the curator, as one
+    (the hybrid model).
 
-    Give shares (or means) and the variances of each, *including* that of drawing each group from all people if the two groups are samples. With `trusting`, the
-    share of people who trust, the two are parts of one population instead, and are added in proportion.
+    Give shares (or means) and the variances of each, *including* that of drawing each group from all people
+    if the two groups are samples. With `trusting`, the share of people who trust, the two are parts of one
+    population instead, and are added in proportion.
 
-    Guarantee: the privacy of each person is that of the one group they are in: who is in which is public, and each person is in one.
-    Proof:     parallel composition. The estimate is unbiased; weighted by precision it has the least variance (Gauss-Markov). (Avent et al. 2017,
-               BLENDER, USENIX Security.)
+    Guarantee: the privacy of each person is that of the one group they are in: who is in which is public, and
+               each person is in one.
+    Proof:     parallel composition. The estimate is unbiased; weighted by precision it has the least variance
+               (Gauss-Markov). (Avent et al. 2017, BLENDER, USENIX Security.)
 
     >>> both = blend([0.5], [0.04], [0.3], [0.01])
     >>> both.values.round(3).tolist(), both.variances.round(4).tolist()

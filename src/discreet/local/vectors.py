@@ -1,4 +1,6 @@
-"""Vectors in the local model: PrivUnit2, with its sphere replaced by a public list of random directions, so that its privacy is integers."""
+"""Vectors in the local model: PrivUnit2, with its sphere replaced by a public list of random directions,
+so that its privacy is integers.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,21 @@ _NODES = 4000
 @described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivUnit(LocalRandomizer):
-    """PrivUnit2 for vectors of length at most `norm`: one of `directions` random unit vectors, more likely one that points the same way.
+    """Reports one of `directions` random unit vectors, more likely one that points the same way: PrivUnit2,
+    for vectors of length at most `norm`.
 
-    The directions are drawn from a public seed that the client chooses and reports, so a report is a seed and a number. The `cap` directions with the largest
-    inner product are the likely ones (by default as many as make the error least). A vector shorter than `norm` gets one more coordinate that
-    makes it as long, which is forgotten in the estimate: so lengths stay private and the estimate unbiased.
+    The directions are drawn from a public seed that the client chooses and reports, so a report is a seed and
+    a number. The `cap` directions with the largest inner product are the likely ones (by default as many as
+    make the error least). A vector shorter than `norm` gets one more coordinate that makes it as long, which
+    is forgotten in the estimate: so lengths stay private and the estimate unbiased.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     given the seed, exactly `cap` of the numbers have weight a and the others b, of one total, whatever the vector;
-               a / b <= exp(epsilon). Floating point decides *which* directions are near, and no ratio depends on that. Bhowmick et al. 2018,
-               arXiv:1812.00984 (spherical caps); Shah et al. 2022, arXiv:2111.00092 (a list of random candidates instead of the sphere).
-               Unbiased: the law of the directions is invariant under rotations, so the mean report is a multiple c of the vector; c is an integral over
-               order statistics (`scale`).
+    Proof:     given the seed, exactly `cap` of the numbers have weight a and the others b, of one total,
+               whatever the vector; a / b <= exp(epsilon). Floating point decides *which* directions are near,
+               and no ratio depends on that. Bhowmick et al. 2018, arXiv:1812.00984 (spherical caps); Shah et
+               al. 2022, arXiv:2111.00092 (a list of random candidates instead of the sphere). Unbiased: the
+               law of the directions is invariant under rotations, so the mean report is a multiple c of the
+               vector; c is an integral over order statistics (`scale`).
     Assumes:   `entropy` yields independent uniform bits.
     """
 
@@ -134,9 +139,11 @@ class PrivUnit(LocalRandomizer):
 
 
 def _codebook(seed: int, dimension: int, first: int, count: int) -> Floats:
-    """`count` rows of the list of unit vectors that a seed names, from `first` on: normal numbers by inversion of Philox's raw bits.
+    """`count` rows of the list of unit vectors that a seed names, from `first` on: normal numbers by
+    inversion of Philox's raw bits.
 
-    Public randomness: it protects nobody, but client and server must agree on it, so it is made of what cannot change between versions.
+    Public randomness: it protects nobody, but client and server must agree on it, so it is made of what
+    cannot change between versions.
     """
     blocks = -(-dimension // 4)
     raw = np.random.Philox(key=seed, counter=first * blocks).random_raw(count * blocks * 4)
@@ -147,10 +154,12 @@ def _codebook(seed: int, dimension: int, first: int, count: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _top_sum(dimension: int, count: int, cap: int) -> float:
-    """The mean of the sum of the `cap` largest of `count` independent inner products of a fixed and a random unit vector.
+    """The mean of the sum of the `cap` largest of `count` independent inner products of a fixed and a random
+    unit vector.
 
-    count times the integral over s of u(s) P(Bin(count - 1, s) < cap), u(s) the inner product that is exceeded with probability s: one that is
-    exceeded with probability s is among the cap largest if fewer than cap of the others exceed it.
+    count times the integral over s of u(s) P(Bin(count - 1, s) < cap), u(s) the inner product that is
+    exceeded with probability s: one that is exceeded with probability s is among the cap largest if fewer
+    than cap of the others exceed it.
     """
     end = min(1.0, (cap + 12 * math.sqrt(cap) + 60) / count)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES // 8)

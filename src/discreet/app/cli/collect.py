@@ -1,4 +1,6 @@
-"""`discreet collect plan | randomize | estimate | browser | compare`: the local model on the shell, without a server."""
+"""`discreet collect plan | randomize | estimate | browser | compare`: the local model on the shell,
+without a server.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ def randomize(
     bits: int = BITS,
     out: Path = typer.Option(None, "--out", "-o", help="Where the reports go. By default standard output."),
 ) -> None:
-    """Turn values to private reports: what a device would send. The first line describes the randomizer, each further one is a report.
+    """Turn values to private reports: what a device would send. The first line describes the randomizer, each
+    further one is a report.
 
     [dim]discreet collect randomize colors.txt --categories red,green,blue --epsilon 1 -o reports.jsonl[/]
     """
@@ -150,7 +153,9 @@ def compare(
     epsilon: str = typer.Option("1", "--epsilon", "-e"),
     runs: int = typer.Option(50, "--runs", help="How often each count is repeated."),
 ) -> None:
-    """Measure what trusting nobody costs: the error of one count, local, shuffled and central, for a hundred to 100,000 people."""
+    """Measure what trusting nobody costs: the error of one count, local, shuffled and central, for a
+    hundred to 100,000 people.
+    """
     from ...sampling import Entropy
     from .. import local_plots
 
@@ -191,7 +196,9 @@ def _randomizer(
 
 
 def _coded(lines: list[str], labels: list[str] | None) -> Any:
-    """Numbers, or the places of values in the list of categories; what is none is refused without being repeated."""
+    """Numbers, or the places of values in the list of categories; what is none is refused without being
+    repeated.
+    """
     import numpy as np
 
     if labels is None:
