@@ -21,7 +21,7 @@ from ._base import Floats, LocalRandomizer, check_range, codes_below, released, 
 from ._draws import Codes
 
 
-@described
+@described("local.DesignResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignResponse(LocalRandomizer):
     """Runs any lottery as a client randomizer: `design.rows[i][j]` is the probability that value i is

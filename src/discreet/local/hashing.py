@@ -54,7 +54,7 @@ def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
     return (np.bitwise_count(words) & 1).astype(np.int64)
 
 
-@described
+@described("local.LocalHashing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHashing(FrequencyOracle):
     """Hashes the value to one of `buckets`, and reports the bucket by k-ary randomized response: optimized
@@ -221,7 +221,7 @@ class LocalHashing(FrequencyOracle):
         return np.asarray(self.hash(data[:, None, :-1], np.arange(self.domain)[None, :]) == data[:, -1:])
 
 
-@described
+@described("local.HadamardResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
     """Reports one of about 2 domain numbers, more likely from the half that the value's Hadamard row marks:

@@ -28,7 +28,7 @@ from .oracles import FrequencyOracle
 from .sets import oracle_named
 
 
-@described
+@described("local.MarginalResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalResponse(LocalRandomizer):
     """Collects all `ways`-way marginals of several attributes: each person draws one of them, and reports its
@@ -148,7 +148,7 @@ class MarginalResponse(LocalRandomizer):
         return {m.attributes: m.values for m in agreed[:-1]}  # type: ignore[misc]
 
 
-@described
+@described("local.HeavyHitters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeavyHitters(LocalRandomizer):
     """Finds the common values of a huge domain (words, addresses, numbers of `length` bits) by the prefix

@@ -28,7 +28,7 @@ _MOST_PLACES = 400  # the exact ratio looks at every pair of places for every re
 _WEIGHT_BITS = 36
 
 
-@described
+@described("local.DistanceResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceResponse(LocalRandomizer):
     """Reports place y for place x with a weight of exp(-rate * distance(x, y)): distance response, an

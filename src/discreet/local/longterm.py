@@ -46,7 +46,7 @@ from ._draws import Codes
 from .oracles import FrequencyOracle
 
 
-@described
+@described("local.LongTermResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongTermResponse(FrequencyOracle):
     """Draws a permanent answer that costs `epsilon` for ever, and reports noisy copies of it: chained k-ary
@@ -160,7 +160,7 @@ def _told(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy
     return data
 
 
-@described
+@described("local.Rappor")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rappor(LocalRandomizer):
     """Puts words of an open vocabulary in a Bloom filter, keeps a permanent noisy copy of it, and reports

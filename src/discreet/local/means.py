@@ -121,7 +121,7 @@ class _MeanRandomizer(LocalRandomizer):
         raise NotImplementedError
 
 
-@described
+@described("local.DuchiMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuchiMean(_MeanRandomizer):
     """Reports one bit, "high" more likely the higher the value is: Duchi's mechanism, the best there is for a
@@ -184,7 +184,7 @@ class DuchiMean(_MeanRandomizer):
         return _round.up(Fraction(self.steps * (a + b), a - b))
 
 
-@described
+@described("local.PiecewiseMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecewiseMean(_MeanRandomizer):
     """Reports a number that is within a window around the value much more often than outside: the piecewise
@@ -277,7 +277,7 @@ class PiecewiseMean(_MeanRandomizer):
         return _round.up(self._line[0] * (self.steps + self.window - 1))
 
 
-@described
+@described("local.HybridMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridMean(_MeanRandomizer):
     """Reports by the piecewise mechanism with chance 1 - exp(-epsilon / 2), else by Duchi's bit: the hybrid
@@ -356,7 +356,7 @@ class HybridMean(_MeanRandomizer):
         return float(max(terms) - min(terms)) * (1 + 1e-12)
 
 
-@described
+@described("local.LaplaceMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaplaceMean(_MeanRandomizer):
     """Adds discrete Laplace noise of scale steps / epsilon to the value's number on the grid: each reports a

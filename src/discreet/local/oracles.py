@@ -131,7 +131,7 @@ class FrequencyOracle(LocalRandomizer):
         raise NotImplementedError
 
 
-@described
+@described("local.KaryResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KaryResponse(FrequencyOracle):
     """Reports the true value, or any other one: k-ary randomized response (generalized randomized response,
@@ -253,7 +253,7 @@ class _Unary(FrequencyOracle):
         return data.astype(bool)
 
 
-@described
+@described("local.SymmetricUnary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SymmetricUnary(_Unary):
     """Reports one bit for each value, all flipped with the same probability: symmetric unary encoding (SUE,
@@ -278,7 +278,7 @@ class SymmetricUnary(_Unary):
         return _draws.COIN - low, low
 
 
-@described
+@described("local.OptimalUnary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimalUnary(_Unary):
     """Reports one bit for each value: optimized unary encoding (OUE). The true bit is a fair coin, the others
@@ -305,7 +305,7 @@ class OptimalUnary(_Unary):
         return _draws.COIN // 2, _draws.small_share(self.epsilon)
 
 
-@described
+@described("local.SubsetSelection")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetSelection(FrequencyOracle):
     """Reports a set of `size` values, which contains the true one more often than not: subset selection.

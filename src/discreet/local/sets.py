@@ -86,7 +86,7 @@ class _Padded(LocalRandomizer):
         self.frequency_oracle._check_reports(data)
 
 
-@described
+@described("local.SetResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetResponse(_Padded):
     """Counts how many people have each item, from one report a person: padding and sampling, then a frequency
@@ -143,7 +143,7 @@ class SetResponse(_Padded):
         return self.largest * self.frequency_oracle.error(people, half) + sampling_error
 
 
-@described
+@described("local.KeyValueResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueResponse(_Padded):
     """Counts how many people have each key, and estimates the mean of the numbers they have for it: key and

@@ -28,7 +28,7 @@ from ._draws import Codes
 _NODES = 4000
 
 
-@described
+@described("local.PrivUnit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivUnit(LocalRandomizer):
     """Reports one of `directions` random unit vectors, more likely one that points the same way: PrivUnit2,
