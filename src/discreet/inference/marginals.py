@@ -32,12 +32,14 @@ class Marginal:
     """A table of counts, one axis for each attribute, and the variance of the noise in each of its cells.
 
     No attributes: the total. Variance zero: public. After `consistent_marginals` cells of one table are correlated;
-    `variance` is that of each single cell.
+    `variance` is that of each single cell. With `interaction` the values say only what all attributes together add (their averages along
+    every axis are zero, or not meant), as residual strategies measure it; `variance` is that of the noise before it was centered.
     """
 
     attributes: Attributes
     values: Floats
     variance: float
+    interaction: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
@@ -72,11 +74,6 @@ def consistent_marginals(
     """
     sizes = _sizes(measured)
     asked = [m.attributes for m in measured] if wanted is None else [tuple(w) for w in wanted]
-    for attributes in asked:
-        if not any(set(attributes) <= set(m.attributes) for m in measured):
-            raise InvalidInput(
-                f"no measured marginal has all of {attributes!r}, so theirs cannot be estimated. {NOTHING}"
-            )
     parts: dict[frozenset[Hashable], tuple[Floats, float]] = {}
     position = {name: i for i, name in enumerate(sizes)}
     for attributes in asked:
@@ -122,12 +119,17 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
     """The interaction of exactly `names`: averaged over all marginals that contain them, and the variance behind it."""
     seen, spreads = [], []
     for marginal in measured:
-        if set(names) <= set(marginal.attributes):
+        fits = (
+            set(names) == set(marginal.attributes) if marginal.interaction else set(names) <= set(marginal.attributes)
+        )
+        if fits:
             kept = [marginal.attributes.index(name) for name in names]
             summed = marginal.values.sum(axis=tuple(set(range(marginal.values.ndim)) - set(kept)))
             order = np.argsort(np.argsort(kept))
             seen.append(_centered(np.transpose(summed, order) if kept else summed))
             spreads.append(marginal.variance * marginal.values.size / max(1, summed.size))
+    if not seen:
+        raise InvalidInput(f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING}")
     values, variance = _weighted(np.array(seen), np.array(spreads), f"the marginals of {names!r} known exactly")
     return values, variance
 

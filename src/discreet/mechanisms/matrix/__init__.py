@@ -1,1 +1,80 @@
-"""The matrix mechanism: many linear questions answered together, and noise that is correlated over time."""
+"""The matrix mechanism: many linear questions answered together through a strategy, and noise that is correlated over time.
+
+W = matrix.prefix(1024)                      # or all_ranges, marginals, product(...), union(...), explicit(rows)
+best = matrix.optimize(W)                    # strategy, rmse, lower bound and the reason, before anything is spent
+best.rmse, best.bound, best.reason
+matrix.answer(public, cells, W, epsilon=1)   # the mechanism: exact integers plus noise, answers by least squares
+"""
+
+from .factorization import Factorization, fourier, greedy_tree, haar, optimize, square_root, tree
+from .marginal_strategies import MeasuredMarginals, Residuals
+from .mechanism import Attribute, Cells, WorkloadAnswer, WorkloadMechanism, answer
+from .strategies import Fourier, Haar, Lower, Optimal, PIdentity, Strategy, Tree, WeightedTree, sensitivity
+from .triangular import Dense, Toeplitz, Triangular
+from .workloads import (
+    AllRanges,
+    Explicit,
+    Identity,
+    Marginals,
+    Prefix,
+    Product,
+    Total,
+    Union,
+    Workload,
+    all_ranges,
+    explicit,
+    identity,
+    marginals,
+    predicates,
+    prefix,
+    product,
+    total,
+    union,
+)
+
+__all__ = [
+    "AllRanges",
+    "Attribute",
+    "Cells",
+    "Dense",
+    "Explicit",
+    "Factorization",
+    "Fourier",
+    "Haar",
+    "Identity",
+    "Lower",
+    "Marginals",
+    "MeasuredMarginals",
+    "Optimal",
+    "PIdentity",
+    "Prefix",
+    "Product",
+    "Residuals",
+    "Strategy",
+    "Toeplitz",
+    "Total",
+    "Tree",
+    "Triangular",
+    "Union",
+    "WeightedTree",
+    "Workload",
+    "WorkloadAnswer",
+    "WorkloadMechanism",
+    "all_ranges",
+    "answer",
+    "explicit",
+    "fourier",
+    "greedy_tree",
+    "haar",
+    "identity",
+    "marginals",
+    "optimize",
+    "predicates",
+    "prefix",
+    "product",
+    "sensitivity",
+    "square_root",
+    "total",
+    "tree",
+    "union",
+]

@@ -1,0 +1,313 @@
+"""How good a strategy is for a workload, and which one to take: all of it known before anything is spent.
+
+>>> from discreet.mechanisms.matrix.workloads import prefix
+>>> best = optimize(prefix(64))
+>>> best.name, round(best.rmse, 3), round(best.bound, 3)
+('optimal', 2.1, 2.04)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from ... import _require
+from ..._errors import InvalidInput
+from . import optimal, triangular
+from .integer import products
+from .marginal_strategies import MeasuredMarginals, Residuals, importance
+from .strategies import (
+    MOST_CELLS,
+    NORMS,
+    Fourier,
+    Haar,
+    Lower,
+    Norm,
+    Optimal,
+    PIdentity,
+    Tree,
+    WeightedTree,
+    sensitivity,
+)
+from .workloads import MOST_ENTRIES, Identity, Marginals, Prefix, Product, Union, Workload, unweighted
+
+# Cells of several attributes for which one dense matrix is searched beside products of smaller ones.
+DENSE = 512
+# Rounds of alternating minimization over the factors of a product; more gained less than 0.1% on unions of ranges and marginals.
+ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factorization:
+    """A workload answered through a strategy: W = B A, with B from least squares.
+
+    `error` is the sum of the variances of all answers (times squared weights) and `rmse` the root of their mean, at sensitivity 1 in `norm` and
+    unit noise variance. Laplace noise for epsilon has variance 2 / epsilon², Gaussian noise for rho-zCDP 1 / (2 rho).
+    """
+
+    workload: Workload
+    strategy: Workload
+    norm: Norm = "l2"
+    name: str = ""
+    candidates: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        _require.one_of(NORMS, norm=self.norm)
+        if self.workload.cells != self.strategy.cells:
+            raise InvalidInput(
+                f"the workload is about {self.workload.cells:,} cells, the strategy about {self.strategy.cells:,}. Nothing was computed."
+            )
+
+    @property
+    def error(self) -> float:
+        return error_of(self.workload, self.strategy, self.norm)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean squared error of the answers at sensitivity 1 and unit noise."""
+        return math.sqrt(self.error / mass(self.workload))
+
+    @property
+    def bound(self) -> float:
+        """What no strategy's rmse is below: the SVD bound."""
+        return math.sqrt(lower_bound(self.workload) / mass(self.workload))
+
+    @property
+    def reason(self) -> str:
+        """Why this strategy: what each candidate would reach."""
+        if not self.candidates:
+            return f"{self.name or type(self.strategy).__name__}: as it was asked for, rmse {self.rmse:.4g}."
+        best = min(value for _, value in self.candidates)
+        others = ", ".join(f"{name} {value / best:.2f}" for name, value in sorted(self.candidates, key=lambda c: c[1]))
+        within = f"; nothing is more than {self.rmse / self.bound - 1:.1%} better (SVD bound)" if self.bound else ""
+        return f"{self.name}: the smallest error of {len(self.candidates)} strategies ({others}){within}."
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def mass(workload: Workload) -> float:
+    """The number of questions, each counted with the square of its weight."""
+    if isinstance(workload, Union):
+        return sum(w**2 * mass(part) for w, part in zip(workload.weights, workload.parts, strict=True))
+    if isinstance(workload, Marginals):
+        return sum(w**2 * workload.asked(s) for w, s in zip(workload.weights, workload.sets, strict=True))
+    return float(workload.queries)
+
+
+def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
+    """The sum of the weighted variances at sensitivity 1 and unit noise; infinite where the strategy does not determine the answers."""
+    if isinstance(strategy, Residuals) and workload == strategy.marginals and norm == "l2":
+        return strategy.error()
+    if isinstance(strategy, MeasuredMarginals) and workload == strategy.marginals and norm == "l1":
+        return strategy.error()
+    if isinstance(strategy, Identity):
+        return workload.frobenius
+    if isinstance(strategy, Product):
+        parts = products(workload, tuple(f.cells for f in strategy.factors))
+        pairs = [[error_of(f, s, norm) for f, s in zip(p.factors, strategy.factors, strict=True)] for _, p in parts]
+        return sum(w**2 * math.prod(errors) for (w, _), errors in zip(parts, pairs, strict=True))
+    return sensitivity(strategy, norm) ** 2 * optimal.trace_ratio(workload.gram(), unweighted(strategy).gram())
+
+
+def lower_bound(workload: Workload) -> float:
+    """The SVD bound on the error in either norm: (sum of singular values)² / cells."""
+    if isinstance(workload, Marginals):
+        plain = [_nuclear_axis(base) for base in workload.bases]
+        return _marginal_bound(workload, plain)
+    if isinstance(workload, Product):
+        return math.prod(lower_bound(factor) for factor in workload.factors)
+    if workload.cells > MOST_CELLS:
+        # Of a union, any part alone is a bound.
+        parts = workload.parts if isinstance(workload, Union) else ()
+        weights = workload.weights if isinstance(workload, Union) else ()
+        return max((w**2 * lower_bound(part) for w, part in zip(weights, parts, strict=True)), default=0.0)
+    return _svd(workload)
+
+
+@lru_cache(maxsize=64)
+def _svd(workload: Workload) -> float:
+    return optimal.svd_bound(workload.gram())
+
+
+def _nuclear_axis(base: Workload) -> bool:
+    return isinstance(base, Identity)
+
+
+def _marginal_bound(workload: Marginals, plain: list[bool]) -> float:
+    """Exact where every base is the identity: the residual strategy attains it. Otherwise that of the largest table alone."""
+    if all(plain):
+        return Residuals(marginals=workload).error()
+    tables = [
+        w**2 * math.prod(lower_bound(workload.bases[a]) for a in s)
+        for w, s in zip(workload.weights, workload.sets, strict=True)
+    ]
+    return max(tables)
+
+
+def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
+    """Choose the strategy of least expected error, for Gaussian ("l2") or Laplace ("l1") noise; `reason` says why."""
+    if not isinstance(workload, Workload):
+        raise _require.fail("workload", type(workload).__name__, "a workload, such as matrix.prefix(64)")
+    _require.one_of(NORMS, norm=norm)
+    return _optimize(workload, norm)
+
+
+@lru_cache(maxsize=64)
+def _optimize(workload: Workload, norm: Norm) -> Factorization:
+    tried = []
+    for name, build in _candidates(workload, norm):
+        strategy = build()
+        tried.append((error_of(workload, strategy, norm), name, strategy))
+    if not tried:
+        raise InvalidInput(
+            f"no strategy is known for a workload with {workload.cells:,} cells that is neither a product nor made of marginals. "
+            f"Nothing was computed. Write it as products over attributes, or as marginals."
+        )
+    best = min(range(len(tried)), key=lambda i: (tried[i][0] * (1 + 1e-6 * i), i))
+    _, name, strategy = tried[best]
+    root = mass(workload)
+    known = tuple((n, math.sqrt(e / root)) for e, n, _ in tried)
+    return Factorization(workload=workload, strategy=strategy, norm=norm, name=name, candidates=known)
+
+
+Candidates = Iterator[tuple[str, Callable[[], Workload]]]
+
+
+def _candidates(workload: Workload, norm: Norm) -> Candidates:
+    if isinstance(workload, Marginals):
+        yield from _for_marginals(workload, norm)
+    if len(workload.domain) > 1 and _is_products(workload):
+        yield from _for_products(workload, norm)
+    elif workload.cells <= MOST_ENTRIES:
+        yield "identity", lambda: Identity(n=workload.cells)
+    if workload.cells <= (MOST_CELLS if len(workload.domain) == 1 else DENSE):
+        yield from _dense(workload, norm)
+
+
+def _for_marginals(workload: Marginals, norm: Norm) -> Candidates:
+    if norm == "l2":
+        yield "residuals", lambda: Residuals(marginals=workload)
+    else:
+        yield "marginals", lambda: MeasuredMarginals(marginals=workload)
+
+
+def _is_products(workload: Workload) -> bool:
+    if isinstance(workload, Union):
+        kinds = {tuple(f.cells for f in p.factors) for p in workload.parts if isinstance(p, Product)}
+        return all(isinstance(p, Product) for p in workload.parts) and len(kinds) == 1
+    return isinstance(workload, Product | Marginals)
+
+
+def _for_products(workload: Workload, norm: Norm) -> Candidates:
+    """Products are measured cell by cell of all their factors, so they are for domains that can be written out."""
+    if workload.cells > MOST_ENTRIES:
+        return
+    first = workload.as_union().parts[0] if isinstance(workload, Marginals) else workload
+    first = first.parts[0] if isinstance(first, Union) else first
+    assert isinstance(first, Product)
+    sizes = tuple(f.cells for f in first.factors)
+    yield "identity", lambda: Product(factors=tuple(Identity(n=n) for n in sizes))
+    yield "product", lambda: _alternating(workload, sizes, norm)
+
+
+def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Product:
+    """OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what the other factors make of them."""
+    parts = products(workload, sizes)
+    factors: list[Workload] = [Identity(n=n) for n in sizes]
+    errors = np.array([[error_of(p.factors[i], factors[i], norm) for i in range(len(sizes))] for _, p in parts])
+    weights = np.array([w for w, _ in parts])
+    for _ in range(ROUNDS if len(parts) > 1 else 1):
+        for i, n in enumerate(sizes):
+            if n > MOST_CELLS:
+                continue
+            others = weights**2 * np.prod(np.delete(errors, i, axis=1), axis=1)
+            # Rounded to six digits, so that the same workload has the same description everywhere.
+            scale = tuple(float(f"{math.sqrt(o):.6g}") for o in others / others.max())
+            asked = _merged([p.factors[i] for _, p in parts], scale)
+            factors[i] = _optimize(asked, norm).strategy
+            errors[:, i] = [error_of(p.factors[i], factors[i], norm) for _, p in parts]
+    return Product(factors=tuple(factors))
+
+
+def _merged(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
+    squares: dict[Workload, float] = {}
+    for part, weight in zip(parts, weights, strict=True):
+        squares[part] = squares.get(part, 0.0) + weight**2
+    if len(squares) == 1:
+        return parts[0]
+    return Union(parts=tuple(squares), weights=tuple(math.sqrt(s) for s in squares.values()))
+
+
+def _dense(workload: Workload, norm: Norm) -> Candidates:
+    n = workload.cells
+    if workload.queries * n <= MOST_ENTRIES:
+        yield "workload", lambda: unweighted(workload)
+    if len(workload.domain) == 1:
+        yield "haar", lambda: Haar(n=n)
+        for branching in (2, 4, 16):
+            if branching <= n:
+                yield f"tree of {branching}", lambda b=branching: Tree(n=n, branching=b)  # type: ignore[misc]
+    if norm == "l2":
+        yield "fourier", lambda: Fourier(workload=workload)
+        yield "optimal", lambda: Optimal(workload=workload)
+    elif n <= 1024:
+        yield "p-identity", lambda: PIdentity(workload=workload)
+
+
+def _on(n: int, workload: Workload | None) -> Workload:
+    return Prefix(n=n) if workload is None else workload
+
+
+def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
+    """Answer a workload (prefix sums unless given) through hierarchical counts and least squares."""
+    return Factorization(
+        workload=_on(n, workload), strategy=Tree(n=n, branching=branching), norm=norm, name=f"tree of {branching}"
+    )
+
+
+def greedy_tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
+    """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its levels."""
+    asked = _on(n, workload)
+    return Factorization(
+        workload=asked,
+        strategy=WeightedTree(workload=asked, norm=norm, branching=branching),
+        norm=norm,
+        name=f"greedy tree of {branching}",
+    )
+
+
+def haar(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
+    """Answer a workload (prefix sums unless given) through Haar wavelets: Privelet."""
+    return Factorization(workload=_on(n, workload), strategy=Haar(n=n), norm=norm, name="haar")
+
+
+def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
+    """Answer a workload (prefix sums unless given) through weighted sines and cosines."""
+    asked = _on(n, workload)
+    return Factorization(workload=asked, strategy=Fourier(workload=asked), norm=norm, name="fourier")
+
+
+def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
+    """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums, as streams do."""
+    strategy = Lower(strategy=triangular.square_root(n, bands), n=n)
+    return Factorization(workload=_on(n, workload), strategy=strategy, name="square root")
+
+
+__all__ = [
+    "Factorization",
+    "error_of",
+    "fourier",
+    "greedy_tree",
+    "haar",
+    "importance",
+    "lower_bound",
+    "mass",
+    "optimize",
+    "square_root",
+    "tree",
+]

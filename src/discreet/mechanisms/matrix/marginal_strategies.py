@@ -1,0 +1,235 @@
+"""Strategies for marginals, in closed form or by a small convex program: no matrix of all cells, whatever their number.
+
+Counts split into orthogonal interactions, one for each subset S of attributes. `Residuals` (ResidualPlanner: Xiao, He, Zhang & Kifer 2023,
+arXiv:2305.08175) measures each interaction by itself under Gaussian noise, with the best variances in closed form. `MeasuredMarginals` (OPT_M of
+HDMM) measures whole tables with weights, for Laplace noise, where interactions would be dear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize, sparse
+
+from ... import _require
+from ..._registry import described
+from . import optimal
+from .workloads import Identity, Marginals, Workload
+
+Floats = NDArray[np.float64]
+Set = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """One attribute's part in every interaction: residual strategy R with R 1 = 0, and what the base workload asks.
+
+    `inside`: trace(G (Rᵀ R)⁺), the error of the centered questions; `outside`: |W 1|² / n², that of an average spread over all values;
+    `cost`: the largest squared column norm of R. `exact`: whether R is the centering I - 11ᵀ/n.
+    """
+
+    R: Floats
+    inside: float
+    outside: float
+    cost: float
+    exact: bool
+
+
+@lru_cache(maxsize=256)
+def axis_of(base: Workload, centered: bool = False) -> Axis:
+    """The residual strategy of one attribute; with `centered` always plain centering, as for tables that are measured as counts."""
+    n = base.cells
+    if isinstance(base, Identity):
+        return Axis(np.empty((0, 0)), n - 1.0, 1 / n, 1 - 1 / n, True)
+    G = base.gram()
+    center = np.eye(n) - 1 / n
+    outside = float(G.sum()) / n**2
+    asked = float(np.trace(center @ G @ center))
+    if asked <= 1e-12 * float(np.trace(G)):  # only the total is asked for
+        return Axis(np.empty((0, 0)), 0.0, outside, 0.0, True)
+    if centered:
+        return Axis(np.empty((0, 0)), asked, outside, 1 - 1 / n, True)
+    X = optimal.gaussian(center @ G @ center).X
+    values, vectors = linalg.eigh(center @ X @ center)
+    R = np.sqrt(np.clip(values, 0, None))[1:, None] * vectors.T[1:]
+    inside = optimal.trace_ratio(center @ G @ center, R.T @ R)
+    return Axis(R, inside, outside, float((R**2).sum(axis=0).max()), False)
+
+
+def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
+    """How much of the weighted error one unit of variance in each interaction makes."""
+    totals = dict.fromkeys(marginals.closure, 0.0)
+    for s, weight in zip(marginals.sets, marginals.weights, strict=True):
+        for bits in range(1 << len(s)):
+            inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
+            outside = (a for k, a in enumerate(s) if not bits >> k & 1)
+            totals[inside] += (
+                weight**2 * math.prod(axes[a].inside for a in inside) * math.prod(axes[a].outside for a in outside)
+            )
+    return totals
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals(Workload):
+    """Every interaction of the marginals measured once, with the variance that makes the weighted error least: ResidualPlanner.
+
+    Guarantee: with attributes whose base is `Identity`, no strategy has a smaller weighted error under Gaussian noise: it equals the SVD bound.
+    Proof:     the error is sum c_S v_S, the squared sensitivity sum p_S / v_S; v_S = sqrt(p_S / c_S) sum sqrt(p c) by Lagrange. The interactions are the
+               eigenspaces of Wᵀ W, and every column has the same norm, which is when the SVD bound is attained (Li & Miklau 2013).
+    """
+
+    marginals: Marginals
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.marginals, Marginals):
+            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.marginals.domain
+
+    @property
+    def queries(self) -> int:
+        axes = self.axes()
+        return sum(
+            math.prod(self.domain[a] if axes[a].exact else len(axes[a].R) for a in s) for s in self.marginals.closure
+        )
+
+    def axes(self) -> list[Axis]:
+        return [axis_of(base) for base in self.marginals.bases]
+
+    def variances(self) -> dict[Set, float]:
+        """The variance of each interaction at l2 sensitivity 1 and unit noise. An interaction that cannot vary (one value) needs none."""
+        axes = self.axes()
+        asked = importance(self.marginals, axes)
+        cost = {s: math.prod(axes[a].cost for a in s) for s in asked}
+        whole = sum(math.sqrt(cost[s] * asked[s]) for s in asked)
+        return {s: whole * math.sqrt(cost[s] / asked[s]) for s in asked if cost[s] > 0}
+
+    def error(self) -> float:
+        """The weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p c)."""
+        axes = self.axes()
+        asked = importance(self.marginals, axes)
+        return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in asked.items()) ** 2
+
+    def rows(self) -> Iterator[Floats]:
+        """The strategy written out, for small domains: R over the attributes of S, sums over the others."""
+        self._require_small(self.queries * self.cells, "the matrix")
+        axes = self.axes()
+        for s, variance in self.variances().items():
+            block = np.ones((1, 1))
+            for a, n in enumerate(self.domain):
+                R = (np.eye(n) - 1 / n) if axes[a].exact else axes[a].R
+                block = np.kron(block, R if a in s else np.ones((1, n)))
+            yield block / math.sqrt(variance)
+
+    def gram(self) -> Floats:
+        return np.asarray(sum(block.T @ block for block in self.rows()))
+
+    def times(self, x: Any) -> Floats:
+        return self.dense() @ self._vector(x, self.cells)
+
+    def transposed(self, y: Any) -> Floats:
+        return self.dense().T @ self._vector(y, self.queries)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredMarginals(Workload):
+    """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under Laplace noise: OPT_M of HDMM.
+
+    (McKenna et al. 2018, arXiv:1808.03537, section 6.3.) Least squares over the tables is that of `inference.consistent_marginals`.
+    """
+
+    marginals: Marginals
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.marginals, Marginals):
+            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.marginals.domain
+
+    @property
+    def queries(self) -> int:
+        return sum(self.marginals.size_of(s) for s in self.weights())
+
+    def weights(self) -> dict[Set, float]:
+        """The weight of each table that is measured; they add up to 1."""
+        return dict(_table_weights(self.marginals))
+
+    def error(self) -> float:
+        """The weighted sum of variances at l1 sensitivity 1 and unit noise."""
+        return self.error_with(self.weights())
+
+    def error_with(self, weights: dict[Set, float]) -> float:
+        axes = [axis_of(base, True) for base in self.marginals.bases]
+        return sum(c / precision(self.marginals, s, weights) for s, c in importance(self.marginals, axes).items() if c)
+
+    def rows(self) -> Iterator[Floats]:
+        self._require_small(self.cells, "a row")
+        for s, weight in self.weights().items():
+            block = np.ones((1, 1))
+            for a, n in enumerate(self.domain):
+                block = np.kron(block, np.eye(n) if a in s else np.ones((1, n)))
+            yield weight * block
+
+    def gram(self) -> Floats:
+        return np.asarray(sum(block.T @ block for block in self.rows()))
+
+    def times(self, x: Any) -> Floats:
+        return self.dense() @ self._vector(x, self.cells)
+
+    def transposed(self, y: Any) -> Floats:
+        return self.dense().T @ self._vector(y, self.queries)
+
+
+def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
+    """1 / variance of interaction S, from all tables that have it."""
+    size = marginals.size_of(s)
+    return sum(w**2 * size / marginals.size_of(t) for t, w in weights.items() if set(s) <= set(t))
+
+
+@lru_cache(maxsize=16)
+def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
+    sets = marginals.closure
+    axes = [axis_of(base, True) for base in marginals.bases]
+    asked = importance(marginals, axes)
+    c = np.array([asked[s] for s in sets])
+    place = {s: i for i, s in enumerate(sets)}
+    triples = [
+        (place[sub], place[t], marginals.size_of(sub) / marginals.size_of(t))
+        for t in sets
+        for sub in (tuple(a for k, a in enumerate(t) if bits >> k & 1) for bits in range(1 << len(t)))
+    ]
+    i, j, share = (np.array(column) for column in zip(*triples, strict=True))
+    B = sparse.csr_array((share.astype(float), (i.astype(int), j.astype(int))), shape=(len(sets), len(sets)))
+
+    def error(w: Floats) -> tuple[float, Floats]:
+        p, whole = B @ w**2, w.sum()
+        value = float((c / p).sum())
+        return whole**2 * value, 2 * whole * value - whole**2 * (B.T @ (c / p**2)) * 2 * w
+
+    start = np.array([1.0 if s in marginals.sets else 0.1 for s in sets])
+
+    scale = error(start)[0]
+    solved = optimize.minimize(
+        lambda w: tuple(part / scale for part in error(w)),
+        start / start.sum(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(1e-7 if s in marginals.sets else 0.0, None) for s in sets],
+        options={"maxiter": 500},
+    )
+    best = np.asarray(solved.x)
+    best = best / best.sum()
+    largest = {s for s in marginals.sets if not any(set(s) < set(t) for t in marginals.sets)}
+    return tuple((s, float(w)) for s, w in zip(sets, best, strict=True) if w > 1e-4 or s in largest)

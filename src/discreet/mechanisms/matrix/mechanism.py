@@ -1,0 +1,321 @@
+"""The workload mechanism: counts of cells, measured through an integer strategy with exact noise, and answers by least squares.
+
+>>> from discreet import Categories, Public
+>>> from discreet.mechanisms import matrix
+>>> from discreet.sampling import Entropy
+>>> from discreet.tables import Memory
+>>> public = Public(schema={"sex": Categories(["f", "m"]), "light": Categories(["no", "yes"])})
+>>> four = matrix.explicit([[0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 0, 0], [1, 1, 0, 0]], over=(2, 2))
+>>> asked = matrix.answer(public, matrix.Cells.of("sex", "light"), four, epsilon=1)
+>>> asked.strategy, round(asked.rmse**2 * 4, 1)
+(Identity(n=4), 11.0)
+>>> people = Memory({"sex": ["f", "m", "m"], "light": ["no", "yes", "no"]}, public)
+>>> asked(people, entropy=Entropy()).value.answers.shape
+(4,)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _require, inference
+from ..._errors import InvalidInput, WrongRelation
+from ..._public import REPLACE, ZERO_OUT, Public
+from ..._registry import described
+from ...accounting import Event
+from ...sampling import Entropy
+from ...tables import Source
+from .._columns import each, require_public
+from ..noise import IntegerGaussian, IntegerLaplace
+from ..protocols import Integers, Release, Sensitivity, check_source, release
+from ..statistics import Histogram, require_rows
+from .factorization import Factorization, mass, optimize
+from .integer import Counts, Grid, on_grid
+from .strategies import NORMS, Norm
+from .workloads import MOST_ENTRIES, Workload
+
+Floats = NDArray[np.float64]
+Real = int | float | Fraction
+Noise = IntegerLaplace | IntegerGaussian
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """A column with declared categories, or a number put into bins between public `edges`."""
+
+    column: str
+    edges: tuple[Real, ...] | None = None
+
+    def __post_init__(self) -> None:
+        Histogram(column=self.column, edges=self.edges)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cells:
+    """How many rows are in each cell of a table by several attributes. Values that nobody declared, and missing ones, are in no cell.
+
+    Guarantee: one row moves one cell by 1 under add_remove and zero_out, two under replace (and under zero_out where a blank row may land in a cell).
+    Proof:     every row is in at most one cell.
+    """
+
+    attributes: tuple[Attribute, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", _require.listed(attributes=self.attributes))
+        _require.non_empty(attributes=self.attributes)
+        for one in self.attributes:
+            if not isinstance(one, Attribute):
+                raise _require.fail("an attribute", type(one).__name__, "Attribute(column=...)")
+
+    @classmethod
+    def of(cls, *columns: str | Attribute) -> Cells:
+        """The cells by these columns, in order; the last one varies fastest."""
+        return cls(attributes=tuple(c if isinstance(c, Attribute) else Attribute(column=c) for c in columns))
+
+    def domain(self, public: Public) -> tuple[int, ...]:
+        """The number of values of each attribute, from declared facts; refused for keys that nobody declared."""
+        return tuple(Histogram(column=a.column, edges=a.edges).length(public) for a in self.attributes)
+
+    def length(self, public: Public) -> int:
+        return math.prod(self.domain(public))
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        blank = public.neighbors is ZERO_OUT and all(
+            a.edges is not None and not public.bounds(a.column).nullable for a in self.attributes
+        )
+        return Sensitivity(linf=1, l0=min(2, self.length(public)) if public.neighbors is REPLACE or blank else 1)
+
+    def counts(self, source: Source) -> Counts:
+        """The cells that occur, with their counts: what is not there takes no room."""
+        public = source.public
+        require_rows(public)
+        domain = self.domain(public)
+        bins = [Histogram(column=a.column, edges=a.edges) for a in self.attributes]
+        streams = [each(source, a.column) for a in self.attributes]
+        places: list[list[Any]] = [[] for _ in bins]
+        for arrays in zip(*streams, strict=True):
+            codes = [h._bins(array, public) for h, array in zip(bins, arrays, strict=True)]
+            inside = np.all([c >= 0 for c in codes], axis=0)
+            for kept, code in zip(places, codes, strict=True):
+                kept.append(code[inside])
+        joined = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in places)
+        return Counts(domain, joined, np.ones(len(joined[0]), np.int64))
+
+    def __call__(self, source: Source) -> Integers:
+        if self.length(source.public) > MOST_ENTRIES:
+            raise InvalidInput(
+                f"these are {self.length(source.public):,} cells: too many to write out. Nothing was read."
+            )
+        return self.counts(source).table(range(len(self.attributes))).ravel()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadAnswer:
+    """What was measured, and what follows from it at no further cost: answers, variances, intervals, cells."""
+
+    workload: Workload
+    strategy: Workload
+    norm: Norm
+    noise: Noise
+    measured: tuple[int, ...]
+
+    def _grid(self) -> Grid:
+        return on_grid(self.strategy, self.norm)
+
+    @property
+    def answers(self) -> Floats:
+        """The answers in the order of the workload: least squares, unbiased, consistent with each other."""
+        return self._grid().fit(self.workload, self.measured).answers
+
+    @property
+    def deviations(self) -> Floats:
+        """The standard deviation of each answer."""
+        return np.sqrt(self._grid().variances(self.workload)) * self.noise.standard_deviation
+
+    def interval(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
+        """For each answer an interval that holds the truth with probability `confidence`."""
+        answers, half = self.answers, width(self.noise, confidence) * self.deviations
+        return answers - half, answers + half
+
+    @property
+    def cells(self) -> Floats:
+        """The estimated count of every cell, where all cells were measured; negative ones are as likely as too large ones."""
+        cells = self._grid().fit(self.workload, self.measured).cells
+        if cells is None:
+            raise InvalidInput("tables were measured, not cells. Ask for `answers`.")
+        return cells
+
+    def non_negative(self) -> Floats:
+        """The answers from the nearest cells that are not negative, in units of the noise. Biased: small counts are too large on average."""
+        grid = self._grid()
+        matrix = getattr(grid, "matrix", None)
+        if matrix is None:
+            return self.workload.times(inference.non_negative(self.cells))
+        y = np.asarray(self.measured, dtype=np.float64)
+        scale = max(1.0, float(grid.largest))
+        return self.workload.times(inference.non_negative_measured(matrix / scale, y / scale, 1.0))
+
+    def whole(self) -> Floats:
+        """The answers from whole cells that are not negative, with the rounded total of the estimate."""
+        cells = inference.non_negative(self.cells)
+        return self.workload.times(inference.round_to_total(cells))
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadMechanism:
+    """A workload of counting questions answered together through a strategy.
+
+    Guarantee: the noise's event, under the relation of `public`.
+    Proof:     counts move by `Cells.sensitivity`, measurements by at most that times the largest column norm of the integer strategy
+               (`Grid.moved`), which the noise covers: checked when this is built. Least squares is post-processing.
+    """
+
+    public: Public
+    cells: Cells
+    workload: Workload
+    strategy: Workload
+    norm: Norm
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        require_public(self.public)
+        for name, kind in (("cells", Cells), ("workload", Workload), ("strategy", Workload), ("noise", Noise)):
+            if not isinstance(getattr(self, name), kind):
+                raise _require.fail(
+                    name, type(getattr(self, name)).__name__, f"of matrix: see matrix.answer for how {name} is made"
+                )
+        _require.one_of(NORMS, norm=self.norm)
+        domain = self.cells.domain(self.public)
+        if math.prod(domain) != self.workload.cells or (
+            len(self.workload.domain) > 1 and domain != self.workload.domain
+        ):
+            raise InvalidInput(
+                f"the cells are {' by '.join(map(str, domain))}, the workload is about {' by '.join(map(str, self.workload.domain))}. Nothing was read."
+            )
+        if self.strategy.cells != self.workload.cells:
+            raise InvalidInput("the strategy is about other cells than the workload. Nothing was read.")
+        if self.noise.neighbors != self.public.neighbors:
+            raise WrongRelation(
+                f"the noise is priced for {self.noise.neighbors}, the table is protected under {self.public.neighbors}. Nothing was read or released."
+            )
+        moved = moved_by(self.public, self.cells, self.strategy, self.norm)
+        if not self.noise.covers(moved):
+            raise InvalidInput(
+                f"one unit can move the measurements by {moved}, more than the noise is priced for: {self.noise}. Nothing was read or released."
+            )
+        if not math.isfinite(self.rmse):
+            raise InvalidInput(
+                "the strategy does not determine the answers of the workload. Nothing was read or released."
+            )
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event
+
+    @property
+    def rmse(self) -> float:
+        """The root mean squared error of the answers, known beforehand: of the strategy as it is measured, with the noise as it is drawn."""
+        total = on_grid(self.strategy, self.norm).error(self.workload)
+        return math.sqrt(total / mass(self.workload)) * self.noise.standard_deviation
+
+    @property
+    def deviations(self) -> Floats:
+        """The standard deviation that each answer will have."""
+        return np.sqrt(on_grid(self.strategy, self.norm).variances(self.workload)) * self.noise.standard_deviation
+
+    def error(self, confidence: float = 0.95) -> float:
+        """How far off the worst answer may be by itself."""
+        return width(self.noise, confidence) * float(self.deviations.max())
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        exact = on_grid(self.strategy, self.norm).measure(self.cells.counts(source))
+        noisy = self.noise(exact, entropy=entropy)
+        value = WorkloadAnswer(
+            workload=self.workload,
+            strategy=self.strategy,
+            norm=self.norm,
+            noise=self.noise,
+            measured=tuple(int(v) for v in noisy.tolist()),
+        )
+        return release(value, event=self.event, entropy=entropy, error=self.error)
+
+
+def moved_by(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
+    """How far one unit moves the measurements of a strategy."""
+    return on_grid(strategy, norm).moved(cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE)
+
+
+def width(noise: Noise, confidence: float) -> float:
+    """How many standard deviations of the noise an answer stays within: a normal quantile, or a bound for combinations of Laplace noises."""
+    if isinstance(noise, IntegerGaussian):
+        return inference.width(confidence, "gaussian")
+    # The bound is for variances given as twice the squared scale.
+    return inference.width(confidence, "laplace") * math.sqrt(2) * float(noise.scale) / noise.standard_deviation
+
+
+def noise_for(
+    moved: Sensitivity, norm: Norm, public: Public, *, epsilon: Real | None, delta: float, rho: Real | None
+) -> Noise:
+    """The noise of a price for what one unit moves: Laplace for l1, Gaussian for l2."""
+    if norm == "l1":
+        if rho is not None:
+            return IntegerLaplace.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+        assert epsilon is not None
+        return IntegerLaplace.for_epsilon(epsilon, sensitivity=moved, neighbors=public.neighbors)
+    if rho is not None:
+        return IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+    assert epsilon is not None
+    return IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors)
+
+
+def answer(
+    public: Public,
+    cells: Cells,
+    workload: Workload,
+    *,
+    epsilon: Real | None = None,
+    delta: float = 0.0,
+    rho: Real | None = None,
+    strategy: Factorization | None = None,
+) -> WorkloadMechanism:
+    """The mechanism that answers a workload at a price with the least expected error; `strategy` fixes how.
+
+    epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better. rho: Gaussian, in zCDP.
+    """
+    norms = _norms(epsilon, delta, rho)
+    plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]
+    options = []
+    for plan in plans:
+        if plan.norm not in norms:
+            raise InvalidInput(f"a strategy for {plan.norm} noise does not fit this price: {norms}. Nothing was read.")
+        moved = moved_by(public, cells, plan.strategy, plan.norm)
+        noise = noise_for(moved, plan.norm, public, epsilon=epsilon, delta=delta, rho=rho)
+        options.append(
+            WorkloadMechanism(
+                public=public, cells=cells, workload=workload, strategy=plan.strategy, norm=plan.norm, noise=noise
+            )
+        )
+    return min(options, key=lambda option: option.rmse)
+
+
+def _norms(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
+    if (epsilon is None) == (rho is None):
+        raise InvalidInput("give either epsilon (with or without delta) or rho. Nothing was read or released.")
+    if rho is not None:
+        _require.positive(rho=rho)
+        return ("l2",)
+    _require.positive(epsilon=epsilon)
+    _require.probability(delta=delta)
+    return ("l1", "l2") if delta else ("l1",)

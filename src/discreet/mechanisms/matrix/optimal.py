@@ -1,0 +1,130 @@
+"""The numerics of optimal strategies: fixed-point iteration for Gaussian noise, p-identity matrices for Laplace noise.
+
+Both look at a workload through its Gram matrix G = Wᵀ W alone. The error of a strategy A with X = Aᵀ A, whose columns have norm at most 1, is
+trace(G X⁻¹) in units of the noise variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize
+
+Floats = NDArray[np.float64]
+
+# Directions of G below this share of its largest eigenvalue are measured as if they had it: they carry no error worth speaking of, and keep X regular.
+FLOOR = 1e-10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optimum:
+    """A feasible X, the error it reaches, and a proved lower bound on what any X reaches."""
+
+    X: Floats
+    error: float
+    bound: float
+
+
+def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
+    """Minimize trace(G X⁻¹) over positive definite X with diagonal at most 1, to a relative gap that is proved.
+
+    Guarantee: `bound <= optimum <= error`, and `error <= (1 + gap) bound` unless `rounds` ran out.
+    Proof:     for v > 0, X D_v X = G has the solution X = D^(-1/2) (D^(1/2) G D^(1/2))^(1/2) D^(-1/2), the minimizer of the Lagrangian, whose
+               value scaled by the best factor is trace((D^(1/2) G D^(1/2))^(1/2))² / sum(v): a lower bound for every v (weak duality). X
+               scaled to a unit diagonal is feasible: an upper bound. v <- v diag(X) is the fixed-point iteration of Denisov, McMahan, Rush,
+               Smith & Thakurta 2022 (arXiv:2202.08312), with the optimum as its fixed point. Bounds are to the rounding of eigenvalues.
+    """
+    n = len(gram)
+    G = gram + FLOOR * np.linalg.norm(gram, 2) * np.eye(n)
+    values, vectors = linalg.eigh(G, driver="evd")
+    v = np.einsum("ij,j,ij->i", vectors, np.sqrt(np.clip(values, 0, None)), vectors)
+    best, bound, factor = np.inf, 0.0, np.eye(n)
+    for _ in range(rounds):
+        root = np.sqrt(v)
+        values, vectors = linalg.eigh(root[:, None] * G * root, driver="evd")
+        singular = np.sqrt(np.clip(values, np.finfo(float).tiny, None))
+        middle = (vectors * singular) @ vectors.T
+        diagonal = np.diag(middle).copy()
+        bound = max(bound, float(singular.sum() ** 2 / v.sum()))
+        scale = np.sqrt(diagonal)
+        error = float(np.einsum("ij,ij->", G * np.outer(scale, scale), (vectors / singular) @ vectors.T))
+        if error < best:
+            best, factor = error, middle / np.outer(scale, scale)
+        if best <= (1 + gap) * bound:
+            break
+        v = diagonal
+    return Optimum(X=factor, error=best, bound=bound)
+
+
+def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) -> Floats:
+    """The p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small error: OPT_0 of HDMM.
+
+    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, arXiv:1808.03537, section 5). A local minimum; starts are
+    fixed, so that the same workload gives the same strategy.
+    """
+    n = len(gram)
+    scale = float(np.trace(gram)) or 1.0
+    best, strategy = np.inf, np.zeros((p, n))
+    for seed in range(restarts):
+        start = np.random.default_rng(seed).uniform(0.0, 1.0, (p, n)) ** 2
+        solved = optimize.minimize(
+            partial(_p_identity_error, gram=gram / scale, p=p),
+            start.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * start.size,
+            options={"maxiter": rounds, "maxfun": 2 * rounds},
+        )
+        if solved.fun < best:
+            best, strategy = float(solved.fun), np.asarray(solved.x).reshape(p, n)
+    return strategy
+
+
+def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Floats]:
+    """trace(S G S M) with S = diag(1 + column sums of Θ), M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ, K = (I + Θ Θᵀ)⁻¹; and its gradient.
+
+    d/dΘ of M's part is -2 Θ M (S G S) M; of S's part, the same for all rows: 2 diag(G S M).
+    """
+    n = len(gram)
+    theta = flat.reshape(p, n)
+    scale = 1 + theta.sum(axis=0)
+    H = gram * np.outer(scale, scale)
+    half = linalg.solve(np.eye(p) + theta @ theta.T, theta, assume_a="pos")
+    left = half @ H
+    error = float(np.trace(H) - np.einsum("ij,ij->", left, theta))
+    # Θ M = K Θ, so that Θ M H M = (K Θ H) - (K Θ H Θᵀ) K Θ.
+    inner = left - (left @ theta.T) @ half
+    weighted = (np.diag(H) - np.einsum("ij,ij->j", left, theta)) / scale
+    gradient = -2 * inner + 2 * weighted
+    return error, gradient.ravel()
+
+
+def svd_bound(gram: Floats) -> float:
+    """The least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of singular values of W)² / cells.
+
+    Proof: Li & Miklau 2013, arXiv:1309.4810; it is `gaussian`'s dual at equal v.
+    """
+    values = linalg.eigvalsh(gram)
+    # Eigenvalues that are rounding errors of zero would add their roots.
+    values = np.where(values > 1e-13 * max(values[-1], 0.0) * len(values), values, 0.0)
+    return float(np.sqrt(values).sum() ** 2 / len(gram))
+
+
+def trace_ratio(gram: Floats, X: Floats) -> float:
+    """trace(G X⁺), the error of least squares; infinite where the strategy does not see what the workload asks."""
+    try:
+        lower = linalg.cholesky(X, lower=True)
+        diagonal = np.diag(lower)
+        if diagonal.min() > 1e-6 * diagonal.max():
+            return float(np.trace(linalg.cho_solve((lower, True), gram)))
+    except linalg.LinAlgError:
+        pass
+    values, vectors = linalg.eigh(X)
+    seen = values > 1e-10 * max(values.max(), 1e-300)
+    inside = np.einsum("ij,ij->j", vectors, gram @ vectors)
+    if inside[~seen].sum() > 1e-8 * max(np.trace(gram), 1e-300):
+        return float("inf")
+    return float((inside[seen] / values[seen]).sum())
