@@ -37,6 +37,8 @@ from .workloads import MOST_ENTRIES, Identity, Marginals, Prefix, Product, Union
 
 # Cells of several attributes for which one dense matrix is searched beside products of smaller ones.
 DENSE = 512
+# Cells for which a strategy is searched by descent: 2,048 take a minute or two on one core, p-identity 1,024 about as long.
+SEARCHED = {"l1": 1024, "l2": 2048}
 # Rounds of alternating minimization over the factors of a product; more gained less than 0.1% on unions of ranges and marginals.
 ROUNDS = 4
 
@@ -254,8 +256,9 @@ def _dense(workload: Workload, norm: Norm) -> Candidates:
                 yield f"tree of {branching}", lambda b=branching: Tree(n=n, branching=b)  # type: ignore[misc]
     if norm == "l2":
         yield "fourier", lambda: Fourier(workload=workload)
-        yield "optimal", lambda: Optimal(workload=workload)
-    elif n <= 1024:
+        if n <= SEARCHED["l2"]:
+            yield "optimal", lambda: Optimal(workload=workload)
+    elif n <= SEARCHED["l1"]:
         yield "p-identity", lambda: PIdentity(workload=workload)
 
 

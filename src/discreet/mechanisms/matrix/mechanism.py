@@ -31,7 +31,7 @@ from ..._registry import described
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
-from .._columns import each, require_public
+from .._columns import require_public, unpacked
 from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
@@ -100,10 +100,12 @@ class Cells:
         require_rows(public)
         domain = self.domain(public)
         bins = [Histogram(column=a.column, edges=a.edges) for a in self.attributes]
-        streams = [each(source, a.column) for a in self.attributes]
+        names = list(dict.fromkeys(a.column for a in self.attributes))
         places: list[list[Any]] = [[] for _ in bins]
-        for arrays in zip(*streams, strict=True):
-            codes = [h._bins(array, public) for h, array in zip(bins, arrays, strict=True)]
+        # One pass over all columns: two passes need not give the rows in one order.
+        for batch in source.batches(names):
+            columns = {name: unpacked(batch.column(i)) for i, name in enumerate(names)}
+            codes = [h._bins(columns[h.column], public) for h in bins]
             inside = np.all([c >= 0 for c in codes], axis=0)
             for kept, code in zip(places, codes, strict=True):
                 kept.append(code[inside])
@@ -294,7 +296,7 @@ def answer(
 
     epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better. rho: Gaussian, in zCDP.
     """
-    norms = _norms(epsilon, delta, rho)
+    norms = prices(epsilon, delta, rho)
     plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]
     options = []
     for plan in plans:
@@ -310,7 +312,7 @@ def answer(
     return min(options, key=lambda option: option.rmse)
 
 
-def _norms(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
+def prices(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
     if (epsilon is None) == (rho is None):
         raise InvalidInput("give either epsilon (with or without delta) or rho. Nothing was read or released.")
     if rho is not None:

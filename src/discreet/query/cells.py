@@ -1,0 +1,306 @@
+"""From several counting queries to cells: which classes of rows they tell apart, and which query counts which class.
+
+Each query counts the rows of some groups that satisfy some condition. Group keys and the atoms of conditions are *marks* of a row, each with a few
+possible values; cells are the combinations of marks that can occur. Marks of one column are looked at together, so that `age < 25` and
+`age < 60` make three classes, not four. Only public facts are used.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .domain import Kind
+from .errors import QueryError
+from .exact import public_keys
+from .measures import Recipes
+from .nodes import Call, Column, Expr, Literal, Output, computable, make, value, walk
+from .plan import Plan
+from .sources import Filtered, From, source_key
+
+MOST_RAW = 1 << 16
+MOST_MEMBERS = 4096
+TRUE, FALSE, MISSING = 1, 0, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An expression of a row with few values: a key with its public `values` (and one more class for all others), or a condition."""
+
+    expression: Expr
+    values: tuple[object, ...] | None
+
+    @property
+    def size(self) -> int:
+        return 3 if self.values is None else len(self.values) + 1
+
+    def classes(self, results: Any) -> Any:
+        """The class of each result of the expression."""
+        if self.values is None:
+            numbers = np.asarray(results, dtype=float)
+            return np.where(np.isnan(numbers), MISSING, np.where(numbers == 1.0, TRUE, FALSE)).astype(np.int64)
+        place = {_plain(v): i for i, v in enumerate(self.values)}
+        return np.array([place.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One count of one query: for each combination of `keys` (positions of marks) the rows for which `condition` is true."""
+
+    plan: int
+    measure: int
+    keys: tuple[int, ...]
+    condition: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """`groups`: marks that were looked at together, each with the combinations of classes that can occur."""
+
+    source: From
+    unit: str
+    many: bool
+    plans: tuple[Plan, ...]
+    recipes: tuple[Recipes, ...]
+    marks: tuple[Mark, ...]
+    families: tuple[Family, ...]
+    groups: tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
+
+
+def compiled(plans: list[Plan]) -> Compiled:
+    """Marks and families of some plans, which must count rows of one relation; refused with the reason otherwise."""
+    recipes = [Recipes(plan) for plan in plans]
+    bases = [_base(plan) for plan in plans]
+    if len({(source_key(source), plan.unit, plan.many) for (source, _), plan in zip(bases, plans, strict=True)}) > 1:
+        raise _refused("they read different tables or joins", "Ask those of one FROM together.")
+    marks: list[Mark] = []
+    families = []
+    for at, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
+        _require_counts(plan, recipe)
+        keys = tuple(_mark(marks, Mark(k.expression, k.values)) for k in plan.keys)
+        for number, measure in enumerate(recipe.measures):
+            condition = _both(where, None if measure.expression is None else _present(measure.expression))
+            for atom in atoms(condition):
+                _mark(marks, Mark(atom, None))
+            families.append(Family(at, number, keys, condition))
+    return Compiled(
+        source=bases[0][0],
+        unit=plans[0].unit,
+        many=plans[0].many,
+        plans=tuple(plans),
+        recipes=tuple(recipes),
+        marks=tuple(marks),
+        families=tuple(families),
+        groups=tuple(_grouped(marks)),
+    )
+
+
+def _refused(why: str, instead: str) -> QueryError:
+    return QueryError(f"these queries cannot be answered together: {why}. Nothing was read or charged. {instead}")
+
+
+def _base(plan: Plan) -> tuple[From, Expr | None]:
+    """What is read, and the condition of WHERE."""
+    if isinstance(plan.source, Filtered):
+        return plan.source.child, plan.source.condition
+    return plan.source, None
+
+
+def _require_counts(plan: Plan, recipes: Recipes) -> None:
+    if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
+        raise _refused("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
+    if not plan.known_keys:
+        raise _refused("a group key is not declared as categories, so its groups are not public", "Have it declared.")
+
+
+def _mark(marks: list[Mark], mark: Mark) -> int:
+    if mark not in marks:
+        marks.append(mark)
+    return marks.index(mark)
+
+
+def _present(expression: Expr) -> Expr:
+    """When COUNT(x) counts a row; COUNT_IF(c) is COUNT(CASE WHEN c THEN 1 END)."""
+    if (
+        isinstance(expression, Call)
+        and expression.op == "case"
+        and len(expression.args) == 3
+        and isinstance(expression.args[1], Literal)
+        and expression.args[1].content is not None
+        and expression.args[2] == Literal(None)
+    ):
+        return expression.args[0]
+    return make("not", make("null?", expression))
+
+
+def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return make("and", a, b)
+
+
+def atoms(condition: Expr | None) -> list[Expr]:
+    """What a condition is made of by AND, OR and NOT."""
+    if condition is None:
+        return []
+    if isinstance(condition, Call) and condition.op in ("and", "or", "not"):
+        return list(dict.fromkeys(atom for arg in condition.args for atom in atoms(arg)))
+    return [condition]
+
+
+def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
+    """A condition from the truth of its atoms: 1, 0, or NaN for NULL."""
+    if condition is None:
+        return np.float64(1.0)
+    if condition in of:
+        return of[condition]
+    assert isinstance(condition, Call)
+    parts = [truth(arg, of) for arg in condition.args]
+    if condition.op == "not":
+        return 1.0 - parts[0]
+    result = parts[0]
+    for part in parts[1:]:
+        low = 0.0 if condition.op == "and" else 1.0
+        undecided = np.where(np.isnan(result) | np.isnan(part), np.nan, 1.0 - low)
+        result = np.where((result == low) | (part == low), low, undecided)
+    return result
+
+
+def _grouped(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
+    """Marks of one column together, with the combinations that occur for some value of it; others by themselves, with all classes."""
+    by_column: dict[Expr, list[int]] = {}
+    groups = []
+    for i, mark in enumerate(marks):
+        columns = {node for node in walk(mark.expression) if isinstance(node, Column)}
+        if len(columns) == 1:
+            by_column.setdefault(columns.pop(), []).append(i)
+        else:
+            groups.append(((i,), tuple((c,) for c in range(mark.size))))
+    for column, members in by_column.items():
+        assert isinstance(column, Column)
+        points = _points(column, [marks[i] for i in members])
+        if points is None:
+            groups += [((i,), tuple((c,) for c in range(marks[i].size))) for i in members]
+            continue
+        classes = [marks[i].classes(_values(marks[i].expression, column, points)) for i in members]
+        occurring = sorted(set(zip(*(c.tolist() for c in classes), strict=True)))
+        groups.append((tuple(members), tuple(occurring)))
+    return groups
+
+
+def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
+    number = column.domain.kind is Kind.NUMBER or column.domain.kind is Kind.BOOLEAN
+    content = [np.nan if p is None else float(p) for p in points] if number else points
+    array = np.array(content, dtype=float if number else object)
+    return np.broadcast_to(np.asarray(value(_replaced(expression, column), [array], [])), (len(points),))
+
+
+def _replaced(node: Expr, column: Column) -> Expr:
+    if node == column:
+        return Output("key", 0, column.domain)
+    if isinstance(node, Call):
+        return Call(node.op, tuple(_replaced(a, column) for a in node.args), node.domain, node.weight, node.depth)
+    return node
+
+
+def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
+    """Values of a column, among them one of each class that can occur; None where that is not certain."""
+    if not all(computable(_replaced(mark.expression, column)) for mark in marks):
+        return None
+    domain = column.domain
+    if domain.kind in (Kind.DATE, Kind.TEXT) and any(mark.expression != column and mark.values for mark in marks):
+        return None
+    members = domain.members(MOST_MEMBERS)
+    if domain.kind is Kind.TEXT and all(_is_equality(m.expression, column) for m in marks):
+        # Texts that nobody named are a class of their own: equal to none of the declared, nor to any literal.
+        literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
+        named = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
+        return [*named, "\x00 not named", None]
+    if members is not None and domain.kind in (Kind.NUMBER, Kind.BOOLEAN):
+        return [*members, None]
+    if domain.kind is Kind.NUMBER and all(_thresholds(m.expression, column) is not None for m in marks):
+        ends = sorted({t for m in marks for t in _thresholds(m.expression, column) or ()} | {domain.low, domain.high})
+        inside = [e for e in ends if domain.low <= e <= domain.high and math.isfinite(e)]
+        middles = [(a + b) / 2 for a, b in itertools.pairwise(inside)]
+        return [*inside, *middles, None]
+    return None
+
+
+def _is_equality(expression: Expr, column: Column) -> bool:
+    """The column itself, or whether it is one of some texts: what undeclared texts answer alike."""
+    if expression == column:
+        return True
+    if not isinstance(expression, Call) or expression.op not in ("=", "<>", "in", "null?"):
+        return False
+    return all(a == column or isinstance(a, Literal) for a in expression.args)
+
+
+def _thresholds(expression: Expr, column: Column) -> set[float] | None:
+    """The numbers that a comparison of the column with literals turns at; None if it is no such comparison."""
+    if not isinstance(expression, Call) or expression.op not in ("=", "<>", "<", "<=", ">", ">=", "in", "null?"):
+        return None
+    numbers = [a.content for a in expression.args if isinstance(a, Literal)]
+    if any(isinstance(n, bool | str) or n is None for n in numbers) or len(numbers) + 1 != len(expression.args):
+        return None
+    return {float(n) for n in numbers} if column in expression.args else None
+
+
+def _plain(v: Any) -> Any:
+    """One form for values that are equal: 3 and 3.0, True and 1.0; a date as its text."""
+    if isinstance(v, bool | int | float | np.number):
+        return float(v)
+    return v.isoformat() if hasattr(v, "isoformat") else v
+
+
+@dataclass(frozen=True, slots=True)
+class Explicit:
+    """The workload over combinations of classes: which are in each merged cell, and which merged cells each row of the matrix counts."""
+
+    matrix: Any
+    cell: Any  # for each raw combination its merged cell, or -1
+
+
+def explicit(given: Compiled) -> Explicit:
+    """All questions as rows over cells. Cells that every question treats alike are merged, and those that none counts left out.
+
+    Merging loses nothing: a question is a sum over cells, and equal columns only ever appear added up.
+    """
+    sizes = [len(combinations) for _, combinations in given.groups]
+    raw = math.prod(sizes)
+    rows = sum(len(public_keys(given.plans[f.plan])) for f in given.families)
+    if raw > MOST_RAW or raw * rows > 1 << 24:
+        raise _refused(
+            f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
+            "Ask fewer together, or groups without conditions.",
+        )
+    place = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
+    classes: dict[int, Any] = {}
+    for (members, combinations), at in zip(given.groups, place, strict=True):
+        table = np.array(combinations, np.int64)
+        for column, mark in enumerate(members):
+            classes[mark] = table[at, column]
+    of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(given.marks) if m.values is None}
+    blocks = []
+    for family in given.families:
+        true = np.broadcast_to(truth(family.condition, of) == 1.0, (raw,))
+        values = [range(given.marks[k].size - 1) for k in family.keys]
+        for combination in itertools.product(*values):
+            row = true.copy()
+            for k, v in zip(family.keys, combination, strict=True):
+                row &= classes[k] == v
+            blocks.append(row)
+    W = np.array(blocks, dtype=np.int8).reshape(len(blocks), raw)
+    merged, inverse = np.unique(W, axis=1, return_inverse=True)
+    used = merged.any(axis=0)
+    if not used.any():
+        raise _refused("no row can be counted by any of them", "Look at their conditions.")
+    number = np.where(used, np.cumsum(used) - 1, -1)
+    return Explicit(merged[:, used].astype(float), number[np.ravel(inverse)])
+
+
+def _truth_of(classes: Any) -> Any:
+    return np.where(classes == MISSING, np.nan, classes.astype(float))

@@ -1,0 +1,100 @@
+"""GROUP BY CUBE, ROLLUP and GROUPING SETS as several plain groupings, whose rows come one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from sqlglot import exp
+
+from .clauses import by_position, named
+from .errors import Node, refuse
+from .parse import parse
+from .plan import Plan
+
+MOST_SETS = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One plain query; `columns` are those of the whole statement, of which this one has some (`own`), the others being NULL."""
+
+    text: str
+    columns: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
+
+    def bound(self, plan: Plan) -> Part:
+        """With the names that the plan gave its columns, for a query that was taken as it is."""
+        if self.columns:
+            return self
+        return replace(self, columns=tuple(n for n, _ in plan.outputs), own=tuple(range(len(plan.outputs))))
+
+    def placed(self, row: list[Any]) -> list[Any]:
+        """A row of this part as a row of the whole statement."""
+        whole: list[Any] = [None] * len(self.columns)
+        for at, cell in zip(self.own, row, strict=True):
+            whole[at] = cell
+        return whole
+
+
+def several(select: exp.Select) -> list[Node]:
+    """The CUBE, ROLLUP or GROUPING SETS of a statement, wherever this version of the parser keeps them."""
+    group = select.args.get("group")
+    if group is None:
+        return []
+    beside = [node for kind in ("cube", "rollup", "grouping_sets") for node in group.args.get(kind) or []]
+    return [node for node in (*group.expressions, *beside) if isinstance(node, _KINDS)]
+
+
+_KINDS = (exp.Cube, exp.Rollup, exp.GroupingSets)
+
+
+def expanded(text: str) -> Iterator[Part]:
+    """The plain queries of a statement: itself, or one for each set of keys."""
+    select = parse(text)
+    clauses = several(select)
+    if not clauses:
+        yield Part(text)
+        return
+    if len(clauses) > 1:
+        raise refuse(select, "several of CUBE, ROLLUP and GROUPING SETS in one GROUP BY", "Write one GROUPING SETS.")
+    if any(select.args.get(clause) for clause in ("order", "limit", "offset", "having")):
+        raise refuse(
+            select, "ORDER BY, LIMIT and HAVING do not go with several groupings", "Sort and select what comes back."
+        )
+    fixed = [by_position(node, select) for node in select.args["group"].expressions if not isinstance(node, _KINDS)]
+    sets = [[*fixed, *(by_position(node, select) for node in s)] for s in _sets(clauses[0])]
+    items = [named(item) for item in select.expressions]
+    columns = tuple(name for name, _ in items)
+    keys = {node.sql() for s in sets for node in s}
+    for s in sets:
+        own = {node.sql() for node in s}
+        kept = [i for i, (_, inner) in enumerate(items) if inner.sql() not in keys or inner.sql() in own]
+        plain = select.copy()
+        plain.set("expressions", [select.expressions[i].copy() for i in kept])
+        unique = {node.sql(): node for node in s}.values()
+        plain.set("group", exp.Group(expressions=[node.copy() for node in unique]) if s else None)
+        yield Part(plain.sql(dialect="duckdb"), columns, tuple(kept))
+
+
+def _sets(clause: Node) -> list[list[Node]]:
+    parts = [_members(item) for item in clause.expressions]
+    if isinstance(clause, exp.GroupingSets):
+        return parts
+    if isinstance(clause, exp.Rollup):
+        chosen = [tuple(parts[:k]) for k in range(len(parts), -1, -1)]
+    else:
+        if 1 << len(parts) > MOST_SETS:
+            raise refuse(
+                clause, f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings", "Use GROUPING SETS."
+            )
+        chosen = [s for k in range(len(parts), -1, -1) for s in combinations(parts, k)]
+    return [[node for part in s for node in part] for s in chosen]
+
+
+def _members(item: Node) -> list[Node]:
+    if isinstance(item, exp.Tuple):
+        return list(item.expressions)
+    return [item.this] if isinstance(item, exp.Paren) else [item]

@@ -1,0 +1,85 @@
+"""The engine's part of a workload: how many rows have each combination of marks, with each unit's rows limited."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from .cells import FALSE, MISSING, TRUE, Compiled, Mark
+from .domain import Kind
+from .errors import Node
+from .nodes import Column, literal, sql
+from .operators import call, cast, if_
+from .scan import Kinds, aliased, binary, name, raw_columns, source_sql, used_columns, whole
+from .sources import columns_of
+
+
+def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int) -> str:
+    """One row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
+
+    With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash, each with as many rows as are still
+    free. What is taken of a unit depends on its own rows and the key alone.
+    """
+    used = columns_of(*(m.expression for m in given.marks)) | used_columns(given.source)
+    source = source_sql(given.source, used, kinds).subquery("s")
+    raw = raw_columns(given.source, kinds)
+    marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(given.marks)]
+    rows = exp.select(aliased(name(given.unit), "u"), *marks).from_(source)
+    codes = [name(f"c{i}") for i in range(len(marks))]
+    query = exp.select().with_("rows", as_=rows)
+    if most is None:
+        query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
+        return _grouped(query, codes).sql(dialect="duckdb")
+    pairs = exp.select(name("u"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
+    query = query.with_("pairs", as_=pairs.group_by(name("u"), *(c.copy() for c in codes)))
+    rank = call("hash", name("u"), *(c.copy() for c in codes), cast(exp.Literal.number(key), "UBIGINT"))
+    ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
+    query = query.with_("ranked", as_=ranked)
+    order = [exp.Ordered(this=name(n)) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
+    before = exp.Window(
+        this=call("SUM", name("r")), partition_by=[name("u")], order=exp.Order(expressions=order), spec=_up_to_here()
+    )
+    running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
+    query = query.with_("running", as_=running)
+    # Of a combination: as many rows as are left of `most` after those before it, which are t - r.
+    left = binary(exp.Sub, whole(most), binary(exp.Sub, name("t"), name("r")))
+    taken = call("GREATEST", call("LEAST", name("r"), left), whole(0))
+    query = query.select(*(c.copy() for c in codes), aliased(cast(call("SUM", taken), "BIGINT"), "n")).from_("running")
+    return _grouped(query, codes).sql(dialect="duckdb")
+
+
+def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:
+    return query.group_by(*(c.copy() for c in codes)) if codes else query
+
+
+def _up_to_here() -> exp.WindowSpec:
+    return exp.WindowSpec(kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="CURRENT ROW")
+
+
+def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
+    """Whole numbers that are declared as categories are compared as they are."""
+    x = mark.expression
+    known = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
+    plain = known is not None and mark.values is not None and type(known[0]).__name__ != "Bounds"
+    return name(f"{x.name}r") if plain and isinstance(x, Column) else sql(x)
+
+
+def _index(mark: Mark, x: Node) -> Node:
+    """The class of a row, always a small whole number."""
+    if mark.values is None:
+        return _truth(x, FALSE, TRUE, MISSING)
+    values = mark.values
+    if mark.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
+        return _truth(x, 0, 1, 2)
+    first = values[0]
+    if isinstance(first, int) and values == tuple(range(first, first + len(values))):
+        inside = exp.Between(this=x, low=whole(first), high=whole(first + len(values) - 1))
+        whole_step = exp.EQ(this=x.copy(), expression=call("FLOOR", x.copy()))
+        both = exp.and_(inside, whole_step)
+        return if_(both, cast(binary(exp.Sub, x.copy(), whole(first)), "BIGINT"), whole(len(values)))
+    cases = [exp.If(this=literal(v), true=whole(i)) for i, v in enumerate(values)]
+    return exp.Case(this=x, ifs=cases, default=whole(len(values)))
+
+
+def _truth(x: Node, false: int, true: int, missing: int) -> Node:
+    ifs = [exp.If(this=x, true=whole(true)), exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=whole(false))]
+    return exp.Case(ifs=ifs, default=whole(missing))
