@@ -6,6 +6,7 @@ can be done with the rooms below it; nothing gets out but through the curator.
 
 from __future__ import annotations
 
+import html
 import os
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _require
 from ._errors import InvalidInput, LedgerError
@@ -26,8 +27,12 @@ from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, se
 from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
 from .mechanisms.protocols import Interactive, Mechanism, Release
-from .query import Answer, Preview, Query, ask, cut_off_sql, where
+from .query import Answer, Preview, Query, ask, cut_off_sql, several_counts, where
 from .tables import Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
+
+if TYPE_CHECKING:
+    from .planning import BudgetPlan
+    from .query import WorkloadPreview, WorkloadQuery
 
 Real = int | float | Fraction
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -39,7 +44,7 @@ _SHARE = 100
 class Asked:
     """What a question would cost and how good its answer would be. `fits`: how many more of these the budget buys."""
 
-    query: Preview
+    query: Preview | WorkloadPreview
     budget: Cost
 
     @property
@@ -58,6 +63,8 @@ class Asked:
     def _repr_html_(self) -> str:
         from .query.pages import preview_html
 
+        if not isinstance(self.query, Preview):
+            return f"<pre>{html.escape(str(self))}</pre>"
         return preview_html(self.query, self.budget.before, self.budget.after, self.budget.limit, self.fits)
 
 
@@ -141,13 +148,41 @@ class Session:
         """
         terms = _Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         released = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
-        answer: Answer = released.value
+        # Several counts of one statement are a workload, whose value is one answer for each statement.
+        answer: Answer = released.value[0] if isinstance(released.value, tuple) else released.value
         return answer
+
+    @_require.spelled
+    def workload(
+        self,
+        queries: Sequence[str],
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        delta: float | None = None,
+        rows: int | None = None,
+        fresh: bool = False,
+    ) -> tuple[Answer, ...]:
+        """Private answers to several counting queries, in the order asked: one price for all, and answers that agree with each other.
+
+        `rows`: how many rows of one unit count in all queries together. `preview([...])` says what answering together saves.
+        """
+        asked = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
+        text = "; ".join(asked.queries)
+        answers: tuple[Answer, ...] = self.curator.ask(asked, analyst=self.analyst, text=text, fresh=fresh).value
+        return answers
+
+    @_require.spelled
+    def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
+        """Split epsilon among questions and models so that the weighted error is least; free until the plan's `run`. See `planning.plan`."""
+        from .planning import plan
+
+        return plan(self, work, epsilon=epsilon, together=together)
 
     @_require.spelled
     def preview(
         self,
-        text: str,
+        text: str | Sequence[str],
         *,
         epsilon: Real | None = None,
         rho: Real | None = None,
@@ -160,11 +195,22 @@ class Session:
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
     ) -> Asked:
-        """Price, error and plan of a question, and how many more of these the budget buys. Options as in `sql`. Free: no data is touched."""
+        """Price, error and plan of a question, and how many more of these the budget buys. Options as in `sql`. Free: no data is touched.
+
+        Of a list of questions: of answering them together, see `workload`.
+        """
+        query: Any
+        if not isinstance(text, str):
+            if within is not None:
+                raise InvalidInput("a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged.")
+            query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
+            cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
+            return Asked(query.preview(confidence), cost)
         terms = _Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         query = self._query(text, terms)
         cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
-        return Asked(query.preview(confidence), cost)
+        shown = query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
+        return Asked(shown, cost)
 
     @_require.spelled
     def cut_off(
@@ -314,7 +360,28 @@ class Session:
         """A made-up table with the same schema, to write queries against. It says nothing about the data."""
         return dummy(self.public, rows, seed)
 
-    def _query(self, text: str, terms: _Terms) -> Query:
+    def _asked(self, text: str, **options: Any) -> Query | WorkloadQuery:
+        """Return the priced question, with options as in `sql`."""
+        return self._query(text, _Terms(**options))
+
+    def _workload(
+        self,
+        queries: Sequence[str],
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        delta: float | None = None,
+        rows: int | None = None,
+    ) -> WorkloadQuery:
+        from .query import WorkloadQuery
+
+        own = delta
+        if own is None:
+            own = 0.0 if rho is not None or epsilon is None else self._delta(epsilon, self.curator.policy)
+        texts = tuple(_require.listed(queries=queries))
+        return WorkloadQuery(queries=texts, public=self.public, epsilon=epsilon, rho=rho, delta=own, rows=rows)
+
+    def _query(self, text: str, terms: _Terms) -> Query | WorkloadQuery:
         policy = self.curator.policy
         return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))
 
@@ -342,18 +409,18 @@ class Session:
 class _Terms:
     """The options of a question, as `Session.sql` and `Session.preview` spell them out."""
 
-    epsilon: Real | None
-    rho: Real | None
-    within: float | None
-    confidence: float
-    delta: float | None
-    noise: str
-    rows: int | None
-    groups: int | None
-    weights: Mapping[str, Real] | Sequence[tuple[str, Real]]
-    other: bool
+    epsilon: Real | None = None
+    rho: Real | None = None
+    within: float | None = None
+    confidence: float = 0.95
+    delta: float | None = None
+    noise: str = "auto"
+    rows: int | None = None
+    groups: int | None = None
+    weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = ()
+    other: bool = False
 
-    def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query:
+    def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
         """Return the query; `delta` is the one that goes with an epsilon unless another is given."""
         if self.epsilon is None and self.rho is None and self.within is None:
             raise InvalidInput(
@@ -362,11 +429,25 @@ class _Terms:
         own: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
         if self.delta is not None:
             own = self.delta
+        if several_counts(text) and self.within is None:
+            whole = self._together(text, public, own(self.epsilon) if callable(own) else own)
+            if whole is not None:
+                return whole
         weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
         return ask(
             text, public, epsilon=self.epsilon, rho=self.rho, within=self.within, confidence=self.confidence,
             delta=own, noise=self.noise, rows=self.rows, groups=self.groups, weights=weights, other=self.other,
         )  # fmt: skip
+
+    def _together(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
+        """Return the statement as a workload where that is better, or the only way; see `query.together`."""
+        from .query import together
+
+        others = {"noise": (self.noise, "auto"), "groups": (self.groups, None), "other": (self.other, False)}
+        options: dict[str, Any] = {name: given for name, (given, usual) in others.items() if given != usual}
+        options |= {"weights": self.weights} if self.weights else {}
+        options |= {"rows": self.rows} if self.rows is not None else {}
+        return together(text, public, epsilon=self.epsilon, rho=self.rho, delta=delta, **options)
 
 
 @_require.spelled

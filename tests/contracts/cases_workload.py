@@ -15,7 +15,11 @@ from .case import Case
 
 SIZE = 6
 KINDS = {"age": Bounds(0, 8, nullable=False), "city": Categories(["bern", "rome"]), "sex": Categories(["f", "m"])}
-AGES, CITIES, SEXES = [8, 0, 3, 5, 1, 2], ["bern", "rome", "bern", "rome", "rome", "bern"], ["f", "m", "f", "m", "f", "m"]
+AGES, CITIES, SEXES = (
+    [8, 0, 3, 5, 1, 2],
+    ["bern", "rome", "bern", "rome", "rome", "bern"],
+    ["f", "m", "f", "m", "f", "m"],
+)
 BY_AGE = matrix.Cells.of(matrix.Attribute(column="age", edges=(0, 2, 4, 6, 8)))
 BY_BOTH = matrix.Cells.of("city", "sex")
 
@@ -32,7 +36,9 @@ def pair(neighbors: Neighbors) -> tuple[Public, Memory, Memory]:
     return public, table((8, "bern", "f")), table(other)
 
 
-def case(name: str, workload: matrix.Workload, cells: matrix.Cells, neighbors: Neighbors = ADD_REMOVE, **price: Any) -> Case:
+def case(
+    name: str, workload: matrix.Workload, cells: matrix.Cells, neighbors: Neighbors = ADD_REMOVE, **price: Any
+) -> Case:
     claim, strategy = price.pop("claim", None), price.pop("strategy", None)
     public, source, neighbor = pair(neighbors)
     mechanism = matrix.answer(public, cells, workload, strategy=strategy, **price)

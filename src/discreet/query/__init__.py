@@ -17,6 +17,7 @@ from .answer import Answer
 from .ask import ask
 from .cut_off import cut_off_sql
 from .errors import QueryError
+from .groupings import several_counts
 from .mechanism import Query
 from .plan import Plan, plan
 from .preview import Preview
@@ -24,6 +25,7 @@ from .statistic import SqlStatistic, where
 
 if TYPE_CHECKING:
     from .consistency import consistent
+    from .workload import WorkloadPreview, WorkloadQuery, together
 
 __all__ = [
     "Answer",
@@ -32,18 +34,26 @@ __all__ = [
     "Query",
     "QueryError",
     "SqlStatistic",
+    "WorkloadPreview",
+    "WorkloadQuery",
     "ask",
     "consistent",
     "cut_off_sql",
     "plan",
+    "several_counts",
+    "together",
     "where",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # it needs scipy, which takes longer to load than a question takes to answer
+    # these need scipy, which takes longer to load than a question takes to answer
     if name == "consistent":
         from .consistency import consistent
 
         return consistent
+    if name in ("WorkloadPreview", "WorkloadQuery", "together"):
+        from . import workload
+
+        return getattr(workload, name)
     raise AttributeError(f"module 'discreet.query' has no attribute {name!r}")

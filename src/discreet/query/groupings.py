@@ -39,6 +39,14 @@ class Part:
         return whole
 
 
+def several_counts(text: object) -> bool:
+    """Whether a statement may ask for several counts or groupings: a quick look at its words, before anything is parsed."""
+    if not isinstance(text, str):
+        return False
+    words = text.upper()
+    return words.count("COUNT") > 1 or any(word in words for word in ("CUBE", "ROLLUP", "GROUPING"))
+
+
 def several(select: exp.Select) -> list[Node]:
     """The CUBE, ROLLUP or GROUPING SETS of a statement, wherever this version of the parser keeps them."""
     group = select.args.get("group")

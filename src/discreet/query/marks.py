@@ -9,7 +9,7 @@ from .domain import Kind
 from .errors import Node
 from .nodes import Column, literal, sql
 from .operators import call, cast, if_
-from .scan import Kinds, aliased, binary, name, raw_columns, source_sql, used_columns, whole
+from .scan import Kinds, aliased, binary, identity, name, raw_columns, source_sql, used_columns, whole
 from .sources import columns_of
 
 
@@ -20,18 +20,21 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int) -> str
     free. What is taken of a unit depends on its own rows and the key alone.
     """
     used = columns_of(*(m.expression for m in given.marks)) | used_columns(given.source)
+    # A single row that a join makes many of is told by its position and chosen by its identity, which others do not move.
+    who = identity(given.source, given.unit) if most is not None else None
+    used |= {who} if who is not None else set()
     source = source_sql(given.source, used, kinds).subquery("s")
     raw = raw_columns(given.source, kinds)
     marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(given.marks)]
-    rows = exp.select(aliased(name(given.unit), "u"), *marks).from_(source)
+    rows = exp.select(aliased(name(given.unit), "u"), aliased(name(who or given.unit), "i"), *marks).from_(source)
     codes = [name(f"c{i}") for i in range(len(marks))]
     query = exp.select().with_("rows", as_=rows)
     if most is None:
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
         return _grouped(query, codes).sql(dialect="duckdb")
-    pairs = exp.select(name("u"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
-    query = query.with_("pairs", as_=pairs.group_by(name("u"), *(c.copy() for c in codes)))
-    rank = call("hash", name("u"), *(c.copy() for c in codes), cast(exp.Literal.number(key), "UBIGINT"))
+    pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
+    query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
+    rank = call("hash", name("i"), *(c.copy() for c in codes), cast(exp.Literal.number(key), "UBIGINT"))
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
     order = [exp.Ordered(this=name(n)) for n in ("h", *(f"c{i}" for i in range(len(marks))))]

@@ -39,15 +39,19 @@ from .answer import Answer
 from .cells import Compiled, Explicit, compiled, explicit
 from .errors import QueryError
 from .exact import integers, public_keys
-from .groupings import Part, expanded
+from .groupings import Part, expanded, several
 from .marks import counts_sql
-from .measures import bounding_of
+from .measures import Recipes, bounding_of
 from .mechanism import Query
+from .parse import parse
 from .plan import plan
+from .preview import Preview
 from .release import direct, rows_of
 
 Real = int | float | Fraction
 MOST_QUERIES = 1000
+# What answering the counts of one statement together must save before it is done unasked.
+GAIN = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,15 @@ class WorkloadQuery:
             _require.integer(rows=self.rows, at_least=1)
         norms = prices(self.epsilon, self.delta, self.rho)
         object.__setattr__(self, "_built", _build(self, norms))
-        self._built.statement({})
+
+    def rehearse(self, source: Source) -> None:
+        """Write the engine's query, once for trial and run: what cannot be written is refused before it is charged."""
+        self._built.statement(source.kinds if isinstance(source, Engine) else {})
+
+    @property
+    def asked(self) -> tuple[Any, float] | None:
+        """The (epsilon, delta) that was asked for; None for a price in rho."""
+        return None if self.epsilon is None else (self.epsilon, float(self.delta))
 
     @property
     def event(self) -> Event:
@@ -156,6 +168,31 @@ class WorkloadQuery:
             errors=errors,
             confidence=confidence,
             reason=built.strategy.reason,
+        )
+
+    def preview_of_one(self, confidence: float = 0.95) -> Preview:
+        """The preview of a workload of one statement, column by column like that of a query."""
+        built, (parts,), (numbers,) = self._built, self._built.parts, self._built.plan_numbers
+        half = width(built.noise, confidence)
+        widest: list[float | None] = [None] * len(parts[0].columns)
+        for part, at in zip(parts, numbers, strict=True):
+            planned, recipes = built.given.plans[at], built.given.recipes[at]
+            families = [f for f, family in enumerate(built.given.families) if family.plan == at]
+            for i, place in enumerate(part.own):
+                m = direct(planned, recipes, i)
+                if m is not None:
+                    own = half * float(built.of_family(families[m], built.deviations).max())
+                    widest[place] = max(own, widest[place] or 0.0)
+        return Preview(
+            columns=parts[0].columns,
+            event=self.event,
+            epsilon=None if self.epsilon is None else float(self.epsilon),
+            delta=float(self.delta) if isinstance(built.noise, IntegerGaussian) and self.rho is None else 0.0,
+            rho=None if self.rho is None else float(self.rho),
+            confidence=confidence,
+            errors=tuple(widest),
+            groups=sum(p.groups or 1 for p in built.given.plans),
+            plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
         )
 
     @property
@@ -236,6 +273,33 @@ class WorkloadQuery:
         return rows, deviations
 
 
+def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
+    """One statement as a workload, where it asks for several groupings, or for several counts that are better answered together; else None.
+
+    For units of one row only, unless CUBE or the like leave no other way: with several rows, limits in each group and in all differ.
+    """
+    several_groupings = bool(several(parse(text)))
+    if not several_groupings and not options.keys() <= {"epsilon", "delta", "rho"}:
+        return None
+    if several_groupings:
+        if unknown := sorted(options.keys() - {"epsilon", "delta", "rho", "rows"}):
+            raise QueryError(
+                f"{unknown[0]}= does not go with several groupings in one query. Nothing was read or charged."
+            )
+        return WorkloadQuery(queries=(text,), public=public, **options)
+    planned = plan(text, public)
+    recipes = Recipes(planned)
+    counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
+    if planned.many or not counts or len(recipes.measures) < 2 or not planned.known_keys:
+        return None
+    try:
+        whole = WorkloadQuery(queries=(text,), public=public, **options)
+    except QueryError:  # too many cells: each count by itself then
+        return None
+    alone = whole._alone()
+    return whole if alone is not None and whole.rmse**2 < GAIN * alone else None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Built:
     """Everything that follows from the queries and the price."""
@@ -251,6 +315,7 @@ class _Built:
     noise: IntegerLaplace | IntegerGaussian
     slices: tuple[Any, ...]
     deviations: Any
+    written: dict[Any, str] = field(default_factory=dict)
 
     @property
     def rmse(self) -> float:
@@ -271,7 +336,11 @@ class _Built:
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
 
     def statement(self, kinds: Any) -> str:
-        return counts_sql(self.given, kinds, self.most if self.given.many else None, _KEY)
+        """The engine's query, with a placeholder where the key of a run goes; written once."""
+        known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
+        if known not in self.written:
+            self.written[known] = counts_sql(self.given, kinds, self.most if self.given.many else None, _KEY)
+        return self.written[known]
 
     def counts(self, engine: Engine, key: int) -> Counts:
         """The exact counts of cells."""

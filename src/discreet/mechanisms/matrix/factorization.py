@@ -181,12 +181,12 @@ Candidates = Iterator[tuple[str, Callable[[], Workload]]]
 
 
 def _candidates(workload: Workload, norm: Norm) -> Candidates:
-    if isinstance(workload, Marginals):
-        yield from _for_marginals(workload, norm)
     if len(workload.domain) > 1 and _is_products(workload):
         yield from _for_products(workload, norm)
     elif workload.cells <= MOST_ENTRIES:
         yield "identity", lambda: Identity(n=workload.cells)
+    if isinstance(workload, Marginals):
+        yield from _for_marginals(workload, norm)
     if workload.cells <= (MOST_CELLS if len(workload.domain) == 1 else DENSE):
         yield from _dense(workload, norm)
 

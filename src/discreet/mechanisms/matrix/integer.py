@@ -21,8 +21,8 @@ from ... import inference
 from ..._errors import InvalidInput, Unsupported
 from ..protocols import Integers, Sensitivity
 from .marginal_strategies import Axis, MeasuredMarginals, Residuals, Set, axis_of, importance
-from .strategies import MOST_CELLS, Norm
-from .workloads import MOST_ENTRIES, Identity, Marginals, Product, Union, Workload, kron_times
+from .strategies import Norm
+from .workloads import MOST_ENTRIES, Identity, Marginals, Product, Union, Workload, kron_times, row_squares
 
 Floats = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ class CellGrid(Grid):
         return Fit(workload.times(cells), cells)
 
     def variances(self, workload: Workload) -> Floats:
-        return np.concatenate([(block**2).sum(axis=1) for block in workload.rows()])
+        return row_squares(workload)
 
     def error(self, workload: Workload) -> float:
         return workload.frobenius
@@ -267,6 +267,9 @@ class TableGrid(Grid):
         ]
         top = max(w / self._size(s) for s, w in weights.items())
         self.weights = {s: max(1, math.floor(w / self._size(s) / top * (1 << BITS))) for s, w in weights.items()}
+        if axes is None:
+            common = math.gcd(*self.weights.values())
+            self.weights = {s: w // common for s, w in self.weights.items()}
         norms = [self._column(s) for s in self.weights]
         self.column = (sum(l1 for l1, _ in norms), sum(l2 for _, l2 in norms))
         self.rows = sum(math.prod(self._shape(s)) for s in self.weights)
@@ -437,9 +440,11 @@ def on_grid(strategy: Workload, norm: Norm) -> Grid:
         return TableGrid(strategy.marginals, weights, strategy.axes(), norm)
     if isinstance(strategy, MeasuredMarginals):
         return TableGrid(strategy.marginals, strategy.weights(), None, norm)
-    if isinstance(strategy, Identity) and strategy.n > MOST_CELLS:
+    if isinstance(strategy, Identity):
         return CellGrid(strategy.n)
     if isinstance(strategy, Product):
+        if all(isinstance(f, Identity) for f in strategy.factors):
+            return CellGrid(strategy.cells)
         if strategy.cells > MOST_ENTRIES or strategy.queries > MOST_ENTRIES:
             raise InvalidInput(
                 f"this strategy has {strategy.queries:,} measurements of {strategy.cells:,} cells. Nothing was read. Ask for marginals of few "

@@ -570,6 +570,23 @@ def marginals(
     return Marginals(sizes=sizes, sets=listed, weights=tuple(weights), bases=asked)
 
 
+def row_squares(workload: Workload) -> Floats:
+    """The sum of squared entries of each question, without writing them out."""
+    if isinstance(workload, Identity):
+        return np.ones(workload.n)
+    if isinstance(workload, Total):
+        return np.array([float(workload.n)])
+    if isinstance(workload, Prefix):
+        return np.arange(1.0, workload.n + 1)
+    if isinstance(workload, Product):
+        return reduce(np.kron, (row_squares(factor) for factor in workload.factors))
+    if isinstance(workload, Marginals):
+        return row_squares(workload.as_union())
+    if isinstance(workload, Union):
+        return np.concatenate([row_squares(part) for part in workload.parts])
+    return np.concatenate([(block**2).sum(axis=1) for block in workload.rows()])
+
+
 def unweighted(workload: Workload) -> Workload:
     """The same questions, each with weight 1: weights say what an error counts, not what is measured when a workload is its own strategy."""
     if isinstance(workload, Union):

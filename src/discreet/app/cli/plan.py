@@ -1,0 +1,107 @@
+"""`discreet plan`: several questions and models under one epsilon, from a TOML file; nothing is spent without --run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..._errors import InvalidInput
+from ...curator import STEWARD
+from ...planning import BudgetPlan
+from ...query import Answer
+from .query import ANALYST, JSON, LEDGER, SCHEMA, _open
+
+FILE = typer.Argument(
+    ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
+)
+RUN = typer.Option(False, "--run", help="Do what is planned. Each piece is charged before it is answered.")
+_TOP = {"data", "epsilon", "together", "work"}
+
+
+def plan(
+    file: Path = FILE,
+    run: bool = RUN,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    analyst: str = ANALYST,
+    as_json: bool = JSON,
+) -> None:
+    """Split one epsilon among questions and models so that the weighted error is least, and say what each will cost. Free without --run."""
+    settings = _read(file)
+    data = settings["data"]
+    if not Path(data.partition("::")[0]).is_absolute():
+        data = str(file.parent / data)
+    opened = _open(data, schema, ledger, analyst or STEWARD, [])
+    planned = opened.plan(
+        [_work(one) for one in settings["work"]],
+        epsilon=settings["epsilon"],
+        together=settings.get("together", True),
+    )
+    results = planned.run() if run else None
+    if as_json:
+        print(json.dumps(_shown(planned, results)))
+        return
+    print(planned)
+    for answer in _answers(results or ()):
+        print(answer)
+    if not run:
+        print("nothing was spent; --run does it")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise InvalidInput(f"there is no file {str(file)!r}.")
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{str(file)!r} is not TOML: {error}. Nothing was charged.") from None
+    if unknown := sorted(set(settings) - _TOP):
+        raise InvalidInput(f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}. Nothing was charged.")
+    work = settings.get("work")
+    if (
+        not isinstance(settings.get("data"), str)
+        or not isinstance(work, list)
+        or not all(isinstance(w, dict) for w in work)
+    ):
+        raise InvalidInput(
+            'a plan needs data = "file.parquet" and one [[work]] for each question. Nothing was charged.'
+        )
+    if "epsilon" not in settings:
+        raise InvalidInput("a plan needs epsilon = 1.0, what all of it may cost. Nothing was charged.")
+    return settings
+
+
+def _work(given: dict[str, Any]) -> dict[str, Any]:
+    """A model is given by the name of its estimator."""
+    if "model" not in given:
+        return given
+    from ... import learning
+
+    name, rest = given["model"], {key: value for key, value in given.items() if key != "model"}
+    kind = getattr(learning, name, None) if name in learning.__all__ else None
+    if kind is None or not hasattr(kind, "adopt"):
+        raise InvalidInput(f"there is no model {name!r}; there is LogisticRegression. Nothing was charged.")
+    return {**rest, "estimator": kind()}
+
+
+def _answers(results: tuple[Any, ...]) -> list[Answer]:
+    flat = [one for result in results for one in (result if isinstance(result, tuple) else (result,))]
+    return [one for one in flat if isinstance(one, Answer)]
+
+
+def _shown(planned: BudgetPlan, results: tuple[Any, ...] | None) -> dict[str, Any]:
+    items = [
+        {"work": item.work.name, "weight": item.weight, "epsilon": item.epsilon, "error": item.error}
+        for item in planned.items
+    ]
+    body: dict[str, Any] = {"epsilon": planned.epsilon, "items": items, "run": results is not None}
+    if results is not None:
+        body["answers"] = [
+            {"columns": list(a.columns), "rows": [list(row) for row in a.rows], "errors": a.error()}
+            for a in _answers(results)
+        ]
+    return body

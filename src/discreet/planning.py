@@ -1,0 +1,272 @@
+"""The budget planner: several questions and models under one epsilon, split so that the weighted error is least, before anything is spent.
+
+Each piece of work says how large its error is at a price, if it can know. For noise whose variance falls as 1 / epsilon² the best split gives each a
+share proportional to the cube root of (weight times error at epsilon 1): Lagrange. Shares are refined with the errors that are predicted at them.
+Work that cannot know its error gets the share of its weight; work with an accuracy that was wished for gets the least price that promises it.
+
+New kinds of work need three things: `name`, `error(session, epsilon)` (None if not known) and `run(session, epsilon)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from . import _require
+from ._errors import BudgetExceeded, InvalidInput
+from .query import Query, QueryError, WorkloadQuery
+
+ROUNDS = 5
+# Shares are rounded down to this many digits, so that their sum stays within what was asked.
+_DIGITS = 6
+
+
+@runtime_checkable
+class Work(Protocol):
+    """A piece of work that a plan can pay for."""
+
+    @property
+    def name(self) -> str: ...
+
+    def error(self, session: Any, epsilon: float) -> float | None:
+        """The predicted root mean squared error, in units of what one unit contributes; None where it depends on the data."""
+        ...
+
+    def run(self, session: Any, epsilon: float) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One SQL query."""
+
+    sql: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.sql.split())
+
+    def error(self, session: Any, epsilon: float) -> float | None:
+        query = session._asked(self.sql, **dict(self.options), epsilon=epsilon)
+        if isinstance(query, WorkloadQuery):
+            return query.rmse
+        assert isinstance(query, Query)
+        pairs = zip(query._allocation.noises, query._shape().sensitivities, strict=True)
+        squares = [(noise.standard_deviation / max(1, s.linf)) ** 2 for noise, s in pairs]
+        return math.sqrt(sum(squares) / len(squares)) if squares and not query._allocation.choosers else None
+
+    def least(self, session: Any, within: float) -> float:
+        """The least epsilon that promises an error."""
+        query = session._asked(self.sql, **dict(self.options), within=within)
+        return float(query.epsilon)
+
+    def run(self, session: Any, epsilon: float) -> Any:
+        return session.sql(self.sql, **{**dict(self.options), "epsilon": epsilon})
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Counting queries that are answered as one workload."""
+
+    queries: tuple[str, ...]
+    rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.queries)} counting queries together"
+
+    def error(self, session: Any, epsilon: float) -> float | None:
+        rmse: float = session._workload(self.queries, epsilon=epsilon, rows=self.rows).rmse
+        return rmse
+
+    def run(self, session: Any, epsilon: float) -> Any:
+        return session.workload(self.queries, epsilon=epsilon, rows=self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An estimator of `discreet.learning`, fitted with the epsilon that the plan gives it. Its accuracy is not known beforehand."""
+
+    estimator: Any
+    target: str
+    features: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{type(self.estimator).__name__} of {self.target}"
+
+    def error(self, session: Any, epsilon: float) -> float | None:
+        return None
+
+    def run(self, session: Any, epsilon: float) -> Any:
+        settings = {**self.estimator.get_params(deep=False), "epsilon": epsilon}
+        return session.fit(type(self.estimator)(**settings), target=self.target, features=self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One piece of work with its share of the budget; `error` is predicted, in units of what one unit contributes (people, for counts)."""
+
+    work: Work
+    weight: float
+    epsilon: float
+    error: float | None
+
+    def __str__(self) -> str:
+        known = "error not known beforehand" if self.error is None else f"error about {self.error:,.4g}"
+        return f"epsilon {self.epsilon:.4g}: {self.work.name[:90]} ({known}, weight {self.weight:g})"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPlan:
+    """What each piece of work will cost and how good it will be. Nothing is spent before `run`."""
+
+    session: Any = field(repr=False)
+    epsilon: float
+    items: tuple[Item, ...]
+
+    def __str__(self) -> str:
+        spent = sum(item.epsilon for item in self.items)
+        lines = [f"{len(self.items)} pieces of work for epsilon {spent:.4g} of {self.epsilon:.4g}:"]
+        return "\n".join([*lines, *(f"  {item}" for item in self.items)])
+
+    def run(self) -> tuple[Any, ...]:
+        """Do all of it, in order; each is charged before it is done. Refused at once where the budget does not hold the whole plan."""
+        spent = sum(item.epsilon for item in self.items)
+        remaining, unit = self.session.remaining, self.session.budget.epsilon
+        if unit is not None and spent > remaining * (1 + 1e-9):
+            raise BudgetExceeded(
+                f"the plan costs epsilon {spent:.4g}, and {remaining:.4g} is left. Nothing was released. Plan with less epsilon."
+            )
+        return tuple(item.work.run(self.session, item.epsilon) for item in self.items)
+
+
+def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
+    """Split `epsilon` among pieces of work.
+
+    Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping with `sql`, `queries` or `estimator` and
+    `weight`, `within`, `rows`, `target`, `features`; or any `Work`. With `together`, plain counting queries are joined into one workload where that
+    is predicted to be better.
+    """
+    _require.positive(epsilon=epsilon)
+    given = [_item(one) for one in _require.listed(work=work)]
+    _require.non_empty(work=given)
+    fixed, free = [], []
+    for at, (job, weight, within) in enumerate(given):
+        if within is None:
+            free.append((at, job, weight))
+        elif isinstance(job, Question):
+            fixed.append((at, job, weight, job.least(session, within)))
+        else:
+            raise InvalidInput(f"within= is for single queries, and {job.name!r} is none. Nothing was charged.")
+    left = epsilon - sum(price for *_, price in fixed)
+    if left < 0 or (free and left <= 0):
+        raise InvalidInput(
+            f"the wished accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. Nothing was charged. Wish for less, or give more."
+        )
+    best = _split(session, free, left)
+    if together:
+        other = _joined(session, free, left)
+        if other is not None and _loss(other) < _loss(best):
+            best = other
+    done = [(at, Item(job, weight, price, job.error(session, price))) for at, job, weight, price in fixed]
+    return BudgetPlan(session, epsilon, tuple(item for _, item in sorted([*best, *done], key=lambda pair: pair[0])))
+
+
+Free = tuple[int, Work, float]
+
+
+def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]]:
+    """Shares by weight for work of unknown error, then by cube roots among the others."""
+    if not work:
+        return []
+    weights = [weight for _, _, weight in work]
+    shares = [epsilon * weight / sum(weights) for weight in weights]
+    errors = [job.error(session, share) for (_, job, _), share in zip(work, shares, strict=True)]
+    known = [i for i, error in enumerate(errors) if error is not None]
+    room = sum(shares[i] for i in known)
+    for _ in range(ROUNDS if len(known) > 1 else 0):
+        roots = [(weights[i] * (errors[i] or 0.0) ** 2 * shares[i] ** 2) ** (1 / 3) for i in known]
+        for i, root in zip(known, roots, strict=True):
+            shares[i] = room * root / sum(roots)
+            errors[i] = work[i][1].error(session, shares[i])
+    shares = [_down(share) for share in shares]
+    return [
+        (at, Item(job, weight, share, job.error(session, share)))
+        for (at, job, weight), share in zip(work, shares, strict=True)
+    ]
+
+
+def _down(share: float) -> float:
+    digits = _DIGITS - math.ceil(math.log10(share))
+    return math.floor(share * 10**digits) / 10**digits
+
+
+def _loss(items: list[tuple[int, Item]]) -> float:
+    """The weighted sum of squared errors; each query of a workload counts like one by itself."""
+    return sum(item.weight * item.error**2 for _, item in items if item.error is not None)
+
+
+def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
+    """The same with all plain queries as one workload, at the place of the first; None where they cannot be answered so."""
+    plain = [one for one in work if isinstance(one[1], Question) and _counts(session, one[1])]
+    if len(plain) < 2:
+        return None
+    whole = Together(tuple(job.sql for _, job, _ in plain if isinstance(job, Question)))
+    rest = [one for one in work if one not in plain]
+    try:
+        return _split(session, [*rest, (plain[0][0], whole, sum(weight for *_, weight in plain))], epsilon)
+    except QueryError:
+        return None
+
+
+def _counts(session: Any, question: Question) -> bool:
+    """Whether a query can be part of a workload."""
+    try:
+        return not question.options and session._workload((question.sql,), epsilon=1.0) is not None
+    except InvalidInput:
+        return False
+
+
+_FIELDS = {"sql", "queries", "estimator", "target", "features", "weight", "within", "rows"}
+
+
+def _item(given: Any) -> tuple[Work, float, float | None]:
+    if isinstance(given, str):
+        return Question(given), 1.0, None
+    if isinstance(given, Mapping):
+        return _from_mapping(given)
+    if isinstance(given, Work):
+        return given, 1.0, None
+    if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "get_params"):
+        return Model(given[0], given[1]), 1.0, None
+    if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
+        return Together(tuple(given)), float(len(given)), None
+    raise _require.fail("work", type(given).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these")
+
+
+def _from_mapping(given: Mapping[str, Any]) -> tuple[Work, float, float | None]:
+    if unknown := sorted(set(given) - _FIELDS):
+        raise InvalidInput(
+            f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}. Nothing was charged."
+        )
+    kinds = [kind for kind in ("sql", "queries", "estimator") if kind in given]
+    if len(kinds) != 1:
+        raise InvalidInput("work is one of sql, queries and estimator. Nothing was charged.")
+    weight, within = given.get("weight", 1.0), given.get("within")
+    _require.positive(weight=weight)
+    if within is not None:
+        _require.positive(within=within)
+    rows = given.get("rows")
+    if kinds == ["sql"]:
+        return Question(given["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
+    if kinds == ["queries"]:
+        return Together(tuple(_require.listed(queries=given["queries"])), rows), float(weight), within
+    features = given.get("features")
+    return (
+        Model(given["estimator"], given["target"], None if features is None else tuple(features)),
+        float(weight),
+        within,
+    )
