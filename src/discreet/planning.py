@@ -201,7 +201,7 @@ def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int
 
 def _down(share: float) -> float:
     digits = _DIGITS - math.ceil(math.log10(share))
-    return math.floor(share * 10**digits) / 10**digits
+    return math.floor(share * 10.0**digits) / 10.0**digits
 
 
 def _loss(items: list[tuple[int, Item]]) -> float:

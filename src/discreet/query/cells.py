@@ -173,7 +173,7 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
 def _grouped(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
     """Marks of one column together, with the combinations that occur for some value of it; others by themselves, with all classes."""
     by_column: dict[Expr, list[int]] = {}
-    groups = []
+    groups: list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = []
     for i, mark in enumerate(marks):
         columns = {node for node in walk(mark.expression) if isinstance(node, Column)}
         if len(columns) == 1:

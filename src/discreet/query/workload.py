@@ -44,7 +44,7 @@ from .marks import counts_sql
 from .measures import Recipes, bounding_of
 from .mechanism import Query
 from .parse import parse
-from .plan import plan
+from .plan import Plan, plan
 from .preview import Preview
 from .release import direct, rows_of
 
@@ -141,7 +141,7 @@ class WorkloadQuery:
     def key(self) -> str:
         """Stable text of what is asked at which price: equal for equal questions, for the store of released answers."""
         built = self._built
-        plans = [[part.plan.key for part in parts] for parts in built.parts]
+        plans = [[built.given.plans[at].key for at in numbers] for numbers in built.plan_numbers]
         return json.dumps(
             {"plans": plans, "public": to_json(self.public), "rows": built.most, "noise": to_json(built.noise)},
             sort_keys=True,
@@ -372,7 +372,8 @@ def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> A
 
 def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _Built:
     parts = tuple(tuple(expanded(text)) for text in query.queries)
-    plans, numbers = [], []
+    plans: list[Plan] = []
+    numbers: list[tuple[int, ...]] = []
     for group in parts:
         numbers.append(tuple(range(len(plans), len(plans) + len(group))))
         plans += [plan(part.text, query.public) for part in group]

@@ -20,6 +20,7 @@ from scipy import linalg
 from ... import inference
 from ..._errors import InvalidInput, Unsupported
 from ..protocols import Integers, Sensitivity
+from . import optimal
 from .marginal_strategies import Axis, MeasuredMarginals, Residuals, Set, axis_of, importance
 from .strategies import Norm
 from .workloads import MOST_ENTRIES, Identity, Marginals, Product, Union, Workload, kron_times, row_squares
@@ -148,7 +149,7 @@ class DenseGrid(Grid):
             raise InvalidInput("the strategy on its grid is more sensitive than was planned for. Nothing was read.")
         floats = matrix.astype(np.float64)
         X = floats.T @ floats
-        self._inverse = _inverse(X)
+        self._gram, self._inverse = X, _inverse(X)
         # Entries and sums are integers below 2**53 here, so floats hold them exactly.
         if float(np.abs(floats).sum(axis=0).max(initial=0)) * self.largest < 2.0**51:
             diagonal = np.diag(X)
@@ -178,7 +179,8 @@ class DenseGrid(Grid):
         )
 
     def error(self, workload: Workload) -> float:
-        return float(np.einsum("ij,ij->", workload.gram(), self._inverse))
+        """Infinite where the strategy does not determine the answers."""
+        return optimal.trace_ratio(workload.gram(), self._gram)
 
 
 def _inverse(X: Floats) -> Floats:
@@ -222,10 +224,10 @@ class ProductGrid(Grid):
         return np.concatenate([self._variances(product) for _, product in products(workload, self._sizes())])
 
     def _variances(self, product: Product) -> Floats:
-        out = np.ones(1)
+        out: Any = np.ones(1)
         for grid, factor in zip(self.factors, product.factors, strict=True):
             out = np.kron(out, grid.variances(factor))
-        return out
+        return np.asarray(out)
 
     def error(self, workload: Workload) -> float:
         return sum(
@@ -303,7 +305,8 @@ class TableGrid(Grid):
         return n - 1 if turn is None else int(np.abs(turn).max())
 
     def _shape(self, s: Set) -> tuple[int, ...]:
-        return tuple(self.marginals.sizes[a] if self.turns[a] is None else len(self.turns[a]) for a in s)
+        turned = [(a, self.turns[a]) for a in s]
+        return tuple(self.marginals.sizes[a] if turn is None else len(turn) for a, turn in turned)
 
     def measure(self, counts: Counts) -> Integers:
         """Each table, turned and weighted. Counts are cut off where 64 bits would end: that moves no table by more than its own change."""
@@ -358,7 +361,7 @@ class TableGrid(Grid):
             total = np.zeros(marginals.asked(s))
             for bits in range(1 << len(s)):
                 inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
-                part = np.ones(1)
+                part: Any = np.ones(1)
                 for a in s:
                     part = np.kron(part, vectors[a][0 if a in inside else 1])
                 total += spread[inside] * part
@@ -408,18 +411,18 @@ def _residual(axis: Axis) -> Integers:
     """The integer residual strategy: cut off, then centered exactly by n I - 11ᵀ, so that its rows add up to zero."""
     scaled = np.trunc(axis.R * (1 << BITS)).astype(np.int64)
     n = scaled.shape[1]
-    return n * scaled - scaled.sum(axis=1, keepdims=True)
+    return np.asarray(n * scaled - scaled.sum(axis=1, keepdims=True))
 
 
 def _turned(table: Integers, axis: int, turn: Integers | None, n: int) -> Integers:
     if turn is None:
-        return n * table - table.sum(axis=axis, keepdims=True)
+        return np.asarray(n * table - table.sum(axis=axis, keepdims=True))
     return np.moveaxis(np.tensordot(turn, table, axes=(1, axis)), 0, axis)
 
 
 def _returned(values: Floats, axis: int, turn: Integers | None, n: int) -> Floats:
     if turn is None:
-        return (values - values.mean(axis=axis, keepdims=True)) / n
+        return np.asarray((values - values.mean(axis=axis, keepdims=True)) / n)
     return np.moveaxis(np.tensordot(np.linalg.pinv(turn.astype(float)), values, axes=(1, axis)), 0, axis)
 
 

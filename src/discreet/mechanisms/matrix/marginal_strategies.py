@@ -124,7 +124,7 @@ class Residuals(Workload):
         self._require_small(self.queries * self.cells, "the matrix")
         axes = self.axes()
         for s, variance in self.variances().items():
-            block = np.ones((1, 1))
+            block: Any = np.ones((1, 1))
             for a, n in enumerate(self.domain):
                 R = (np.eye(n) - 1 / n) if axes[a].exact else axes[a].R
                 block = np.kron(block, R if a in s else np.ones((1, n)))
@@ -177,7 +177,7 @@ class MeasuredMarginals(Workload):
     def rows(self) -> Iterator[Floats]:
         self._require_small(self.cells, "a row")
         for s, weight in self.weights().items():
-            block = np.ones((1, 1))
+            block: Any = np.ones((1, 1))
             for a, n in enumerate(self.domain):
                 block = np.kron(block, np.eye(n) if a in s else np.ones((1, n)))
             yield weight * block

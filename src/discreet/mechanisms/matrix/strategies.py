@@ -6,6 +6,7 @@ Laplace, l2 for Gaussian noise): moving one unit by one cell's worth moves the m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -176,7 +177,7 @@ class Fourier(Strategy):
         mean = np.bincount(frequency, asked) / np.bincount(frequency)
         weights = mean[frequency] ** 0.25
         seen = weights > 1e-6 * weights.max(initial=0)
-        return weights[seen, None] * waves[seen]
+        return np.asarray(weights[seen, None] * waves[seen])
 
 
 @described
@@ -212,7 +213,7 @@ class WeightedTree(Strategy):
         def error(logs: Floats) -> float:
             weights = np.exp(logs)
             X = sum(w**2 * gram for w, gram in zip(weights, grams, strict=True))
-            return float(np.sum(weights**power)) ** (2 / power) * optimal.trace_ratio(G, np.asarray(X))
+            return math.pow(float(np.sum(weights**power)), 2 / power) * optimal.trace_ratio(G, np.asarray(X))
 
         logs = np.zeros(len(levels))
         for _ in range(3):
@@ -289,7 +290,7 @@ class PIdentity(Strategy):
         _require_cells(self.cells)
         theta = optimal.p_identity(self.workload.gram(), self.p, restarts=3 if self.cells <= 128 else 1)
         A = np.concatenate([np.eye(self.cells), theta])
-        return A / A.sum(axis=0)
+        return np.asarray(A / A.sum(axis=0))
 
 
 @described

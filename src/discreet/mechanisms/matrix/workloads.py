@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -85,7 +85,7 @@ class Workload:
 
     def column_norms(self, power: int) -> Floats:
         """The sum of |entry|^power in each column."""
-        return np.sum([np.sum(np.abs(block) ** power, axis=0) for block in self.rows()], axis=0)
+        return np.asarray(np.sum([np.sum(np.abs(block) ** power, axis=0) for block in self.rows()], axis=0))
 
     def _vector(self, x: Any, length: int) -> Floats:
         values = np.asarray(x, dtype=np.float64)
@@ -159,7 +159,7 @@ class Total(Workload):
         return 1
 
     def times(self, x: Any) -> Floats:
-        return self._vector(x, self.n).sum(keepdims=True)
+        return np.asarray(self._vector(x, self.n).sum(keepdims=True))
 
     def transposed(self, y: Any) -> Floats:
         return np.repeat(self._vector(y, 1), self.n)
@@ -235,7 +235,7 @@ class AllRanges(Workload):
     def times(self, x: Any) -> Floats:
         sums = np.concatenate([[0.0], np.cumsum(self._vector(x, self.n))])
         first, last = np.triu_indices(self.n)
-        return sums[last + 1] - sums[first]
+        return np.asarray(sums[last + 1] - sums[first])
 
     def transposed(self, y: Any) -> Floats:
         first, last = np.triu_indices(self.n)
@@ -246,7 +246,7 @@ class AllRanges(Workload):
     def gram(self) -> Floats:
         self._require_small(self.n**2, "the Gram matrix")
         place = np.arange(self.n, dtype=np.float64)
-        return (np.minimum.outer(place, place) + 1) * (self.n - np.maximum.outer(place, place))
+        return np.asarray((np.minimum.outer(place, place) + 1) * (self.n - np.maximum.outer(place, place)))
 
     @property
     def frobenius(self) -> float:
@@ -341,7 +341,7 @@ class Product(Workload):
 
     def gram(self) -> Floats:
         self._require_small(self.cells**2, "the Gram matrix")
-        return reduce(np.kron, (factor.gram() for factor in self.factors))
+        return kron_all(factor.gram() for factor in self.factors)
 
     @property
     def frobenius(self) -> float:
@@ -390,11 +390,11 @@ class Union(Workload):
     def transposed(self, y: Any) -> Floats:
         values = self._vector(y, self.queries)
         ends = np.cumsum([part.queries for part in self.parts])[:-1]
-        return np.sum([p.transposed(v) for p, v in zip(self.parts, np.split(values, ends), strict=True)], axis=0)
+        return np.asarray(np.sum([p.transposed(v) for p, v in zip(self.parts, np.split(values, ends), strict=True)], axis=0))
 
     def gram(self) -> Floats:
         """Of the weighted rows: what the weighted error depends on."""
-        return np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0)
+        return np.asarray(np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0))
 
     @property
     def frobenius(self) -> float:
@@ -522,7 +522,10 @@ def all_ranges(n: int) -> AllRanges:
 
 def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
     """Return the workload of any matrix: an array, or rows of numbers."""
-    array = np.asarray(matrix)
+    try:
+        array = np.asarray(matrix)
+    except ValueError:
+        raise InvalidInput("the rows of a workload must have one length. Nothing was computed.") from None
     if array.ndim != 2 or array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         raise _require.fail("matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers")
     return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=tuple(over))
@@ -579,7 +582,7 @@ def row_squares(workload: Workload) -> Floats:
     if isinstance(workload, Prefix):
         return np.arange(1.0, workload.n + 1)
     if isinstance(workload, Product):
-        return reduce(np.kron, (row_squares(factor) for factor in workload.factors))
+        return kron_all(row_squares(factor) for factor in workload.factors)
     if isinstance(workload, Marginals):
         return row_squares(workload.as_union())
     if isinstance(workload, Union):
@@ -596,6 +599,14 @@ def unweighted(workload: Workload) -> Workload:
     if isinstance(workload, Product):
         return Product(factors=tuple(unweighted(factor) for factor in workload.factors))
     return workload
+
+
+def kron_all(parts: Iterable[Floats]) -> Floats:
+    """The Kronecker product of arrays, from the first on."""
+    whole: Any = 1.0
+    for part in parts:
+        whole = np.kron(whole, part)
+    return np.asarray(whole)
 
 
 def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
