@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from .cells import FALSE, MISSING, TRUE, Compiled, Mark
+from .cells import FALSE, MISSING, TRUE, Compiled, Family, Mark
 from .domain import Kind
 from .errors import Node
-from .nodes import Column, literal, sql
+from .nodes import Call, Column, Expr, literal, sql
 from .operators import call, cast, if_
 from .scan import Kinds, aliased, binary, identity, name, raw_columns, source_sql, used_columns, whole
 from .sources import columns_of
@@ -33,6 +33,7 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int) -> str
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
         return _grouped(query, codes).sql(dialect="duckdb")
     pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
+    pairs = pairs.where(_counted(given))
     query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
     rank = call("hash", name("i"), *(c.copy() for c in codes), cast(exp.Literal.number(key), "UBIGINT"))
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
@@ -48,6 +49,30 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int) -> str
     taken = call("GREATEST", call("LEAST", name("r"), left), whole(0))
     query = query.select(*(c.copy() for c in codes), aliased(cast(call("SUM", taken), "BIGINT"), "n")).from_("running")
     return _grouped(query, codes).sql(dialect="duckdb")
+
+
+def _counted(given: Compiled) -> Node:
+    """Whether some query counts a row: rows that none counts do not use up what a unit may contribute."""
+    return exp.or_(*(exp.and_(*_conditions(given, family)) for family in given.families))
+
+
+def _conditions(given: Compiled, family: Family) -> list[Node]:
+    inside: list[Node] = [
+        exp.LT(this=name(f"c{k}"), expression=whole(given.marks[k].size - 1)) for k in dict.fromkeys(family.keys)
+    ]
+    met = [] if family.condition is None else [_holds(given, family.condition, TRUE)]
+    return [*inside, *met] or [exp.Boolean(this=True)]
+
+
+def _holds(given: Compiled, condition: Expr, wanted: int) -> Node:
+    """That a condition is true (or false, not NULL), from the classes of its atoms: de Morgan."""
+    if isinstance(condition, Call) and condition.op == "not":
+        return _holds(given, condition.args[0], FALSE if wanted == TRUE else TRUE)
+    if isinstance(condition, Call) and condition.op in ("and", "or"):
+        parts = [_holds(given, arg, wanted) for arg in condition.args]
+        return exp.paren(exp.and_(*parts) if (condition.op == "and") == (wanted == TRUE) else exp.or_(*parts))
+    at = given.marks.index(Mark(condition, None))
+    return exp.EQ(this=name(f"c{at}"), expression=whole(wanted))
 
 
 def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:

@@ -1,0 +1,209 @@
+"""Counting queries answered together: the same numbers as one by one, one price, and no unit moves the cells by more than is claimed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Unit
+from discreet._registry import from_json, to_json
+from discreet.query import Query, QueryError, WorkloadQuery, together
+from discreet.query.workload import _Built
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory, engine_of
+
+SCHEMA = {
+    "sex": Categories(["f", "m"]),
+    "city": Categories(["bern", "paris", "rome"]),
+    "year": Categories([2019, 2020, 2022]),
+    "bmi": Bounds(10, 60),
+    "smoker": Boolean(),
+}
+PUBLIC = Public(schema=SCHEMA, table="people")
+LECTURE = tuple(
+    f"SELECT COUNT(*) AS n FROM people WHERE {c}"
+    for c in ("sex = 'm' AND bmi < 25", "sex = 'm'", "sex = 'f' AND bmi < 25", "sex = 'f'")
+)
+
+
+def people(public: Public, n: int, seed: int, units: int | None = None) -> Memory:
+    rng = random.Random(seed)
+    columns: dict[str, list[Any]] = {
+        "sex": [rng.choice(["f", "m", "x", "", None]) for _ in range(n)],
+        "city": [rng.choice(["bern", "paris", "rome", "oslo", None]) for _ in range(n)],
+        "year": [rng.choice([2018, 2019, 2020, 2021, 2022, None]) for _ in range(n)],
+        "bmi": [rng.choice([rng.uniform(0, 80), 25.0, 10.0, 60.0, float("nan"), float("inf"), None]) for _ in range(n)],
+        "smoker": [rng.choice([True, False, None]) for _ in range(n)],
+    }
+    if units is not None:
+        columns["person"] = [rng.randrange(units) for _ in range(n)]
+    return Memory(columns, public)
+
+
+SETS = [
+    LECTURE,
+    ("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", "SELECT COUNT(*) AS n FROM people"),
+    ("SELECT sex, city, COUNT(*) AS n FROM people GROUP BY sex, city", "SELECT city, sex, COUNT(*) AS n FROM people GROUP BY city, sex"),
+    ("SELECT year, COUNT(*) AS n FROM people GROUP BY year", "SELECT COUNT_IF(year = 2019) AS a, COUNT_IF(year < 2021) AS b FROM people"),
+    (
+        "SELECT COUNT_IF(bmi < 20) AS a, COUNT_IF(bmi < 30 OR NOT smoker) AS b, COUNT_IF(bmi >= 25 AND bmi < 30) AS c FROM people",
+        "SELECT smoker, COUNT(*) AS n FROM people WHERE bmi BETWEEN 20 AND 40 GROUP BY smoker",
+    ),
+    (
+        "SELECT COUNT(bmi) AS a, COUNT(*) FILTER (WHERE sex <> 'f') AS b FROM people",
+        "SELECT COUNT(*) AS n FROM people WHERE sex IN ('f', 'x') OR city IS NULL",
+        "SELECT COUNT(*) AS n FROM people WHERE NOT (sex = 'm')",
+    ),
+    ("SELECT FLOOR(bmi / 20) AS b, COUNT(*) AS n FROM people GROUP BY 1", "SELECT COUNT(*) AS n FROM people WHERE bmi > 33"),
+    ("SELECT city, COUNT(*) AS n, COUNT(*) - COUNT(bmi) AS missing FROM people GROUP BY city ORDER BY city DESC LIMIT 2",),
+    ("SELECT COUNT(*) AS n FROM people WHERE city LIKE 'r%' OR UPPER(sex) = 'M'", "SELECT COUNT(*) AS n FROM people"),
+]
+
+
+@pytest.mark.parametrize("queries", SETS, ids=range(len(SETS)))
+@pytest.mark.parametrize("price", [{"epsilon": 1}, {"rho": 1}])
+def test_without_noise_they_are_what_each_query_gives_alone(queries: tuple[str, ...], price: dict[str, Any]) -> None:
+    source = people(PUBLIC, 200, 1)
+    whole = WorkloadQuery(queries=queries, public=PUBLIC, **price)
+    for sql, rows in zip(queries, whole._without_noise(source, 7), strict=True):
+        assert rows == Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(source, 7), sql
+
+
+def test_the_lecture_in_sql_is_12_instead_of_128() -> None:
+    whole = WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=0.01)
+    assert 4 * whole.rmse**2 * 1e-4 == pytest.approx(12, rel=1e-3)
+    shown = whole.preview()
+    assert shown.alone is not None
+    assert 4 * shown.alone * 1e-4 == pytest.approx(128, rel=1e-3)
+    assert "91% less" in str(shown)
+
+
+def test_counts_of_one_select_are_answered_together_where_that_is_better() -> None:
+    conditions = ("sex = 'm' AND bmi < 25", "sex = 'm'", "sex = 'f' AND bmi < 25", "sex = 'f'")
+    sql = "SELECT " + ", ".join(f"COUNT_IF({c}) AS q{i}" for i, c in enumerate(conditions)) + " FROM people"
+    whole = together(sql, PUBLIC, epsilon=0.01)
+    assert whole is not None
+    assert 4 * whole.rmse**2 * 1e-4 == pytest.approx(12, rel=1e-3)
+    assert together("SELECT COUNT(*) AS n FROM people", PUBLIC, epsilon=1) is None
+    assert together("SELECT COUNT(*) AS n, AVG(bmi) AS b FROM people", PUBLIC, epsilon=1) is None
+
+
+@pytest.mark.parametrize(
+    ("clause", "sets"),
+    [
+        ("CUBE(sex, city)", [("sex", "city"), ("sex",), ("city",), ()]),
+        ("ROLLUP(sex, city)", [("sex", "city"), ("sex",), ()]),
+        ("GROUPING SETS((sex), (city), ())", [("sex",), ("city",), ()]),
+        ("sex, ROLLUP(city)", [("sex", "city"), ("sex",)]),
+    ],
+)
+def test_several_groupings_are_the_groupings_one_by_one(clause: str, sets: list[tuple[str, ...]]) -> None:
+    source = people(PUBLIC, 150, 2)
+    sql = f"SELECT sex, COUNT(*) AS n, city FROM people GROUP BY {clause}"
+    (rows,) = WorkloadQuery(queries=(sql,), public=PUBLIC, epsilon=1)._without_noise(source, 3)
+    expected = []
+    for keys in sets:
+        plain = f"SELECT {', '.join([*keys, 'COUNT(*) AS n'])} FROM people" + (f" GROUP BY {', '.join(keys)}" if keys else "")
+        for *values, n in Query(sql=plain, public=PUBLIC, epsilon=1)._without_noise(source, 3):
+            named = dict(zip(keys, values, strict=True))
+            expected.append([named.get("sex"), n, named.get("city")])
+    assert rows == expected
+
+
+def test_noisy_answers_agree_with_each_other() -> None:
+    plain = Public(schema={"sex": Categories(["f", "m"]), "city": Categories(["bern", "rome"])}, table="people")
+    source = Memory({"sex": ["f", "m"] * 40, "city": ["bern"] * 50 + ["rome"] * 30}, plain)
+    queries = (
+        "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex",
+        "SELECT sex, city, COUNT(*) AS n FROM people GROUP BY sex, city",
+    )
+    for price in ({"epsilon": 1}, {"rho": 0.5}):
+        by_sex, by_both = WorkloadQuery(queries=queries, public=plain, **price)(source, entropy=SeededEntropy(1)).value  # type: ignore[arg-type]
+        assert by_sex.columns == ("sex", "n")
+        small = {row[0]: 0.0 for row in by_sex.rows}
+        for sex, _, n in by_both.rows:
+            small[sex] += n
+        # every query groups by sex, so that rows without one are nowhere; city has a class for others, which by_both leaves out
+        assert by_sex.rows[0][1] - small["f"] == pytest.approx(0, abs=20)
+        assert all(d is None or d > 0 for row in by_sex.deviations for d in row)
+
+
+def moved(built: _Built, here: Memory, there: Memory, key: int) -> int:
+    tables = [built.counts(engine_of(s), key).table(range(len(built.sizes))).ravel() for s in (here, there)]
+    return int(np.abs(tables[0] - tables[1]).sum())
+
+
+@pytest.mark.parametrize("queries", [SETS[0], SETS[1], SETS[4]], ids=["lecture", "tables", "conditions"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_no_person_moves_the_cells_by_more_than_the_rows_that_count(queries: tuple[str, ...], rows: int) -> None:
+    """All rows of one person are removed: no cell of the others changes, and those of the person by `rows` at most, often by exactly that."""
+    public = Public(schema=SCHEMA, unit=Unit("person", rows=rows), table="people")
+    whole = WorkloadQuery(queries=queries, public=public, epsilon=1)
+    reached = 0
+    for seed in range(3):
+        source = people(public, 60, seed, units=5)
+        table = source._table
+        kept = [i for i, who in enumerate(table.column("person").to_pylist()) if who != seed % 5]
+        fewer = Memory({name: table.column(name).take(kept).to_pylist() for name in table.column_names}, public)
+        change = moved(whole._built, source, fewer, seed)
+        assert change <= rows
+        reached = max(reached, change)
+    assert reached == rows, "the bound is attained: a smaller claim would be false"
+    assert whole._built.noise.sensitivity >= rows * whole._built.grid.column[0]  # type: ignore[union-attr]
+
+
+def test_one_row_is_in_one_cell() -> None:
+    whole = WorkloadQuery(queries=SETS[4], public=PUBLIC, epsilon=1)
+    table = people(PUBLIC, 40, 9)._table
+    source = Memory({name: table.column(name).to_pylist() for name in table.column_names}, PUBLIC)
+    for i in range(0, 40, 10):
+        kept = [j for j in range(40) if j != i]
+        fewer = Memory({name: table.column(name).take(kept).to_pylist() for name in table.column_names}, PUBLIC)
+        assert moved(whole._built, source, fewer, 1) <= 1
+
+
+@pytest.mark.parametrize(
+    ("queries", "why"),
+    [
+        ((), "empty"),
+        ("SELECT COUNT(*) AS n FROM people", "list"),
+        (("SELECT AVG(bmi) AS a FROM people",), "only COUNT"),
+        (("SELECT COUNT(DISTINCT bmi) AS a FROM people",), "only COUNT"),
+        (("SELECT name, COUNT(*) AS n FROM people GROUP BY name",), "nothing is declared"),
+        (("SELECT sex FROM people",), "aggregat"),
+        (("DROP TABLE people",), "only SELECT"),
+        (("SELECT sex, COUNT(*) AS n FROM people GROUP BY CUBE(sex), ROLLUP(city)",), "several of"),
+        (("SELECT sex, COUNT(*) AS n FROM people GROUP BY CUBE(sex) LIMIT 1",), "do not go with"),
+        (("SELECT COUNT(*) AS n FROM people WHERE sex = 'f' AND sex = 'm'",), "no row can be counted"),
+    ],
+)
+def test_what_cannot_be_answered_together_is_refused_before_anything_is_read(queries: Any, why: str) -> None:
+    with pytest.raises((QueryError, InvalidInput), match=why):
+        WorkloadQuery(queries=queries, public=PUBLIC, epsilon=1)
+
+
+def test_keys_that_nobody_declared_are_refused() -> None:
+    from discreet import Text
+
+    public = Public(schema={**SCHEMA, "name": Text()}, table="people")
+    with pytest.raises(QueryError, match="not declared"):
+        WorkloadQuery(queries=("SELECT name, COUNT(*) AS n FROM people GROUP BY name",), public=public, epsilon=1)
+
+
+def test_a_unit_with_several_rows_needs_a_limit() -> None:
+    public = Public(schema=SCHEMA, unit=Unit("person"), table="people")
+    with pytest.raises(InvalidInput, match="rows="):
+        WorkloadQuery(queries=LECTURE, public=public, epsilon=1)
+    assert WorkloadQuery(queries=LECTURE, public=public, epsilon=1, rows=3)._built.most == 3
+
+
+def test_equal_questions_have_one_key_and_the_description_rebuilds_them() -> None:
+    first = WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=1)
+    spaced = WorkloadQuery(queries=tuple(q.replace(" AND ", "  and\n") for q in LECTURE), public=PUBLIC, epsilon=1)
+    assert first.key == spaced.key
+    assert first.key != WorkloadQuery(queries=LECTURE[::-1], public=PUBLIC, epsilon=1).key
+    assert first.key != WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=2).key
+    assert from_json(to_json(first)) == first
