@@ -46,8 +46,14 @@ def people(public: Public, n: int, seed: int, units: int | None = None) -> Memor
 SETS = [
     LECTURE,
     ("SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", "SELECT COUNT(*) AS n FROM people"),
-    ("SELECT sex, city, COUNT(*) AS n FROM people GROUP BY sex, city", "SELECT city, sex, COUNT(*) AS n FROM people GROUP BY city, sex"),
-    ("SELECT year, COUNT(*) AS n FROM people GROUP BY year", "SELECT COUNT_IF(year = 2019) AS a, COUNT_IF(year < 2021) AS b FROM people"),
+    (
+        "SELECT sex, city, COUNT(*) AS n FROM people GROUP BY sex, city",
+        "SELECT city, sex, COUNT(*) AS n FROM people GROUP BY city, sex",
+    ),
+    (
+        "SELECT year, COUNT(*) AS n FROM people GROUP BY year",
+        "SELECT COUNT_IF(year = 2019) AS a, COUNT_IF(year < 2021) AS b FROM people",
+    ),
     (
         "SELECT COUNT_IF(bmi < 20) AS a, COUNT_IF(bmi < 30 OR NOT smoker) AS b, COUNT_IF(bmi >= 25 AND bmi < 30) AS c FROM people",
         "SELECT smoker, COUNT(*) AS n FROM people WHERE bmi BETWEEN 20 AND 40 GROUP BY smoker",
@@ -57,8 +63,13 @@ SETS = [
         "SELECT COUNT(*) AS n FROM people WHERE sex IN ('f', 'x') OR city IS NULL",
         "SELECT COUNT(*) AS n FROM people WHERE NOT (sex = 'm')",
     ),
-    ("SELECT FLOOR(bmi / 20) AS b, COUNT(*) AS n FROM people GROUP BY 1", "SELECT COUNT(*) AS n FROM people WHERE bmi > 33"),
-    ("SELECT city, COUNT(*) AS n, COUNT(*) - COUNT(bmi) AS missing FROM people GROUP BY city ORDER BY city DESC LIMIT 2",),
+    (
+        "SELECT FLOOR(bmi / 20) AS b, COUNT(*) AS n FROM people GROUP BY 1",
+        "SELECT COUNT(*) AS n FROM people WHERE bmi > 33",
+    ),
+    (
+        "SELECT city, COUNT(*) AS n, COUNT(*) - COUNT(bmi) AS missing FROM people GROUP BY city ORDER BY city DESC LIMIT 2",
+    ),
     ("SELECT COUNT(*) AS n FROM people WHERE city LIKE 'r%' OR UPPER(sex) = 'M'", "SELECT COUNT(*) AS n FROM people"),
 ]
 
@@ -106,7 +117,9 @@ def test_several_groupings_are_the_groupings_one_by_one(clause: str, sets: list[
     (rows,) = WorkloadQuery(queries=(sql,), public=PUBLIC, epsilon=1)._without_noise(source, 3)
     expected = []
     for keys in sets:
-        plain = f"SELECT {', '.join([*keys, 'COUNT(*) AS n'])} FROM people" + (f" GROUP BY {', '.join(keys)}" if keys else "")
+        plain = f"SELECT {', '.join([*keys, 'COUNT(*) AS n'])} FROM people" + (
+            f" GROUP BY {', '.join(keys)}" if keys else ""
+        )
         for *values, n in Query(sql=plain, public=PUBLIC, epsilon=1)._without_noise(source, 3):
             named = dict(zip(keys, values, strict=True))
             expected.append([named.get("sex"), n, named.get("city")])

@@ -46,7 +46,9 @@ def test_several_counts_and_cubes_go_through_sql(people: dp.Session) -> None:
     assert both.columns == ("f", "m")
     cube = people.sql("SELECT sex, COUNT(*) AS n FROM people GROUP BY ROLLUP(sex)", epsilon=1)
     assert cube["sex"] == ["f", "m", None]
-    assert "together" in str(people.preview("SELECT COUNT_IF(sex = 'f') AS f, COUNT_IF(sex = 'm') AS m FROM people", epsilon=1))
+    assert "together" in str(
+        people.preview("SELECT COUNT_IF(sex = 'f') AS f, COUNT_IF(sex = 'm') AS m FROM people", epsilon=1)
+    )
 
 
 def test_shares_follow_cube_roots_of_weighted_errors(people: dp.Session) -> None:
@@ -58,14 +60,18 @@ def test_shares_follow_cube_roots_of_weighted_errors(people: dp.Session) -> None
     assert sum(item.epsilon for item in plan.items) <= 0.3
 
     def loss(share: float) -> float:
-        return float(one.work.error(people, share) or 0) ** 2 + 8 * float(eight.work.error(people, 0.3 - share) or 0) ** 2
+        return (
+            float(one.work.error(people, share) or 0) ** 2 + 8 * float(eight.work.error(people, 0.3 - share) or 0) ** 2
+        )
 
     assert all(loss(one.epsilon) <= loss(one.epsilon * factor) for factor in (0.8, 0.9, 1.1, 1.2))
     assert people.spent == 0
 
 
 def test_a_plan_joins_counts_keeps_wishes_and_runs_in_order(people: dp.Session) -> None:
-    plan = people.plan([*COUNTS, MEAN, {"sql": "SELECT COUNT(*) AS n FROM people WHERE bmi > 50", "within": 30}], epsilon=2)
+    plan = people.plan(
+        [*COUNTS, MEAN, {"sql": "SELECT COUNT(*) AS n FROM people WHERE bmi > 50", "within": 30}], epsilon=2
+    )
     assert [type(item.work).__name__ for item in plan.items] == ["Together", "Question", "Question"]
     assert "2 counting queries together" in str(plan)
     assert people.spent == 0
@@ -94,7 +100,16 @@ def test_other_kinds_of_work_take_part(people: dp.Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "work", [[], [3], [{"sql": "SELECT"}], [{"sql": COUNTS[1], "weight": 0}], [{"weight": 1}], [{"sql": COUNTS[1], "colour": 1}], "SELECT"]
+    "work",
+    [
+        [],
+        [3],
+        [{"sql": "SELECT"}],
+        [{"sql": COUNTS[1], "weight": 0}],
+        [{"weight": 1}],
+        [{"sql": COUNTS[1], "colour": 1}],
+        "SELECT",
+    ],
 )
 def test_bad_plans_are_refused(people: dp.Session, work: Any) -> None:
     with pytest.raises(dp.InvalidInput):
@@ -108,13 +123,15 @@ def test_a_plan_on_the_shell(tmp_path: Path) -> None:
     data = tmp_path / "people.csv"
     data.write_text("sex,bmi\n" + "f,20\nm,30\n" * 50)
     (tmp_path / "people.csv.schema.toml").write_text(
-        'table = "people"\n[columns.sex]\ncategories = ["f", "m"]\n[columns.bmi]\nlower = 10\nupper = 60\n'
+        'table = "people"\nunit = "row"\n[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n[columns.bmi]\ntype = "number"\nlower = 10\nupper = 60\n'
     )
     shell = CliRunner()
     opened = shell.invoke(app, ["init", str(data), "--epsilon", "2"])
     assert opened.exit_code == 0, opened.output
     plan = tmp_path / "plan.toml"
-    plan.write_text(f'data = "people.csv"\nepsilon = 1.0\n[[work]]\nsql = "{COUNTS[0]}"\n[[work]]\nsql = "{MEAN}"\nweight = 2\n')
+    plan.write_text(
+        f'data = "people.csv"\nepsilon = 1.0\n[[work]]\nsql = "{COUNTS[0]}"\n[[work]]\nsql = "{MEAN}"\nweight = 2\n'
+    )
     dry = json.loads(shell.invoke(app, ["plan", str(plan), "--json"]).stdout)
     assert dry["run"] is False
     assert sum(item["epsilon"] for item in dry["items"]) <= 1

@@ -18,7 +18,7 @@ FUNCTIONS = (
     "NULLIF", "CLAMP", "WIDTH_BUCKET", "UPPER", "LOWER", "LENGTH", "TRIM", "SUBSTRING", "LEFT", "CONCAT", "STARTS_WITH", "YEAR", "MONTH",
     "QUARTER", "WEEK", "DAY", "EXTRACT", "DATE_TRUNC", "DATEDIFF", "CAST", "CASE", "IF",
 )  # fmt: skip
-_LEVELS = "Ask for each level by itself; discreet.query.consistent([...], column) then makes them add up, free."
+_LEVELS = "Ask for counts with session.sql or session.workload([...]), which answer all levels together; else each level by itself, and discreet.query.consistent makes them add up, free."
 _DATES = "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), EXTRACT(ISODOW FROM d)."
 _PATTERNS = "Write LIKE 'I25%', SUBSTRING(x, 1, 3), or CASE with fixed results."
 _ADVICE: dict[type, str] = {

@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, InvalidInput, PrivateFact, Public, Unit, Unsupported, inference
+from discreet import (
+    ADD_REMOVE,
+    REPLACE,
+    Bounds,
+    Categories,
+    InvalidInput,
+    PrivateFact,
+    Public,
+    Unit,
+    Unsupported,
+    inference,
+)
 from discreet.mechanisms import IntegerLaplace, matrix
 from discreet.mechanisms.matrix.integer import Counts, on_grid
 from discreet.sampling import Entropy, SeededEntropy
@@ -59,7 +70,11 @@ STRATEGIES: list[tuple[matrix.Workload, matrix.Workload, Any]] = [
         matrix.Residuals(marginals=matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)})),
         "l2",
     ),
-    (matrix.marginals([2, 3], [(0,), (0, 1)]), matrix.MeasuredMarginals(marginals=matrix.marginals([2, 3], [(0,), (0, 1)])), "l1"),
+    (
+        matrix.marginals([2, 3], [(0,), (0, 1)]),
+        matrix.MeasuredMarginals(marginals=matrix.marginals([2, 3], [(0,), (0, 1)])),
+        "l1",
+    ),
 ]
 each = pytest.mark.parametrize(("workload", "strategy", "norm"), STRATEGIES, ids=lambda v: type(v).__name__)
 
@@ -123,7 +138,9 @@ def test_without_noise_answers_are_exact_and_variances_are_those_of_least_square
 def test_counts_beyond_64_bits_neither_wrap_nor_raise() -> None:
     grid = on_grid(matrix.Optimal(workload=matrix.prefix(4)), "l2")
     huge = counts((4,), [2**62, 2**62 - 1, 0, 5])
-    exact = [sum(int(a) * int(c) for a, c in zip(row, [2**62, 2**62 - 1, 0, 5], strict=True)) for row in grid.matrix.tolist()]  # type: ignore[attr-defined]
+    exact = [
+        sum(int(a) * int(c) for a, c in zip(row, [2**62, 2**62 - 1, 0, 5], strict=True)) for row in grid.matrix.tolist()
+    ]  # type: ignore[attr-defined]
     assert [int(v) for v in grid.measure(huge)] == exact
 
 
@@ -152,7 +169,9 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
     public = Public(schema={"age": Bounds(0, 8)})
     people = Memory({"age": np.repeat(np.arange(8) + 0.5, truth).tolist()}, public)
     cells = matrix.Cells.of(matrix.Attribute(column="age", edges=tuple(range(9))))
-    asked = matrix.answer(public, cells, matrix.identity(8), epsilon=0.5, strategy=matrix.tree(8, workload=matrix.identity(8), norm="l1"))
+    asked = matrix.answer(
+        public, cells, matrix.identity(8), epsilon=0.5, strategy=matrix.tree(8, workload=matrix.identity(8), norm="l1")
+    )
     A = matrix.Tree(n=8).dense()
     entropy, better = SeededEntropy(6), 0
     for _ in range(60):
@@ -181,7 +200,10 @@ def test_replace_costs_the_distance_of_two_columns_not_twice_a_norm() -> None:
     public = Public(schema=PUBLIC.schema, neighbors=REPLACE, size=5)
     here = matrix.answer(public, BY_BOTH, matrix.product(matrix.identity(2), matrix.identity(2)), rho=1)
     assert here.noise.l2_squared == 2  # type: ignore[union-attr]
-    assert matrix.answer(PUBLIC, BY_BOTH, matrix.product(matrix.identity(2), matrix.identity(2)), rho=1).noise.l2_squared == 1  # type: ignore[union-attr]
+    assert (
+        matrix.answer(PUBLIC, BY_BOTH, matrix.product(matrix.identity(2), matrix.identity(2)), rho=1).noise.l2_squared
+        == 1
+    )  # type: ignore[union-attr]
 
 
 def test_noise_that_covers_less_and_keys_that_nobody_declared_are_refused() -> None:
@@ -194,7 +216,13 @@ def test_noise_that_covers_less_and_keys_that_nobody_declared_are_refused() -> N
     with pytest.raises(Unsupported):
         matrix.answer(Public(schema=PUBLIC.schema, unit=Unit("who")), BY_BOTH, FOUR, epsilon=1)
     with pytest.raises(InvalidInput, match="does not determine"):
-        matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1, strategy=matrix.Factorization(workload=FOUR, strategy=matrix.Total(n=4), norm="l1"))
+        matrix.answer(
+            PUBLIC,
+            BY_BOTH,
+            FOUR,
+            epsilon=1,
+            strategy=matrix.Factorization(workload=FOUR, strategy=matrix.Total(n=4), norm="l1"),
+        )
     for wrong in ({}, {"epsilon": 1, "rho": 1}, {"epsilon": 0}, {"rho": -1}, {"epsilon": math.inf}):
         with pytest.raises(InvalidInput):
             matrix.answer(PUBLIC, BY_BOTH, FOUR, **wrong)  # type: ignore[arg-type]

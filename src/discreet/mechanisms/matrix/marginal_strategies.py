@@ -145,7 +145,7 @@ class Residuals(Workload):
 class MeasuredMarginals(Workload):
     """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under Laplace noise: OPT_M of HDMM.
 
-    (McKenna et al. 2018, arXiv:1808.03537, section 6.3.) Least squares over the tables is that of `inference.consistent_marginals`.
+    (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10).) Least squares over the tables is that of `inference.consistent_marginals`.
     """
 
     marginals: Marginals

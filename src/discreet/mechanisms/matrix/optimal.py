@@ -41,28 +41,31 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
     G = gram + FLOOR * np.linalg.norm(gram, 2) * np.eye(n)
     values, vectors = linalg.eigh(G, driver="evd")
     v = np.einsum("ij,j,ij->i", vectors, np.sqrt(np.clip(values, 0, None)), vectors)
-    best, bound, factor = np.inf, 0.0, np.eye(n)
-    for _ in range(rounds):
+    best, bound, X = np.inf, 0.0, np.eye(n)
+    for count in range(rounds):
         root = np.sqrt(v)
-        values, vectors = linalg.eigh(root[:, None] * G * root, driver="evd")
+        values, vectors = linalg.eigh(root[:, None] * G * root, driver="evd", check_finite=False)
         singular = np.sqrt(np.clip(values, np.finfo(float).tiny, None))
-        middle = (vectors * singular) @ vectors.T
-        diagonal = np.diag(middle).copy()
-        bound = max(bound, float(singular.sum() ** 2 / v.sum()))
-        scale = np.sqrt(diagonal)
-        error = float(np.einsum("ij,ij->", G * np.outer(scale, scale), (vectors / singular) @ vectors.T))
-        if error < best:
-            best, factor = error, middle / np.outer(scale, scale)
-        if best <= (1 + gap) * bound:
-            break
+        diagonal = np.einsum("ij,j,ij->i", vectors, singular, vectors, optimize=True)
+        before, bound = bound, max(bound, float(singular.sum() ** 2 / v.sum()))
+        # The primal value costs as much again: it is looked at when the dual has nearly settled.
+        if bound - before <= gap * bound or count % 10 == 9:
+            scaled = vectors * np.sqrt(diagonal)[:, None]
+            error = float((np.einsum("ij,ij->j", scaled, G @ scaled) / singular).sum())
+            if error < best:
+                best = error
+                half = vectors * np.sqrt(singular) / np.sqrt(diagonal)[:, None]
+                X = half @ half.T
+            if best <= (1 + gap) * bound:
+                break
         v = diagonal
-    return Optimum(X=factor, error=best, bound=bound)
+    return Optimum(X=X, error=best, bound=bound)
 
 
 def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) -> Floats:
     """The p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small error: OPT_0 of HDMM.
 
-    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, arXiv:1808.03537, section 5). A local minimum; starts are
+    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10), OPT_0). A local minimum; starts are
     fixed, so that the same workload gives the same strategy.
     """
     n = len(gram)
@@ -105,7 +108,7 @@ def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Flo
 def svd_bound(gram: Floats) -> float:
     """The least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of singular values of W)² / cells.
 
-    Proof: Li & Miklau 2013, arXiv:1309.4810; it is `gaussian`'s dual at equal v.
+    Proof: Li & Miklau 2013, ICDT; it is `gaussian`'s dual at equal v.
     """
     values = linalg.eigvalsh(gram)
     # Eigenvalues that are rounding errors of zero would add their roots.

@@ -185,7 +185,7 @@ class Fourier(Strategy):
 class WeightedTree(Strategy):
     """A tree whose level weights are chosen for the workload and the norm, one level after the other until none gains: greedy, as in GreedyH.
 
-    (Li, Hay, Miklau & Wang 2014, arXiv:1410.0265, choose each level's weight once, from the bottom; here rounds are repeated.)
+    (Li, Hay, Miklau & Wang 2014, PVLDB 7(5), choose each level's weight once, from the bottom; here rounds are repeated.)
     """
 
     workload: Workload

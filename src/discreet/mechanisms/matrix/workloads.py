@@ -390,11 +390,15 @@ class Union(Workload):
     def transposed(self, y: Any) -> Floats:
         values = self._vector(y, self.queries)
         ends = np.cumsum([part.queries for part in self.parts])[:-1]
-        return np.asarray(np.sum([p.transposed(v) for p, v in zip(self.parts, np.split(values, ends), strict=True)], axis=0))
+        return np.asarray(
+            np.sum([p.transposed(v) for p, v in zip(self.parts, np.split(values, ends), strict=True)], axis=0)
+        )
 
     def gram(self) -> Floats:
         """Of the weighted rows: what the weighted error depends on."""
-        return np.asarray(np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0))
+        return np.asarray(
+            np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0)
+        )
 
     @property
     def frobenius(self) -> float:
