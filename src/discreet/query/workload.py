@@ -43,6 +43,7 @@ from .groupings import Part, expanded, several
 from .marks import counts_sql
 from .measures import Recipes, bounding_of
 from .mechanism import Query
+from .nodes import Output
 from .parse import parse
 from .plan import Plan, plan
 from .preview import Preview
@@ -290,7 +291,11 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     planned = plan(text, public)
     recipes = Recipes(planned)
     counts = all(m.kind in ("rows", "present") for m in recipes.measures) and not recipes.choices
-    if planned.many or not counts or len(recipes.measures) < 2 or not planned.known_keys:
+    plain = all(
+        direct(planned, recipes, i) is not None or (isinstance(e, Output) and e.kind == "key")
+        for i, (_, e) in enumerate(planned.outputs)
+    )
+    if planned.many or not counts or not plain or len(recipes.measures) < 2 or not planned.known_keys:
         return None
     try:
         whole = WorkloadQuery(queries=(text,), public=public, **options)

@@ -438,24 +438,32 @@ def on_grid(strategy: Workload, norm: Norm) -> Grid:
     Guarantee: no column has a larger norm than `column` says.
     Proof:     it is computed from the integers themselves, in Python integers.
     """
+    if isinstance(strategy, Residuals | MeasuredMarginals):
+        _require_room(max(strategy.queries, strategy.marginals.queries))
     if isinstance(strategy, Residuals):
         weights = {s: 1 / math.sqrt(v) for s, v in strategy.variances().items()}
         return TableGrid(strategy.marginals, weights, strategy.axes(), norm)
     if isinstance(strategy, MeasuredMarginals):
         return TableGrid(strategy.marginals, strategy.weights(), None, norm)
     if isinstance(strategy, Identity):
+        _require_room(strategy.n)
         return CellGrid(strategy.n)
     if isinstance(strategy, Product):
+        _require_room(max(strategy.cells, strategy.queries))
         if all(isinstance(f, Identity) for f in strategy.factors):
             return CellGrid(strategy.cells)
-        if strategy.cells > MOST_ENTRIES or strategy.queries > MOST_ENTRIES:
-            raise InvalidInput(
-                f"this strategy has {strategy.queries:,} measurements of {strategy.cells:,} cells. Nothing was read. Ask for marginals of few "
-                f"attributes, which are never written out."
-            )
         bits = max(14, BITS // len(strategy.factors))
         return ProductGrid(tuple(_dense(f, norm, bits) for f in strategy.factors), strategy.domain)
     return _dense(strategy, norm, BITS)
+
+
+def _require_room(entries: int) -> None:
+    """Refuse before anything is charged what would not fit into memory."""
+    if entries > MOST_ENTRIES:
+        raise InvalidInput(
+            f"this strategy has {entries:,} cells or measurements, more than {MOST_ENTRIES:,}. Nothing was read. Ask for marginals of few "
+            f"attributes."
+        )
 
 
 def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:

@@ -263,7 +263,9 @@ def width(noise: Noise, confidence: float) -> float:
     """How many standard deviations of the noise an answer stays within: a normal quantile, or a bound for combinations of Laplace noises."""
     if isinstance(noise, IntegerGaussian):
         return inference.width(confidence, "gaussian")
-    # The bound is for variances given as twice the squared scale.
+    # The bound is for variances given as twice the squared scale; noise so small that its variance is 0 in floats needs no correction.
+    if not noise.standard_deviation:
+        return inference.width(confidence, "laplace")
     return inference.width(confidence, "laplace") * math.sqrt(2) * float(noise.scale) / noise.standard_deviation
 
 

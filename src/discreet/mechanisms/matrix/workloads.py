@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 
 # Cells (or entries of a matrix) that may be written out: 128 MB of floats.
 MOST_ENTRIES = 1 << 24
+# Entries whose squares still add up in floats.
+LARGEST = 1e100
 
 
 class Workload:
@@ -275,6 +277,8 @@ class Explicit(Workload):
         for row in rows:
             _require.finite(**{f"entry_{j}": value for j, value in enumerate(row)})
         object.__setattr__(self, "matrix", tuple(tuple(float(v) for v in row) for row in rows))
+        if max(abs(v) for row in self.matrix for v in row) > LARGEST:
+            raise InvalidInput(f"the entries of a workload must be at most {LARGEST:g} in size. Nothing was computed.")
         over = tuple(_require.listed(over=self.over)) or (len(rows[0]),)
         for size in over:
             _require.integer(size=size, at_least=1)
