@@ -60,7 +60,7 @@ SETS = [
     ),
     (
         "SELECT COUNT(bmi) AS a, COUNT(*) FILTER (WHERE sex <> 'f') AS b FROM people",
-        "SELECT COUNT(*) AS n FROM people WHERE sex IN ('f', 'x') OR city IS NULL",
+        "SELECT COUNT(*) AS n FROM people WHERE sex IN ('f', 'm') OR city IS NULL",
         "SELECT COUNT(*) AS n FROM people WHERE NOT (sex = 'm')",
     ),
     (

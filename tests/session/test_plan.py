@@ -22,7 +22,9 @@ def people() -> dp.Session:
     rng = np.random.default_rng(0)
     data = {"sex": rng.choice(["f", "m"], 400).tolist(), "bmi": rng.uniform(10, 60, 400).tolist()}
     schema = {"sex": dp.Categories(["f", "m"]), "bmi": dp.Bounds(10, 60)}
-    return dp.open(data, schema=schema, budget=dp.Budget(epsilon=5), ledger=":memory:", table="people", size=400)
+    return dp.open(
+        data, schema=schema, unit=dp.rows(), budget=dp.Budget(epsilon=5), ledger=":memory:", table="people", size=400
+    )
 
 
 def test_a_workload_is_charged_once_and_served_again_free(people: dp.Session) -> None:
@@ -37,7 +39,7 @@ def test_a_workload_is_charged_once_and_served_again_free(people: dp.Session) ->
     assert people.spent == pytest.approx(1)
     people.workload(COUNTS, epsilon=1, fresh=True)
     assert people.spent == pytest.approx(2)
-    with pytest.raises(dp.InvalidInput, match="takes epsilon"):
+    with pytest.raises(dp.InvalidInput, match="asked by price"):
         people.preview(COUNTS, epsilon=1, within=3)
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import typer
 
 from ..._errors import InvalidInput
-from ...curator import STEWARD
 from ...planning import BudgetPlan
 from ...query import Answer
-from .query import ANALYST, JSON, LEDGER, SCHEMA, _open
+from .. import requests
+from .query import ANALYST, JSON, LEDGER, SCHEMA
 
 FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
@@ -35,7 +35,7 @@ def plan(
     data = settings["data"]
     if not Path(data.partition("::")[0]).is_absolute():
         data = str(file.parent / data)
-    opened = _open(data, schema, ledger, analyst or STEWARD, [])
+    opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     planned = opened.plan(
         [_work(one) for one in settings["work"]],
         epsilon=settings["epsilon"],

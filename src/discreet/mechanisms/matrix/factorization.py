@@ -157,7 +157,9 @@ def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
         raise _require.fail("workload", type(workload).__name__, "a workload, such as matrix.prefix(64)")
     _require.one_of(NORMS, norm=norm)
     if not workload.frobenius > 0:
-        raise InvalidInput("every question of the workload is zero, so there is nothing to measure. Nothing was computed.")
+        raise InvalidInput(
+            "every question of the workload is zero, so there is nothing to measure. Nothing was computed."
+        )
     return _optimize(workload, norm)
 
 
