@@ -83,6 +83,16 @@ def test_without_noise_they_are_what_each_query_gives_alone(queries: tuple[str, 
         assert rows == Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(source, 7), sql
 
 
+def test_numbers_without_an_upper_limit_are_classified_beyond_the_last_threshold() -> None:
+    """The number of rows of a person is not bounded: both sides of `n > 2` occur."""
+    public = Public(schema=SCHEMA, unit=Unit("person", rows=1), table="people")
+    source = people(public, 60, 4, units=12)
+    sql = "SELECT COUNT(*) AS units, COUNT_IF(n > 2) AS above, COUNT_IF(n > 6) AS far FROM (SELECT person, COUNT(*) AS n FROM people GROUP BY person) AS t"
+    (rows,) = WorkloadQuery(queries=(sql,), public=public, epsilon=1)._without_noise(source, 1)
+    assert rows == Query(sql=sql, public=public, epsilon=1)._without_noise(source, 1)
+    assert rows[0][1] > 0
+
+
 def test_the_lecture_in_sql_is_12_instead_of_128() -> None:
     whole = WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=0.01)
     assert 4 * whole.rmse**2 * 1e-4 == pytest.approx(12, rel=1e-3)

@@ -220,11 +220,16 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
         named = dict.fromkeys([*(members or ()), *(text for text in literals if isinstance(text, str))])
         return [*named, "\x00 not named", None]
-    if members is not None and domain.kind in (Kind.NUMBER, Kind.BOOLEAN):
+    # A column of a table is inside its declared range; a computed one may miss its range by a rounding.
+    of_table = "c" in column.name
+    if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
         return [*members, None]
     if domain.kind is Kind.NUMBER and all(_thresholds(m.expression, column) is not None for m in marks):
         ends = sorted({t for m in marks for t in _thresholds(m.expression, column) or ()} | {domain.low, domain.high})
-        inside = [e for e in ends if domain.low <= e <= domain.high and math.isfinite(e)]
+        low, high = (domain.low, domain.high) if of_table else (-math.inf, math.inf)
+        inside = [e for e in ends if low <= e <= high and math.isfinite(e)] or [0.0]
+        # Beyond the last threshold there are more numbers, unless the range ends there.
+        inside = [*([inside[0] - 1] if math.isinf(low) else []), *inside, *([inside[-1] + 1] if math.isinf(high) else [])]
         middles = [(a + b) / 2 for a, b in itertools.pairwise(inside)]
         return [*inside, *middles, None]
     return None
