@@ -83,6 +83,32 @@ def test_without_noise_they_are_what_each_query_gives_alone(queries: tuple[str, 
         assert rows == Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(source, 7), sql
 
 
+def random_condition(rng: random.Random, depth: int = 0) -> str:
+    if depth > 0 or rng.random() < 0.3:
+        number = rng.choice(["bmi", "bmi * 2", "FLOOR(bmi / 10)", "COALESCE(bmi, 12)", "ROUND(bmi)"])
+        compared = f"{number} {rng.choice(['<', '<=', '>', '=', '<>'])} {rng.choice([3, 10, 20, 25, 30, 60])}"
+        others = ["sex = 'f'", "sex <> 'm'", "city IN ('bern', 'rome')", "smoker", "smoker IS NULL", "city LIKE '%r%'", "year = 2020"]
+        return rng.choice([compared, compared, rng.choice(others)])
+    word = rng.choice(["AND", "OR", "NOT"])
+    if word == "NOT":
+        return f"NOT ({random_condition(rng, depth + 1)})"
+    return f"({random_condition(rng, depth + 1)}) {word} ({random_condition(rng, depth + 1)})"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_conditions_are_what_each_query_gives_alone(seed: int) -> None:
+    rng = random.Random(seed)
+    source = people(PUBLIC, 80, seed)
+    keys = rng.sample(["sex", "city", "year", "smoker"], 2)
+    queries = (
+        f"SELECT COUNT_IF({random_condition(rng)}) AS a, COUNT(bmi) AS b FROM people WHERE {random_condition(rng)}",
+        f"SELECT {keys[0]}, COUNT_IF({random_condition(rng)}) AS a FROM people GROUP BY {keys[0]}",
+        f"SELECT {', '.join(keys)}, COUNT(*) AS n FROM people GROUP BY {', '.join(keys)}",
+    )
+    rows = WorkloadQuery(queries=queries, public=PUBLIC, epsilon=1)._without_noise(source, 1)
+    assert rows == [Query(sql=q, public=PUBLIC, epsilon=1)._without_noise(source, 1) for q in queries]
+
+
 def test_numbers_without_an_upper_limit_are_classified_beyond_the_last_threshold() -> None:
     """The number of rows of a person is not bounded: both sides of `n > 2` occur."""
     public = Public(schema=SCHEMA, unit=Unit("person", rows=1), table="people")

@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check": ("check", "check", "Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private."),
     "query": ("query", "query", "Ask a question in SQL. It is charged before it is answered; asked again, it is free."),
     "preview": ("query", "preview", "What a question would cost, how good its answer would be, and how many of these the budget buys. Free."),
-    "plan": ("plan", "plan", "Split one epsilon among questions and models so that the weighted error is least, and say what each will cost."),
+    "plan": ("plan", "plan", "Split one epsilon among questions and models so that the weighted error is least, and say what each will cost. Free without --run."),
     "budget": ("ledger", "budget", "How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
     "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
