@@ -9,6 +9,7 @@ import numpy as np
 
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public
 from discreet.mechanisms import matrix
+from discreet.mechanisms.matrix.on_grid import on_grid
 from discreet.tables import Memory
 
 from .case import Case
@@ -43,7 +44,7 @@ def case(
     public, source, neighbor = pair(neighbors)
     mechanism = matrix.answer(public, cells, workload, strategy=strategy, **price)
     # the direction in which the exact measurements differ: no function of the measurements tells the two tables apart better
-    grid = matrix.mechanism.on_grid(mechanism.strategy, mechanism.norm)
+    grid = on_grid(mechanism.strategy, mechanism.norm)
     here, there = (np.asarray(grid.measure(cells.counts(s)), dtype=float) for s in (source, neighbor))
     direction, middle = here - there, (here + there) / 2
     if mechanism.norm == "l1":

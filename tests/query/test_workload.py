@@ -87,7 +87,15 @@ def random_condition(rng: random.Random, depth: int = 0) -> str:
     if depth > 0 or rng.random() < 0.3:
         number = rng.choice(["bmi", "bmi * 2", "FLOOR(bmi / 10)", "COALESCE(bmi, 12)", "ROUND(bmi)"])
         compared = f"{number} {rng.choice(['<', '<=', '>', '=', '<>'])} {rng.choice([3, 10, 20, 25, 30, 60])}"
-        others = ["sex = 'f'", "sex <> 'm'", "city IN ('bern', 'rome')", "smoker", "smoker IS NULL", "city LIKE '%r%'", "year = 2020"]
+        others = [
+            "sex = 'f'",
+            "sex <> 'm'",
+            "city IN ('bern', 'rome')",
+            "smoker",
+            "smoker IS NULL",
+            "city LIKE '%r%'",
+            "year = 2020",
+        ]
         return rng.choice([compared, compared, rng.choice(others)])
     word = rng.choice(["AND", "OR", "NOT"])
     if word == "NOT":

@@ -229,7 +229,11 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         low, high = (domain.low, domain.high) if of_table else (-math.inf, math.inf)
         inside = [e for e in ends if low <= e <= high and math.isfinite(e)] or [0.0]
         # Beyond the last threshold there are more numbers, unless the range ends there.
-        inside = [*([inside[0] - 1] if math.isinf(low) else []), *inside, *([inside[-1] + 1] if math.isinf(high) else [])]
+        inside = [
+            *([inside[0] - 1] if math.isinf(low) else []),
+            *inside,
+            *([inside[-1] + 1] if math.isinf(high) else []),
+        ]
         middles = [(a + b) / 2 for a, b in itertools.pairwise(inside)]
         return [*inside, *middles, None]
     return None

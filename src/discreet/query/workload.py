@@ -29,8 +29,9 @@ from .._public import ADD_REMOVE, Public
 from .._registry import described, to_json
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
-from ..mechanisms.matrix.integer import Counts, Grid, on_grid
+from ..mechanisms.matrix.integer import Counts, Grid
 from ..mechanisms.matrix.mechanism import noise_for, prices, width
+from ..mechanisms.matrix.on_grid import on_grid
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy

@@ -23,7 +23,8 @@ from discreet import (
     inference,
 )
 from discreet.mechanisms import IntegerLaplace, matrix
-from discreet.mechanisms.matrix.integer import Counts, on_grid
+from discreet.mechanisms.matrix.integer import Counts
+from discreet.mechanisms.matrix.on_grid import on_grid
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 

@@ -8,7 +8,7 @@ import pytest
 from discreet import InvalidInput
 from discreet._registry import from_json, to_json
 from discreet.mechanisms import matrix
-from discreet.mechanisms.matrix.workloads import row_squares, unweighted
+from discreet.mechanisms.matrix.compound import row_squares, unweighted
 
 WORKLOADS = [
     matrix.identity(5),

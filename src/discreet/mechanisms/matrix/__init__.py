@@ -6,6 +6,7 @@ best.rmse, best.bound, best.reason
 matrix.answer(public, cells, W, epsilon=1)   # the mechanism: exact integers plus noise, answers by least squares
 """
 
+from .compound import Marginals, Product, Union, marginals, product, union
 from .factorization import Factorization, fourier, greedy_tree, haar, optimize, square_root, tree
 from .marginal_strategies import MeasuredMarginals, Residuals
 from .mechanism import Attribute, Cells, WorkloadAnswer, WorkloadMechanism, answer
@@ -15,21 +16,15 @@ from .workloads import (
     AllRanges,
     Explicit,
     Identity,
-    Marginals,
     Prefix,
-    Product,
     Total,
-    Union,
     Workload,
     all_ranges,
     explicit,
     identity,
-    marginals,
     predicates,
     prefix,
-    product,
     total,
-    union,
 )
 
 __all__ = [

@@ -18,6 +18,7 @@ import numpy as np
 from ... import _require
 from ..._errors import InvalidInput
 from . import optimal, triangular
+from .compound import Marginals, Product, Union, unweighted
 from .integer import products
 from .marginal_strategies import MeasuredMarginals, Residuals, importance
 from .strategies import (
@@ -33,7 +34,7 @@ from .strategies import (
     WeightedTree,
     sensitivity,
 )
-from .workloads import MOST_ENTRIES, Identity, Marginals, Prefix, Product, Union, Workload, unweighted
+from .workloads import MOST_ENTRIES, Identity, Prefix, Workload
 
 # Cells of several attributes for which one dense matrix is searched beside products of smaller ones.
 DENSE = 512

@@ -20,7 +20,8 @@ from scipy import linalg, optimize, sparse
 from ... import _require
 from ..._registry import described
 from . import optimal
-from .workloads import Identity, Marginals, Workload
+from .compound import Marginals
+from .workloads import Identity, Workload
 
 Floats = NDArray[np.float64]
 Set = tuple[int, ...]

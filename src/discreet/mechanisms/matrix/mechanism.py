@@ -36,7 +36,8 @@ from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
 from .factorization import Factorization, mass, optimize
-from .integer import Counts, Grid, on_grid
+from .integer import Counts, Grid
+from .on_grid import on_grid
 from .strategies import NORMS, Norm
 from .workloads import MOST_ENTRIES, Workload
 

@@ -1,0 +1,311 @@
+"""Workloads made of others: products over attributes, unions and marginals. They stay implicit, whatever the number of cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._registry import described
+from .workloads import Floats, Identity, Prefix, Total, Workload
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product(Workload):
+    """The Kronecker product of workloads over different attributes: one question for each combination of theirs."""
+
+    factors: tuple[Workload, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factors", _workloads(self.factors))
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return tuple(size for factor in self.factors for size in factor.domain)
+
+    @property
+    def queries(self) -> int:
+        return math.prod(factor.queries for factor in self.factors)
+
+    def times(self, x: Any) -> Floats:
+        self._require_small(max(self.cells, self.queries), "the vector")
+        return kron_times([f.times for f in self.factors], [f.cells for f in self.factors], self._vector(x, self.cells))
+
+    def transposed(self, y: Any) -> Floats:
+        self._require_small(max(self.cells, self.queries), "the vector")
+        sizes = [f.queries for f in self.factors]
+        return kron_times([f.transposed for f in self.factors], sizes, self._vector(y, self.queries))
+
+    def gram(self) -> Floats:
+        self._require_small(self.cells**2, "the Gram matrix")
+        return kron_all(factor.gram() for factor in self.factors)
+
+    @property
+    def frobenius(self) -> float:
+        return math.prod(factor.frobenius for factor in self.factors)
+
+    def rows(self) -> Iterator[Floats]:
+        self._require_small(self.cells, "a row")
+        *others, last = self.factors
+        if not others:
+            yield from last.rows()
+            return
+        for head in Product(factors=tuple(others)).rows():
+            for row in head:
+                for block in last.rows():
+                    yield np.kron(row, block)
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(Workload):
+    """Several workloads over the same cells, one after the other; an answer counts with the square of its part's weight in the error."""
+
+    parts: tuple[Workload, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", _workloads(self.parts))
+        object.__setattr__(self, "weights", _weights(self.weights, len(self.parts)))
+        if len({part.domain for part in self.parts}) > 1:
+            raise InvalidInput(
+                f"the parts of a union must have the same cells, got {sorted({p.domain for p in self.parts})}. Nothing was computed."
+            )
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.parts[0].domain
+
+    @property
+    def queries(self) -> int:
+        return sum(part.queries for part in self.parts)
+
+    def times(self, x: Any) -> Floats:
+        """The answers, each in its own unit: weights say what an error counts, and do not scale answers."""
+        return np.concatenate([part.times(x) for part in self.parts])
+
+    def transposed(self, y: Any) -> Floats:
+        values = self._vector(y, self.queries)
+        ends = np.cumsum([part.queries for part in self.parts])[:-1]
+        return np.asarray(
+            np.sum([p.transposed(v) for p, v in zip(self.parts, np.split(values, ends), strict=True)], axis=0)
+        )
+
+    def gram(self) -> Floats:
+        """Of the weighted rows: what the weighted error depends on."""
+        return np.asarray(
+            np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0)
+        )
+
+    @property
+    def frobenius(self) -> float:
+        return sum(w**2 * part.frobenius for w, part in zip(self.weights, self.parts, strict=True))
+
+    def rows(self) -> Iterator[Floats]:
+        for part in self.parts:
+            yield from part.rows()
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marginals(Workload):
+    """Tables by some attributes, for each of `sets` (tuples of positions in `sizes`): a union of products, never written out.
+
+    `bases`: what is asked of each attribute in a table that has it, `Identity` (each value) unless given: with `Prefix` for age, a table by age
+    and sex holds the cumulative counts by age for each sex.
+    """
+
+    sizes: tuple[int, ...]
+    sets: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...] = ()
+    bases: tuple[Workload, ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = tuple(_require.listed(sizes=self.sizes))
+        _require.non_empty(sizes=sizes)
+        for size in sizes:
+            _require.integer(size=size, at_least=1)
+        sets = tuple(tuple(_require.listed(set=s)) for s in _require.listed(sets=self.sets))
+        _require.non_empty(sets=sets)
+        for s in sets:
+            if any(not _is_position(i, len(sizes)) for i in s) or list(s) != sorted(set(s)):
+                raise InvalidInput(
+                    f"a marginal is given by different positions between 0 and {len(sizes) - 1} in increasing order, got {s}. Nothing was computed."
+                )
+        if len(set(sets)) < len(sets):
+            raise InvalidInput("a marginal is asked for twice. Nothing was computed. Give it more weight instead.")
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "sets", sets)
+        object.__setattr__(self, "weights", _weights(self.weights, len(sets)))
+        bases = tuple(_require.listed(bases=self.bases)) or tuple(Identity(n=n) for n in sizes)
+        if tuple(b.domain if isinstance(b, Workload) else None for b in bases) != tuple((n,) for n in sizes):
+            raise InvalidInput(
+                f"bases are workloads over one attribute each, of sizes {sizes}, such as prefix({sizes[0]}). Nothing was computed."
+            )
+        object.__setattr__(self, "bases", bases)
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.sizes
+
+    @property
+    def queries(self) -> int:
+        return sum(self.asked(s) for s in self.sets)
+
+    def asked(self, attributes: Iterable[int]) -> int:
+        """The number of questions of one table."""
+        return math.prod(self.bases[i].queries for i in attributes)
+
+    def size_of(self, attributes: Iterable[int]) -> int:
+        """The number of cells of one table."""
+        return math.prod(self.sizes[i] for i in attributes)
+
+    @property
+    def closure(self) -> tuple[tuple[int, ...], ...]:
+        """All subsets of the sets, smaller ones first: the interactions that the tables are made of."""
+        subsets = {sub for s in self.sets for k in range(len(s) + 1) for sub in combinations(s, k)}
+        return tuple(sorted(subsets, key=lambda s: (len(s), s)))
+
+    def answers_of(self, attributes: tuple[int, ...], table: Floats) -> Floats:
+        """The questions of one table, from its counts."""
+        maps = [self.bases[i].times for i in attributes]
+        if all(isinstance(self.bases[i], Identity) for i in attributes):
+            return table.ravel()
+        return kron_times(maps, [self.sizes[i] for i in attributes], table.ravel())
+
+    def times(self, x: Any) -> Floats:
+        self._require_small(self.cells, "the vector")
+        table = self._vector(x, self.cells).reshape(self.sizes)
+        axes = set(range(len(self.sizes)))
+        return np.concatenate([self.answers_of(s, table.sum(axis=tuple(axes - set(s)))) for s in self.sets])
+
+    def transposed(self, y: Any) -> Floats:
+        return self.as_union().transposed(y)
+
+    def as_union(self) -> Union:
+        """The same as a union of products."""
+        parts = tuple(
+            Product(factors=tuple(self.bases[i] if i in s else Total(n=n) for i, n in enumerate(self.sizes)))
+            for s in self.sets
+        )
+        return Union(parts=parts, weights=self.weights)
+
+    def gram(self) -> Floats:
+        return self.as_union().gram()
+
+    @property
+    def frobenius(self) -> float:
+        return self.as_union().frobenius
+
+    def rows(self) -> Iterator[Floats]:
+        return self.as_union().rows()
+
+
+def product(*factors: Workload) -> Product:
+    """Return the Kronecker product: every question of the first combined with every question of the others."""
+    return Product(factors=factors)
+
+
+def union(*parts: Workload, weights: Sequence[float] = ()) -> Union:
+    """Return several workloads over the same cells as one."""
+    return Union(parts=parts, weights=tuple(weights))
+
+
+def marginals(
+    sizes: Sequence[int],
+    sets: Iterable[Sequence[int]] | None = None,
+    *,
+    ways: int | None = None,
+    weights: Sequence[float] = (),
+    bases: Mapping[int, Workload] | None = None,
+) -> Marginals:
+    """Return the tables by the given sets of attributes, or by all sets of `ways` of them; `bases` by position, see `Marginals`.
+
+    >>> marginals([2, 3, 4], ways=2).sets
+    ((0, 1), (0, 2), (1, 2))
+    """
+    sizes = tuple(_require.listed(sizes=sizes))
+    if (sets is None) == (ways is None):
+        raise InvalidInput("say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs. Nothing was computed.")
+    if ways is not None:
+        _require.integer(ways=ways, at_least=0)
+        sets = combinations(range(len(sizes)), ways)
+    listed = tuple(tuple(_require.listed(set=s)) for s in sets or ())
+    asked = tuple((bases or {}).get(i) or Identity(n=n) for i, n in enumerate(sizes))
+    return Marginals(sizes=sizes, sets=listed, weights=tuple(weights), bases=asked)
+
+
+def row_squares(workload: Workload) -> Floats:
+    """The sum of squared entries of each question, without writing them out."""
+    if isinstance(workload, Identity):
+        return np.ones(workload.n)
+    if isinstance(workload, Total):
+        return np.array([float(workload.n)])
+    if isinstance(workload, Prefix):
+        return np.arange(1.0, workload.n + 1)
+    if isinstance(workload, Product):
+        return kron_all(row_squares(factor) for factor in workload.factors)
+    if isinstance(workload, Marginals):
+        return row_squares(workload.as_union())
+    if isinstance(workload, Union):
+        return np.concatenate([row_squares(part) for part in workload.parts])
+    return np.concatenate([(block**2).sum(axis=1) for block in workload.rows()])
+
+
+def unweighted(workload: Workload) -> Workload:
+    """The same questions, each with weight 1: weights say what an error counts, not what is measured when a workload is its own strategy."""
+    if isinstance(workload, Union):
+        return Union(parts=tuple(unweighted(part) for part in workload.parts))
+    if isinstance(workload, Marginals):
+        return replace(workload, weights=())
+    if isinstance(workload, Product):
+        return Product(factors=tuple(unweighted(factor) for factor in workload.factors))
+    return workload
+
+
+def kron_all(parts: Iterable[Floats]) -> Floats:
+    """The Kronecker product of arrays, from the first on."""
+    whole: Any = 1.0
+    for part in parts:
+        whole = np.kron(whole, part)
+    return np.asarray(whole)
+
+
+def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
+    """(A ⊗ B ⊗ ...) x, one factor after the other: each map turns a vector of its size into another."""
+    table = x.reshape([int(s) for s in sizes])
+    for axis, f in enumerate(maps):
+        moved = np.moveaxis(table, axis, 0)
+        flat = np.ascontiguousarray(moved).reshape(moved.shape[0], -1)
+        done = np.stack([f(column) for column in flat.T], axis=1) if flat.shape[1] else np.zeros((0, 0))
+        table = np.moveaxis(done.reshape(done.shape[0], *moved.shape[1:]), 0, axis)
+    return np.ascontiguousarray(table).ravel()
+
+
+def _weights(given: Any, length: int) -> tuple[float, ...]:
+    weights = tuple(_require.listed(weights=given)) or (1.0,) * length
+    for weight in weights:
+        _require.positive(weight=weight)
+    if len(weights) != length:
+        raise InvalidInput(f"{length} parts need as many weights, got {len(weights)}. Nothing was computed.")
+    return tuple(float(weight) for weight in weights)
+
+
+def _workloads(given: Any) -> tuple[Workload, ...]:
+    parts = _require.listed(parts=given)
+    _require.non_empty(parts=parts)
+    for part in parts:
+        if not isinstance(part, Workload):
+            raise _require.fail("a part", type(part).__name__, "a workload, such as prefix(16)")
+    return parts
+
+
+def _is_position(i: Any, length: int) -> bool:
+    return isinstance(i, int) and not isinstance(i, bool) and 0 <= i < length

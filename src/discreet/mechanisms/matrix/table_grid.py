@@ -1,0 +1,190 @@
+"""Integer strategies for marginals: tables by sets of attributes, never the table of all cells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from ... import inference
+from ..._errors import Unsupported
+from ..protocols import Integers
+from .compound import Marginals
+from .integer import BITS, Counts, Fit, Floats, Grid
+from .marginal_strategies import Axis, Set, axis_of, importance
+from .strategies import Norm
+from .workloads import Workload
+
+
+class TableGrid(Grid):
+    """Tables by sets of attributes, each turned by an integer matrix along every axis and multiplied by an integer weight."""
+
+    def __init__(self, marginals: Marginals, weights: dict[Set, float], axes: list[Axis] | None, norm: Norm) -> None:
+        self.marginals, self.axes = marginals, axes
+        self.turns = [
+            None if axes is None or axes[a].exact else _residual(axes[a]) for a in range(len(marginals.sizes))
+        ]
+        top = max(w / self._size(s) for s, w in weights.items())
+        self.weights = {s: max(1, math.floor(w / self._size(s) / top * (1 << BITS))) for s, w in weights.items()}
+        if axes is None:
+            common = math.gcd(*self.weights.values())
+            self.weights = {s: w // common for s, w in self.weights.items()}
+        norms = [self._column(s) for s in self.weights]
+        self.column = (sum(l1 for l1, _ in norms), sum(l2 for _, l2 in norms))
+        self.rows = sum(math.prod(self._shape(s)) for s in self.weights)
+        self.largest = max(w * math.prod(self._largest(a) for a in s) for s, w in self.weights.items())
+
+    def _size(self, s: Set) -> int:
+        """What the integer matrices of S are larger by than their float ones."""
+        return 1 if self.axes is None else math.prod(self._scale(a) for a in s)
+
+    def _scale(self, a: int) -> int:
+        n, turn = self.marginals.sizes[a], self.turns[a]
+        return n if turn is None else n << BITS
+
+    def _axis_column(self, a: int) -> tuple[int, int]:
+        n, turn = self.marginals.sizes[a], self.turns[a]
+        if self.axes is None:
+            return 1, 1
+        if turn is None:
+            return 2 * (n - 1), n * (n - 1)
+        columns = turn.astype(object).T
+        return max(int(np.abs(c).sum()) for c in columns), max(int((c * c).sum()) for c in columns)
+
+    def _column(self, s: Set) -> tuple[int, int]:
+        parts = [self._axis_column(a) for a in s]
+        return self.weights[s] * math.prod(p[0] for p in parts), self.weights[s] ** 2 * math.prod(p[1] for p in parts)
+
+    def _largest(self, a: int) -> int:
+        n, turn = self.marginals.sizes[a], self.turns[a]
+        if self.axes is None:
+            return 1
+        return n - 1 if turn is None else int(np.abs(turn).max())
+
+    def _shape(self, s: Set) -> tuple[int, ...]:
+        turned = [(a, self.turns[a]) for a in s]
+        return tuple(self.marginals.sizes[a] if turn is None else len(turn) for a, turn in turned)
+
+    def measure(self, counts: Counts) -> Integers:
+        """Each table, turned and weighted. Counts are cut off where 64 bits would end: that moves no table by more than its own change."""
+        parts = []
+        for s, weight in self.weights.items():
+            growth = weight * math.prod(2 * self._axis_column(a)[0] * self.marginals.sizes[a] for a in s)
+            limit = (1 << 62) // growth
+            table = counts.table(s)
+            table = np.minimum(table, limit) if limit >= 1 << 32 else table.astype(object)
+            if self.axes is not None:
+                for axis, a in enumerate(s):
+                    table = _turned(table, axis, self.turns[a], self.marginals.sizes[a])
+            parts.append((weight * table).ravel())
+        wide = any(part.dtype == object for part in parts)
+        return np.concatenate([part.astype(object) for part in parts] if wide else parts)
+
+    def tables(self, measured: Any) -> list[inference.Marginal]:
+        """The measured tables in counts, with their variances for unit noise; interactions are turned back and centered."""
+        y, out = np.asarray(measured, dtype=np.float64), []
+        for s, weight in self.weights.items():
+            shape = self._shape(s)
+            values, y = y[: math.prod(shape)].reshape(shape) / weight, y[math.prod(shape) :]
+            if self.axes is not None:
+                for axis, a in enumerate(s):
+                    values = _returned(values, axis, self.turns[a], self.marginals.sizes[a])
+            variance = 1 / (weight**2 * self._size(s) ** 2)
+            out.append(
+                inference.Marginal(attributes=s, values=values, variance=variance, interaction=self.axes is not None)
+            )
+        if self.axes is not None:
+            # What cannot vary (an attribute of one value, or of which only the total is asked) was not measured: it is zero.
+            for s in set(self.marginals.closure) - set(self.weights):
+                zero = np.zeros(tuple(self.marginals.sizes[a] for a in s))
+                out.append(inference.Marginal(attributes=s, values=zero, variance=0.0, interaction=True))
+        return out
+
+    def fit(self, workload: Workload, measured: Any) -> Fit:
+        marginals = self._same(workload)
+        fitted = inference.consistent_marginals(self.tables(measured), marginals.sets)
+        return Fit(
+            np.concatenate([marginals.answers_of(s, m.values) for s, m in zip(marginals.sets, fitted, strict=True)]),
+            None,
+        )
+
+    def variances(self, workload: Workload) -> Floats:
+        """For each table the sum over its interactions of products of one vector for each attribute."""
+        marginals = self._same(workload)
+        spread = {s: self._spread(s) for s in marginals.closure}
+        vectors = [self._vectors(a) for a in range(len(marginals.sizes))]
+        out = []
+        for s in marginals.sets:
+            total = np.zeros(marginals.asked(s))
+            for bits in range(1 << len(s)):
+                inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
+                part: Any = np.ones(1)
+                for a in s:
+                    part = np.kron(part, vectors[a][0 if a in inside else 1])
+                total += spread[inside] * part
+            out.append(total)
+        return np.concatenate(out)
+
+    def error(self, workload: Workload) -> float:
+        marginals = self._same(workload)
+        axes = [self._as_axis(a) for a in range(len(marginals.sizes))]
+        return sum(c * self._spread(s) for s, c in importance(marginals, axes).items() if c)
+
+    def _as_axis(self, a: int) -> Axis:
+        base = self.marginals.bases[a]
+        axis = axis_of(base, self.turns[a] is None)
+        turn = self.turns[a]
+        if turn is None:
+            return axis
+        inside = float(np.einsum("ij,ij->", base.gram(), _axis_covariance(turn, self._scale(a))))
+        return Axis(axis.R, inside, axis.outside, axis.cost, False)
+
+    def _vectors(self, a: int) -> tuple[Floats, Floats]:
+        """The variances of one attribute's questions: of its centered part, and of an average spread over its values."""
+        base, n, turn = self.marginals.bases[a], self.marginals.sizes[a], self.turns[a]
+        covariance = np.eye(n) - 1 / n if turn is None else _axis_covariance(turn, self._scale(a))
+        inside = np.concatenate([np.einsum("ij,ij->i", block @ covariance, block) for block in base.rows()])
+        return inside.clip(0), base.times(np.full(n, 1 / n)) ** 2
+
+    def _spread(self, s: Set) -> float:
+        """The variance of interaction S for unit noise; an interaction that was not measured is zero by itself."""
+        if self.axes is not None:
+            return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
+        size = self.marginals.size_of(s)
+        shares = [w**2 * size / self.marginals.size_of(t) for t, w in self.weights.items() if set(s) <= set(t)]
+        return 1 / sum(shares)
+
+    def _same(self, workload: Workload) -> Marginals:
+        if not isinstance(workload, Marginals) or workload.sizes != self.marginals.sizes:
+            raise Unsupported("tables were measured, and these answer marginals of the same attributes only.")
+        if workload.bases != self.marginals.bases or not set(workload.sets) <= set(self.marginals.closure):
+            raise Unsupported(
+                "these marginals were not planned for. Nothing was computed. Plan for all of them together."
+            )
+        return workload
+
+
+def _residual(axis: Axis) -> Integers:
+    """The integer residual strategy: cut off, then centered exactly by n I - 11ᵀ, so that its rows add up to zero."""
+    scaled = np.trunc(axis.R * (1 << BITS)).astype(np.int64)
+    n = scaled.shape[1]
+    return np.asarray(n * scaled - scaled.sum(axis=1, keepdims=True))
+
+
+def _turned(table: Integers, axis: int, turn: Integers | None, n: int) -> Integers:
+    if turn is None:
+        return np.asarray(n * table - table.sum(axis=axis, keepdims=True))
+    return np.moveaxis(np.tensordot(turn, table, axes=(1, axis)), 0, axis)
+
+
+def _returned(values: Floats, axis: int, turn: Integers | None, n: int) -> Floats:
+    if turn is None:
+        return np.asarray((values - values.mean(axis=axis, keepdims=True)) / n)
+    return np.moveaxis(np.tensordot(np.linalg.pinv(turn.astype(float)), values, axes=(1, axis)), 0, axis)
+
+
+def _axis_covariance(turn: Integers, scale: int) -> Floats:
+    R = turn.astype(float) / scale
+    return np.asarray(linalg.pinvh(R.T @ R, rtol=1e-10))
