@@ -84,7 +84,7 @@ class WorkloadPreview:
         return "\n".join([*lines, self.reason])
 
 
-@described
+@described("query.WorkloadQuery")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery:
     """Counting queries at one price. `rows`: how many rows of one unit count in all of them together, by default what is declared.

@@ -16,7 +16,7 @@ from ..._registry import described
 from .workloads import Floats, Identity, Prefix, Total, Workload
 
 
-@described
+@described("matrix.Product")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product(Workload):
     """The Kronecker product of workloads over different attributes: one question for each combination of theirs."""
@@ -63,7 +63,7 @@ class Product(Workload):
                     yield np.kron(row, block)
 
 
-@described
+@described("matrix.Union")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Workload):
     """Several workloads over the same cells, one after the other; an answer counts with the square of its part's weight in the error."""
@@ -113,7 +113,7 @@ class Union(Workload):
             yield from part.rows()
 
 
-@described
+@described("matrix.Marginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marginals(Workload):
     """Tables by some attributes, for each of `sets` (tuples of positions in `sizes`): a union of products, never written out.

@@ -76,7 +76,7 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
     return totals
 
 
-@described
+@described("matrix.Residuals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals(Workload):
     """Every interaction of the marginals measured once, with the variance that makes the weighted error least: ResidualPlanner.
@@ -141,7 +141,7 @@ class Residuals(Workload):
         return self.dense().T @ self._vector(y, self.queries)
 
 
-@described
+@described("matrix.MeasuredMarginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMarginals(Workload):
     """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under Laplace noise: OPT_M of HDMM.

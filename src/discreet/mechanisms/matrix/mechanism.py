@@ -46,7 +46,7 @@ Real = int | float | Fraction
 Noise = IntegerLaplace | IntegerGaussian
 
 
-@described
+@described("matrix.Attribute")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
     """A column with declared categories, or a number put into bins between public `edges`."""
@@ -58,7 +58,7 @@ class Attribute:
         Histogram(column=self.column, edges=self.edges)
 
 
-@described
+@described("matrix.Cells")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
     """How many rows are in each cell of a table by several attributes. Values that nobody declared, and missing ones, are in no cell.
@@ -121,7 +121,7 @@ class Cells:
         return self.counts(source).table(range(len(self.attributes))).ravel()
 
 
-@described
+@described("matrix.WorkloadAnswer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
     """What was measured, and what follows from it at no further cost: answers, variances, intervals, cells."""
@@ -174,7 +174,7 @@ class WorkloadAnswer:
         return self.workload.times(inference.round_to_total(cells))
 
 
-@described
+@described("matrix.WorkloadMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadMechanism:
     """A workload of counting questions answered together through a strategy.

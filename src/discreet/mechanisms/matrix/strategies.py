@@ -67,7 +67,7 @@ def _matrix(strategy: Strategy) -> Floats:
     return A
 
 
-@described
+@described("matrix.Tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree(Strategy):
     """Hierarchical counts: all of n cells, their `branching` parts, the parts of these, ... down to single cells (Hay et al. 2010).
@@ -119,7 +119,7 @@ def tree_levels(n: int, branching: int) -> list[int]:
     return widths[::-1]
 
 
-@described
+@described("matrix.Haar")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Haar(Strategy):
     """Haar wavelets: the total, and at each level of a binary tree the left half less the right (Privelet, Xiao, Wang & Gehrke 2010).
@@ -147,7 +147,7 @@ class Haar(Strategy):
         return np.concatenate(blocks)
 
 
-@described
+@described("matrix.Fourier")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fourier(Strategy):
     """Sines and cosines over the cells, each frequency weighted by the fourth root of what `workload` asks of it (Barak et al. 2007; eigen-design).
@@ -180,7 +180,7 @@ class Fourier(Strategy):
         return np.asarray(weights[seen, None] * waves[seen])
 
 
-@described
+@described("matrix.WeightedTree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedTree(Strategy):
     """A tree whose level weights are chosen for the workload and the norm, one level after the other until none gains: greedy, as in GreedyH.
@@ -235,7 +235,7 @@ def _level_rows(levels: list[int], n: int) -> list[slice]:
     return [slice(first, last) for first, last in zip([0, *ends], ends, strict=False)]
 
 
-@described
+@described("matrix.Optimal")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimal(Strategy):
     """The strategy of least error under Gaussian noise, to a proved relative gap: see `optimal.gaussian`."""
@@ -268,7 +268,7 @@ def _optimum(workload: Workload, gap: float) -> optimal.Optimum:
     return optimal.gaussian(workload.gram(), gap=gap)
 
 
-@described
+@described("matrix.PIdentity")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PIdentity(Strategy):
     """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise. p is cells / 16, at least 1, unless given."""
@@ -293,7 +293,7 @@ class PIdentity(Strategy):
         return np.asarray(A / A.sum(axis=0))
 
 
-@described
+@described("matrix.Lower")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lower(Strategy):
     """A lower-triangular strategy over n steps, as streams and DP-FTRL use it; see `triangular`."""

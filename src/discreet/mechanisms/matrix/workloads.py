@@ -105,7 +105,7 @@ class Workload:
             )
 
 
-@described
+@described("matrix.Identity")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity(Workload):
     """Each cell by itself: a histogram."""
@@ -142,7 +142,7 @@ class Identity(Workload):
             yield np.eye(self.n)[at]
 
 
-@described
+@described("matrix.Total")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total(Workload):
     """The sum of all cells."""
@@ -178,7 +178,7 @@ class Total(Workload):
         yield np.ones((1, self.n))
 
 
-@described
+@described("matrix.Prefix")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefix(Workload):
     """The sums of the first cell, the first two, ... all n: a cumulative distribution."""
@@ -216,7 +216,7 @@ class Prefix(Workload):
             yield (np.arange(self.n) <= np.arange(self.n)[at, None]).astype(np.float64)
 
 
-@described
+@described("matrix.AllRanges")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllRanges(Workload):
     """The sums of all n (n + 1) / 2 ranges of cells, by first cell, then by last."""
@@ -261,7 +261,7 @@ class AllRanges(Workload):
             yield ((place >= first[at, None]) & (place <= last[at, None])).astype(np.float64)
 
 
-@described
+@described("matrix.Explicit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
     """Any matrix, row by row; `over` says how its cells are made of attributes (one attribute unless told otherwise)."""
