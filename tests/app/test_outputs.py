@@ -25,7 +25,7 @@ def folder(tmp_path):
         'table = "people"\n[unit]\nrows = true\n[columns.age]\nkind = "bounds"\nlower = 0\nupper = 100\n'
     )
     schema = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["a", "b"])}
-    dp.open(tmp_path / "people.csv", schema=schema, budget=dp.Budget(epsilon=1))
+    dp.open(tmp_path / "people.csv", schema=schema, unit=dp.rows(), budget=dp.Budget(epsilon=1))
     return tmp_path
 
 
