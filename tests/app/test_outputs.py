@@ -93,11 +93,16 @@ def test_what_commands_a_terminal_is_written_out(folder):
     assert visible("Zürich 東京 ½") == "Zürich 東京 ½"
     data = {"ward": [HOSTILE, "b"] * 20}
     people = dp.open(
-        data, schema={"ward": dp.Categories([HOSTILE, "b"])}, budget=dp.Budget(epsilon=1), ledger=":memory:"
+        data,
+        schema={"ward": dp.Categories([HOSTILE, "b"])},
+        unit=dp.rows(),
+        budget=dp.Budget(epsilon=1),
+        ledger=":memory:",
     )
     text = people.sql("SELECT ward, COUNT(*) AS n FROM data GROUP BY ward", epsilon=0.5).text()
     assert all(line.isprintable() for line in text.split("\n"))
-    assert len(text.split("\n")) == 5
+    # Two lines of head, two groups, two notes: the line break in the name is none.
+    assert len(text.split("\n")) == 6
 
 
 def test_an_error_message_commands_no_terminal(monkeypatch, capsys, tmp_path):

@@ -128,7 +128,9 @@ def test_distinct_counts_quantiles_and_modes_equal_the_reference(data, grouping,
             -10.0, min(50.0, ref.quantile(units, limits, lambda r: r.spend, Fraction(1, 2), grid, group, KEY))
         )
         grid = candidates(number(0.0, 99.0))
-        assert high == max(0.0, min(99.0, ref.quantile(units, limits, lambda r: r.age, Fraction(9, 10), grid, group, KEY)))
+        assert high == max(
+            0.0, min(99.0, ref.quantile(units, limits, lambda r: r.age, Fraction(9, 10), grid, group, KEY))
+        )
         assert (mode,) == ref.most_common(units, limits, lambda r: r.flag, ["yes", "no"], 1)
         assert top == ref.most_common(units, limits, lambda r: r.region, ref.REGIONS, 2)
 
