@@ -51,6 +51,9 @@ def same(first: Any, second: Any) -> bool:
 
 
 def flat(error: Any) -> list[float]:
+    """All numbers of an error; one that is not known (an average of perhaps nobody) is without bound."""
+    if error is None:
+        return [math.inf]
     if isinstance(error, dict):
         return [x for value in error.values() for x in flat(value)]
     if isinstance(error, tuple | list):
