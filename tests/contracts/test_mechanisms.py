@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import math
 import pkgutil
 from dataclasses import replace
 from pathlib import Path
