@@ -292,17 +292,21 @@ class Relations:
         """
         node = right.node
         tables = [t for t in self.public.tables if isinstance(node, Scan) and t.name == node.table and t.key]
-        if not tables or any(right.columns[name].domain.kind is not Kind.TEXT for name in tables[0].key):
+        if not tables or not isinstance(node, Scan):
             return False
-        own = columns_of(*right.columns.values())
+        # By the names that the scan gives them: a sub-query may call any other column by the name of the key.
+        facts = dict(node.schema)
+        if any(declared(facts[name]).kind is not Kind.TEXT for name in tables[0].key):
+            return False
+        own = {node.alias(name) for name in facts}
         fixed = {
-            side
+            side.name
             for c in on
             if isinstance(c, Call) and c.op == "="
             for side, other in (c.args, c.args[::-1])
-            if not columns_of(other) & own
+            if isinstance(side, Column) and not columns_of(other) & own
         }
-        return all(any(_same(right.columns[name], side) for side in fixed) for name in tables[0].key)
+        return all(node.alias(name) in fixed for name in tables[0].key)
 
 
 def _join_kind(join: exp.Join) -> str:
@@ -344,10 +348,6 @@ class _Aliases:
         if item is None or node.table or resolves(node, self.scope):
             return self.scope(node)
         return Binder(self.scope)(item)
-
-
-def _same(a: Expr, b: Expr) -> bool:
-    return isinstance(a, Column) and isinstance(b, Column) and a.name == b.name
 
 
 def _conjuncts(condition: Expr) -> Iterator[Expr]:

@@ -1,0 +1,48 @@
+"""What outside attacks on SQL queries found, and the classes around it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from discreet import Bounds, Categories, Public, Text, rows
+from discreet._errors import InvalidInput
+from discreet._public import Related
+from discreet.query import Query
+from discreet.tables import connect
+
+WARDS = Related(name="wards", schema={"ward": Text(), "region": Text()}, private=False, key=("ward",))
+ROWS = Public(
+    table="t",
+    schema={"ward": Categories(["a", "b", "north"]), "x": Bounds(-10, 10)},
+    unit=rows(),
+    tables=(WARDS,),
+)
+RELATED = {"wards": pa.table({"ward": ["a", "b", "c"], "region": ["north", "north", "north"]})}
+
+
+@pytest.mark.parametrize(
+    "wards",
+    [
+        "(SELECT region AS ward FROM wards) w",
+        "(SELECT region, ward FROM wards) w(ward, region)",
+        "(SELECT ward AS region, region AS ward FROM wards) w",
+    ],
+)
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_another_column_under_the_name_of_the_key_is_no_key(wards: str, kind: str) -> None:
+    """Three regions are called north: joined on these, one row becomes three, whatever the sub-query calls the column."""
+    sql = f"SELECT COUNT(*) AS n FROM t {kind} {wards} ON w.ward = t.ward"
+    with pytest.raises(InvalidInput, match="rows="):
+        Query(sql=sql, public=ROWS, epsilon=1)
+    engine = connect(pa.table({"ward": ["north"], "x": [1.0]}), ROWS, related=RELATED)
+    (count,) = Query(sql=sql, public=ROWS, epsilon=1, rows=1)._measure(engine, 1).measures
+    assert count.tolist() == [1]
+
+
+def test_a_key_under_another_name_is_still_one() -> None:
+    sql = "SELECT COUNT(*) AS n FROM t JOIN (SELECT ward AS w1 FROM wards) w ON w.w1 = t.ward"
+    assert not Query(sql=sql, public=ROWS, epsilon=1)._plan.many
+    # Without the key among its columns the sub-query was refused as not understood.
+    region = "SELECT COUNT(*) AS n FROM t JOIN (SELECT region FROM wards) w ON w.region = t.ward"
+    assert Query(sql=region, public=ROWS, epsilon=1, rows=1)._plan.many
