@@ -270,6 +270,7 @@ class _Opened:
         """Make the connection anew if it answers nothing any more; `EngineError` if that cannot be done."""
         with self._renewing:
             if self._answers():
+                self._check_files()
                 return
             if any(_stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None):
                 raise EngineError(
@@ -280,6 +281,17 @@ class _Opened:
                 self.lock()
             except Exception:
                 raise EngineError("the engine stopped and cannot be started again. Nothing was charged.") from None
+
+    def _check_files(self) -> None:
+        """Refuse a Parquet file that is not the one that was opened: queries read it where it lies, and of another one nobody has made
+        sure that every value can be read, so that one row could decide whether queries fail."""
+        for name, stamp in self._stamps.items():
+            data = self._data[name]
+            if stamp is not None and isinstance(data, str | Path) and file_kind(data) == "parquet":
+                if _stamp(data) != stamp:
+                    raise EngineError(
+                        f"the file of table {name!r} has changed since it was opened, or is gone. Nothing was charged. Open the table again."
+                    )
 
     def try_renew(self) -> None:
         with suppress(EngineError):
@@ -314,13 +326,14 @@ def _declared(public: Public) -> dict[str, list[str]]:
     }
 
 
-def _stamp(data: Any) -> tuple[int, int] | None:
-    """When a file was last written, and how long it is; None for what is in memory."""
+def _stamp(data: Any) -> tuple[int, ...] | None:
+    """Which file it is, when it was last written or moved, and how long it is; None for what is in memory."""
     path = data.path if isinstance(data, Database | Csv) else data
     if not isinstance(path, str | Path) or not Path(path).exists():
         return None
     state = Path(path).stat()
-    return state.st_mtime_ns, state.st_size
+    # The time of the last change of anything beside that of the last write, which whoever writes can set.
+    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
 
 
 def _withheld() -> EngineError:
