@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import discreet as dp
-from discreet.tables import EngineError
+from discreet._public import Bounds, Public, Related, Unit
+from discreet.tables import EngineError, connect
 
 SQL = "SELECT COUNT(*) AS n FROM t WHERE UPPER(txt) = 'Q'"
 
@@ -56,3 +57,32 @@ def test_a_file_that_is_only_read_stays_open(tmp_path):
     assert path.read_bytes()
     session.sql(SQL, epsilon=1)
     assert session.spent == 1
+
+
+def test_changed_files_get_no_old_answer(tmp_path):
+    """Neither where the file of a related table changed, nor where the time of the last write was put back."""
+    main, other = tmp_path / "t.parquet", tmp_path / "s.parquet"
+    related = Related(name="s", schema={"y": Bounds(0, 9)}, private=True, unit="p")
+    public = Public(table="t", schema={"x": Bounds(0, 9)}, unit=Unit("p", rows=1000), tables=(related,))
+
+    def write(rows: int, value: int) -> None:
+        pq.write_table(pa.table({"p": ["a"] * rows, "x": [1] * rows}), main)
+        pq.write_table(pa.table({"p": ["a"] * 4, "y": [value] * 4}), other)
+        for path in (main, other):
+            os.utime(path, ns=(10**18, 10**18))
+
+    def asked() -> float:
+        engine = connect(main, public, related={"s": other})
+        opened = {} if (tmp_path / "l.ledger").exists() else {"budget": dp.Budget(epsilon=10)}
+        session = dp.open(engine, ledger=tmp_path / "l.ledger", **opened)
+        session.sql("SELECT SUM(s.y) AS n FROM t JOIN s ON s.p = t.p", epsilon=1)
+        return session.spent
+
+    write(5, 1)
+    assert (asked(), asked()) == (1, 1)
+    write(5, 2)
+    assert asked() == 2
+    write(6, 2)
+    assert asked() == 3
+    write(5, 1)
+    assert asked() == 3

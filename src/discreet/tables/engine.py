@@ -28,6 +28,10 @@ from .schema import drafted
 from .source import Memory, Source, fingerprint
 
 
+# How many bytes at either end of a file are compared when questions are looked up.
+_END = 1 << 16
+
+
 class EngineError(DiscreetError, RuntimeError):
     """The engine failed. What it said is kept back: it may speak of the data."""
 
@@ -236,6 +240,7 @@ class _Opened:
         self._limits, self._declared = (threads, memory), declared
         self._renewing = threading.Lock()
         self._stamps = {name: _stamp(data) for name, data in tables.items()}
+        self._marks = {name: mark for name, data in tables.items() if (mark := _mark(data)) is not None}
         self._data = dict(tables)
         self._open()
         # Held as Arrow from now on: a data frame may change, the table that was opened must not.
@@ -304,10 +309,10 @@ class _Opened:
             return False
 
     def fingerprint(self, key: bytes) -> bytes:
-        """Nothing where all tables are files: these have a version of their own."""
-        if not self._reader.arrow:
-            return b""
+        """A keyed hash of what is in memory, and of when files were last written, how long they are, and how they begin and end."""
         digest = hashlib.blake2b(key=key, digest_size=32)
+        for name, mark in self._marks.items():
+            digest.update(name.encode() + b"\0" + mark)
         for name, table in self._reader.arrow.items():
             known = [column for column in self._declared.get(name, ()) if column in table.column_names]
             digest.update(name.encode() + b"\0" + fingerprint(table.select(known), key))
@@ -326,12 +331,32 @@ def _declared(public: Public) -> dict[str, list[str]]:
     }
 
 
+def _path_of(data: Any) -> Path | None:
+    """The file that a table is in; None for what is in memory."""
+    path = data.path if isinstance(data, Database | Csv) else data
+    return Path(path) if isinstance(path, str | Path) and Path(path).is_file() else None
+
+
+def _mark(data: Any) -> bytes | None:
+    """A hash of what tells one version of a file from another without reading all of it. Never shown: `fingerprint` puts it under a key."""
+    path = _path_of(data)
+    if path is None:
+        return None
+    state = path.stat()
+    with path.open("rb") as file:
+        ends = file.read(_END)
+        # The end of a Parquet file says where everything is and which values it has.
+        file.seek(max(0, state.st_size - _END))
+        ends += file.read(_END)
+    return hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest()
+
+
 def _stamp(data: Any) -> tuple[int, ...] | None:
     """Which file it is, when it was last written or moved, and how long it is; None for what is in memory."""
-    path = data.path if isinstance(data, Database | Csv) else data
-    if not isinstance(path, str | Path) or not Path(path).exists():
+    path = _path_of(data)
+    if path is None:
         return None
-    state = Path(path).stat()
+    state = path.stat()
     # The time of the last change of anything beside that of the last write, which whoever writes can set.
     return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
 
