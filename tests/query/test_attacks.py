@@ -7,7 +7,7 @@ import pytest
 
 from discreet import Bounds, Categories, Public, Text, rows
 from discreet._errors import InvalidInput
-from discreet._public import Related
+from discreet._public import Related, Unit
 from discreet.query import Query
 from discreet.tables import connect
 
@@ -46,3 +46,17 @@ def test_a_key_under_another_name_is_still_one() -> None:
     # Without the key among its columns the sub-query was refused as not understood.
     region = "SELECT COUNT(*) AS n FROM t JOIN (SELECT region FROM wards) w ON w.region = t.ward"
     assert Query(sql=region, public=ROWS, epsilon=1, rows=1)._plan.many
+
+
+def test_a_unit_that_an_outer_join_left_missing_is_neither_in_nor_not_in_a_list() -> None:
+    """Where `s` has no row of a person, `s.p` is NULL, and so is `s.p NOT IN (...)`: DuckDB leaves the row out."""
+    stays = Related(name="s", schema={"y": Bounds(0, 9)}, private=True, unit="p")
+    public = Public(table="t", schema={"x": Bounds(0, 9)}, unit=Unit("p", rows=5), tables=(stays,))
+    related = {"s": pa.table({"p": ["a", "b"], "y": [1, 1]})}
+    engine = connect(pa.table({"p": ["a", "b", "c"], "x": [1, 5, 5]}), public, related=related)
+    counts = []
+    for test in ("IN", "NOT IN"):
+        sql = f"SELECT COUNT(*) AS n FROM t LEFT JOIN s ON s.p = t.p WHERE s.p {test} (SELECT p FROM t WHERE x > 3)"
+        (count,) = Query(sql=sql, public=public, epsilon=1)._measure(engine, 1).measures
+        counts += count.tolist()
+    assert counts == [1, 1]

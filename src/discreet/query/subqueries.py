@@ -98,8 +98,9 @@ class Marks:
         (inner,) = right.columns.values()
         make("=", x, inner)
         mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
-        if right.unit is not None:  # the unit itself is never missing, on neither side
-            return make("coalesce", mark, Literal(False))
+        if right.unit is not None:  # inside, the unit is never missing; outside, it is where an outer join had no partner
+            listed = make("coalesce", mark, Literal(False))
+            return listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)
         prefix = mark.name[:-1]
         total, present = (Column(f"{prefix}{end}", number(0, 1e15, whole=True, nullable=False)) for end in "nc")
         unknown = make("or", make("null?", x), make("<", present, total))
