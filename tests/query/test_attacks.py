@@ -8,7 +8,7 @@ import pytest
 from discreet import Bounds, Categories, Public, Text, rows
 from discreet._errors import InvalidInput
 from discreet._public import Related, Unit
-from discreet.query import Query
+from discreet.query import Query, QueryError
 from discreet.tables import connect
 
 WARDS = Related(name="wards", schema={"ward": Text(), "region": Text()}, private=False, key=("ward",))
@@ -60,3 +60,11 @@ def test_a_unit_that_an_outer_join_left_missing_is_neither_in_nor_not_in_a_list(
         (count,) = Query(sql=sql, public=public, epsilon=1)._measure(engine, 1).measures
         counts += count.tolist()
     assert counts == [1, 1]
+
+
+def test_nulls_first_is_refused_and_not_passed_over() -> None:
+    sql = "SELECT ward, AVG(x) AS a FROM t GROUP BY ward ORDER BY a"
+    with pytest.raises(QueryError, match="NULLS FIRST"):
+        Query(sql=f"{sql} NULLS FIRST", public=ROWS, epsilon=1)
+    last = Query(sql=f"{sql} NULLS LAST", public=ROWS, epsilon=1)
+    assert last.key == Query(sql=sql, public=ROWS, epsilon=1).key

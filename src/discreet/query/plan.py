@@ -235,6 +235,8 @@ class _Planner:
         found = []
         for item in clause.expressions:
             only(item, {"this", "desc", "nulls_first"}, "in ORDER BY")
+            if item.args.get("nulls_first"):
+                raise refuse(item, "NULLS FIRST cannot be answered", "Missing values come last.")
             if isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL":
                 found += [(bound, bool(item.args.get("desc"))) for _, bound in self.outputs]
                 continue
