@@ -98,7 +98,9 @@ class Marks:
         (inner,) = right.columns.values()
         make("=", x, inner)
         mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
-        if right.unit is not None:  # inside, the unit is never missing; outside, it is where an outer join had no partner
+        if (
+            right.unit is not None
+        ):  # inside, the unit is never missing; outside, it is where an outer join had no partner
             listed = make("coalesce", mark, Literal(False))
             return listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)
         prefix = mark.name[:-1]

@@ -27,7 +27,6 @@ from .reading import ROW, Database, Reader, as_arrow, connection, file_kind, lit
 from .schema import drafted
 from .source import Memory, Source, fingerprint
 
-
 # How many bytes at either end of a file are compared when questions are looked up.
 _END = 1 << 16
 
