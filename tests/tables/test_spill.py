@@ -20,7 +20,7 @@ import os, sys
 from discreet import Bounds, Public
 from discreet.tables import connect
 engine = connect({"age": [1, 2, 3]}, Public(schema={"age": Bounds(0, 9)}, table="people"))
-print(engine._con.con.execute("SELECT current_setting('temp_directory')").fetchone()[0], flush=True)
+print(engine._con.execute("SELECT current_setting('temp_directory')").fetchone()[0], flush=True)
 sys.stdin.readline()
 os._exit(1)
 """
