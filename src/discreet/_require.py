@@ -180,7 +180,8 @@ def spelled(function: F) -> F:
     def checked(*args: Any, **named: Any) -> Any:
         # the first argument is `self` where the function is a method
         placed = args[1:] if "self" in signature.parameters else args
-        wrong = misuse(function.__name__, signature, placed, named)
+        name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+        wrong = misuse(name, signature, placed, named)
         if wrong is not None:
             raise wrong
         return function(*args, **named)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
@@ -19,7 +21,7 @@ import discreet as dp
 from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
 from discreet.learning import DPClassifier, DPRegressor, LogisticRegression, models
-from discreet.learning.estimators import encoded
+from discreet.learning.estimators import default_batch, encoded
 
 
 def digits() -> list[np.ndarray]:
@@ -164,7 +166,7 @@ def test_what_a_session_refuses_to_fit_costs_nothing(tmp_path: Path) -> None:
     unsized = people(tmp_path, ledger=tmp_path / "other", size=None)
     with pytest.raises(PrivateFact, match="never read off"):
         unsized.fit(LogisticRegression(), target="risk")
-    with pytest.raises(InvalidInput, match="linear"):
+    with pytest.raises(InvalidInput, match="LogisticRegression has no option 'hidden'"):
         LogisticRegression(hidden=[3])
 
 
@@ -199,6 +201,77 @@ def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> N
         models.load(tmp_path / "pickle")
     with pytest.raises(InvalidInput, match="Nothing was written"):
         models.save(DPClassifier(), tmp_path / "none")
+
+
+def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 8, (200, 3))
+    quick = {"noise_multiplier": 1.0, "epochs": 1, "n": 200, "lower": [0, 0, 1], "upper": 8}
+    own = {"module": lambda features, outputs: nn.Sequential(nn.Linear(features, outputs))}
+    for estimator, y, how in [
+        (LogisticRegression(classes=["a", "b"], **quick), np.where(X[:, 0] > 4, "a", "b"), {}),
+        (DPClassifier(classes=[3, 1, 2], hidden=[4], **quick), rng.integers(1, 4, 200), {}),
+        (DPClassifier(classes=[False, True], **own, **quick), X[:, 0] > 4, own),
+        (DPRegressor(target_lower=-2, target_upper=9, **quick), X[:, 1], {}),
+    ]:
+        model = estimator.fit(X, y)
+        models.save(model, tmp_path / "model")
+        again = models.load(tmp_path / "model", **how)
+        assert type(again) is type(model)
+        assert again.event_ == model.event_
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert again.predict(X).dtype == model.predict(X).dtype
+        with pytest.raises(InvalidInput, match="Nothing was loaded"):
+            models.load(tmp_path / "model", **({} if how else own))
+    named = pd.DataFrame(X, columns=["x", "y", "z"])
+    model = LogisticRegression(classes=[0, 1], **quick).fit(named, X[:, 0] > 4)
+    models.save(model, tmp_path / "named")
+    again = models.load(tmp_path / "named")
+    np.testing.assert_array_equal(again.predict(named), model.predict(named))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(named[["z", "y", "x"]])
+
+
+def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
+    X = np.zeros((20, 2))
+    model = DPClassifier(nn.Linear(2, 2), classes=[0, 1], n=20, noise_multiplier=1.0, epochs=1).fit(X, X[:, 0])
+    models.save(model, tmp_path / "model")
+    for bad, match in [(nn.Linear(3, 2), "not those of the module"), (3, "got 3"), (lambda f, o: "x", "it built str")]:
+        with pytest.raises(InvalidInput, match=match):
+            models.load(tmp_path / "model", module=bad)
+    np.testing.assert_array_equal(
+        models.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X), model.decision_function(X)
+    )
+    with pytest.raises(InvalidInput, match="not fitted yet. Nothing was written"):
+        models.save(LogisticRegression(), tmp_path / "none")
+
+
+def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:
+    shared = {"epsilon", "delta", "noise_multiplier", "n", "lower", "upper", "clip", "batch", "epochs", "optimizer"}
+    for cls, more in [
+        (DPClassifier, {"module", "classes", "hidden"}),
+        (LogisticRegression, {"classes"}),
+        (DPRegressor, {"module", "hidden", "target_lower", "target_upper"}),
+    ]:
+        options = inspect.signature(cls).parameters
+        assert shared | more <= set(options)
+        assert not any(p.kind is p.VAR_KEYWORD for p in options.values())
+        assert set(cls().get_params()) == set(options)
+        assert cls.__name__ in dir(dp.learning)
+        with pytest.raises(InvalidInput, match=f"{cls.__name__} has no option 'epochz'. Did you mean 'epochs'"):
+            cls(epochz=3)
+    assert "hidden" not in inspect.signature(LogisticRegression).parameters
+
+
+def test_the_batch_follows_public_n_and_epsilon_and_what_is_given_wins(tmp_path: Path) -> None:
+    session = people(tmp_path)
+    for how, batch in [({"epsilon": 1}, 300), ({"epsilon": 9}, 256), ({"epsilon": 1, "batch": 64}, 64), ({"noise_multiplier": 2.0}, 256)]:
+        trainer = LogisticRegression(**how).mechanism(session.public, target="risk", delta=1e-6)
+        assert trainer.schedule.divisor == batch, how
+    sizes = [default_batch(n, e) for n in (1, 300, 5000, 10**6) for e in (0.01, 0.1, 1, 10)]
+    assert sizes == [1, 1, 1, 1, 256, 256, 256, 256, 2500, 2500, 1024, 256, 102_400, 10_240, 1024, 256]
+    with pytest.raises(InvalidInput, match="epsilon"):
+        default_batch(100, -1)
 
 
 # scikit-learn's own checks

@@ -53,7 +53,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         lower: Any = -1.0,
         upper: Any = 1.0,
         clip: Any = 1.0,
-        batch: int = 256,
+        batch: int | None = None,
         epochs: float = 20,
         hidden: Sequence[int] = (),
         optimizer: Any = None,
@@ -114,12 +114,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 "the number of examples is private and never read off the data: declare it, n=..., or buy a noisy count. Nothing was trained."
             )
         _require.integer(n=size, at_least=1)
-        _require.positive(batch=self.batch)
+        if self.batch is not None:
+            _require.positive(batch=self.batch)
+        batch = default_batch(size, None if noisy else self.epsilon) if self.batch is None else min(self.batch, size)
         wanted = next(d for d in (self.delta, delta, DELTA) if d is not None)
         return Trainer(
             self._built(features, outputs), self._loss(), public=public, n=size, noise_multiplier=self.noise_multiplier,  # type: ignore[arg-type]
             epsilon=None if noisy else self.epsilon, delta=None if noisy else wanted, clip=self.clip,
-            batch=min(self.batch, size), epochs=self.epochs, optimizer=SGD(lr=0.5, momentum=0.9) if self.optimizer is None else self.optimizer,
+            batch=batch, epochs=self.epochs, optimizer=SGD(lr=0.5, momentum=0.9) if self.optimizer is None else self.optimizer,
             average=self.average, microbatch=self.microbatch, columns=columns,
         )  # fmt: skip
 
@@ -169,7 +171,8 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     `module` is a function of (features, classes), or a torch module whose outputs are one score for each class; `hidden` are the sizes of layers of a
     tanh network. `classes` are declared; a label that is not among them counts as the first. `delta` is by default the budget's, and 1e-5
-    without a session. `progress` is called after each step, with public facts. `event_` is the price, `module_` the trained model.
+    without a session. `batch` is by default chosen from n and epsilon, which are public (`default_batch`): 1024 / epsilon, at most half of n and
+    at least 256; what is given wins. `progress` is called after each step, with public facts. `event_` is the price, `module_` the trained model.
 
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score with k folds, or GridSearchCV over k settings, fits
     and costs k times and more, which nobody adds up outside of a session. A scaler before it in a pipeline learns from private data for
@@ -180,13 +183,33 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     _loss = nn.CrossEntropyLoss
 
-    def __init__(self, module: Any = None, *, classes: Any = None, **settings: Any) -> None:
-        super().__init__(module, **settings)
+    @_require.spelled
+    def __init__(
+        self,
+        module: Callable[[int, int], nn.Module] | nn.Module | None = None,
+        *,
+        classes: Any = None,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        clip: Any = 1.0,
+        batch: int | None = None,
+        epochs: float = 20,
+        hidden: Sequence[int] = (),
+        optimizer: Any = None,
+        average: float | None = None,
+        microbatch: int | None = None,
+        progress: Callable[[Progress], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            module,
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n=n, lower=lower, upper=upper, clip=clip, batch=batch,
+            epochs=epochs, hidden=hidden, optimizer=optimizer, average=average, microbatch=microbatch, progress=progress,
+        )  # fmt: skip
         self.classes = classes
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        return sorted({*_Estimator._get_param_names(), "classes"})
 
     def fit(self, X: Any, y: Any) -> DPClassifier:
         if self.classes is None:
@@ -229,21 +252,35 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 class LogisticRegression(DPClassifier):
     """Logistic regression trained with DP-SGD: `coef_` and `intercept_` as scikit-learn has them, for features scaled to [-1, 1].
 
-    Each `fit` is paid for by itself, as by `DPClassifier`.
+    It is linear: `DPClassifier` takes `hidden` layers or a `module`. Options, defaults and the price of each `fit` are those of `DPClassifier`.
 
     Guarantee: `event_`. Proof: `Trainer`.
     """
 
-    def __init__(self, *, classes: Any = None, **settings: Any) -> None:
-        if settings.get("module") is not None or settings.get("hidden"):
-            raise InvalidInput("a logistic regression is linear: use DPClassifier for another module.")
+    @_require.spelled
+    def __init__(
+        self,
+        *,
+        classes: Any = None,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        clip: Any = 1.0,
+        batch: int | None = None,
+        epochs: float = 20,
+        optimizer: Any = None,
+        average: float | None = None,
+        microbatch: int | None = None,
+        progress: Callable[[Progress], Any] | None = None,
+    ) -> None:
         super().__init__(
-            classes=classes, **{name: value for name, value in settings.items() if name not in ("module", "hidden")}
-        )
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        return sorted({*DPClassifier._get_param_names()} - {"module", "hidden"})
+            classes=classes,
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n=n, lower=lower, upper=upper, clip=clip, batch=batch,
+            epochs=epochs, optimizer=optimizer, average=average, microbatch=microbatch, progress=progress,
+        )  # fmt: skip
 
     @property
     def coef_(self) -> npt.NDArray[Any]:
@@ -264,6 +301,8 @@ class LogisticRegression(DPClassifier):
 class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """A regression trained with DP-SGD, on targets clipped to the declared bounds; linear unless `module` or `hidden` says otherwise.
 
+    Options are those of `DPClassifier`, and `batch` is chosen as there; `target_lower` and `target_upper` are declared bounds.
+
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score with k folds, or GridSearchCV over k settings, fits
     and costs k times and more, which nobody adds up outside of a session. A scaler before it in a pipeline learns from private data for
     nothing: declare `lower` and `upper`, or pay for a `PrivateScaler`.
@@ -273,15 +312,34 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
     _loss = nn.MSELoss
 
+    @_require.spelled
     def __init__(
-        self, module: Any = None, *, target_lower: float = -1.0, target_upper: float = 1.0, **settings: Any
+        self,
+        module: Callable[[int, int], nn.Module] | nn.Module | None = None,
+        *,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        clip: Any = 1.0,
+        batch: int | None = None,
+        epochs: float = 20,
+        hidden: Sequence[int] = (),
+        optimizer: Any = None,
+        average: float | None = None,
+        microbatch: int | None = None,
+        progress: Callable[[Progress], Any] | None = None,
     ) -> None:
-        super().__init__(module, **settings)
+        super().__init__(
+            module,
+            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n=n, lower=lower, upper=upper, clip=clip, batch=batch,
+            epochs=epochs, hidden=hidden, optimizer=optimizer, average=average, microbatch=microbatch, progress=progress,
+        )  # fmt: skip
         self.target_lower, self.target_upper = target_lower, target_upper
-
-    @classmethod
-    def _get_param_names(cls) -> list[str]:
-        return sorted({*_Estimator._get_param_names(), "target_lower", "target_upper"})
 
     def fit(self, X: Any, y: Any) -> DPRegressor:
         _require.ordered(target_lower=self.target_lower, target_upper=self.target_upper)
@@ -304,6 +362,26 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         found = self._outputs(X)[:, 0].double().numpy()
         low, high = self.range_
         return np.clip((found + 1) / 2 * (high - low) + low, low, high)
+
+
+def default_batch(n: int, epsilon: float | None) -> int:
+    """Return the expected batch of estimators that were given none: 1024 / epsilon, at most n / 2, at least 256 (and never above n).
+
+    At a fixed number of epochs the noise that gathers in the weights goes with learning rate * epochs / (epsilon * batch), whatever n is: a
+    batch in proportion to 1 / epsilon keeps it where it is, and half of n leaves two steps per epoch. From declared n and epsilon alone; with
+    `noise_multiplier` instead of epsilon it is 256.
+
+    Logistic regression on Adult, 20 epochs, one run each: at epsilon 0.1 80.6% with 256, 83.2% with 2048, 85.0% with 8192; at epsilon 1 85.0%
+    with 256, 85.3% with 1024; 4,000 rows at epsilon 0.1: 77.3% with 256, 80.9% with 2048.
+
+    >>> default_batch(32_561, 0.1), default_batch(32_561, 1), default_batch(4000, 0.1), default_batch(100, 0.1)
+    (10240, 1024, 2000, 100)
+    """
+    if epsilon is None:
+        return min(n, 256)
+    _require.positive(epsilon=epsilon)
+    by_noise = 1024 / float(epsilon)
+    return min(n, max(256, int(min(by_noise, n // 2))))
 
 
 def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Module:

@@ -1,18 +1,22 @@
 """Trained estimators in a file: weights and public facts, and nothing that could run.
 
-    people.fit(LogisticRegression(epsilon=1), target="income")
+    model = people.fit(LogisticRegression(epsilon=1), target="income")      # or LogisticRegression(...).fit(X, y)
     models.save(model, "income.model"); model = models.load("income.model")
 
-The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them is the schema of the columns it was trained on,
-the sizes of its layers, and the price: all public. Only networks of this package are loaded again; for a module of one's own, save its
-`state_dict` with `files.dump`.
+The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them was declared or released: the schema
+of the columns it was trained on, or the bounds and classes that `fit(X, y)` was given, the sizes of its layers, and the price. Code is never in
+it: a model with a module of one's own is loaded with that module beside the file, `load(path, module=...)`.
 """
 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from torch import nn
 
 from .. import _registry
 from .._errors import DiscreetError, InvalidInput
@@ -25,48 +29,123 @@ _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegresso
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Write an estimator that was fitted to a table through a session."""
-    if (
-        type(model) not in _KINDS.values()
-        or not hasattr(model, "columns_")
-        or getattr(model, "module", None) is not None
-    ):
+    """Write a fitted estimator of this package, whether a session fitted it or `fit(X, y)`."""
+    if type(model) not in _KINDS.values() or not hasattr(model, "module_"):
         raise InvalidInput(
-            "a model file holds an estimator of discreet with its own network (hidden=...), fitted to a table by Session.fit. Nothing was written."
+            f"a model file holds a fitted {', '.join(sorted(_KINDS))}; got {type(model).__name__}, "
+            f"{'not fitted yet' if type(model) in _KINDS.values() else 'which is none of them'}. Nothing was written."
         )
-    columns: Tabular = model.columns_
-    names = (*columns.features, columns.target)
-    public = Public(schema=tuple((name, model.public_.fact(name)) for name in names), table=model.public_.table)
     facts = {
         "kind": type(model).__name__,
-        "public": _registry.to_json(public),
-        "features": list(columns.features),
-        "target": columns.target,
         "hidden": list(getattr(model, "hidden", ())),
+        "own_module": getattr(model, "module", None) is not None,
         "event": model.event_.to_json(),
+        **(_table_facts(model) if hasattr(model, "columns_") else _array_facts(model)),
     }
-    if getattr(columns, "scaling", None) is not None:
-        raise InvalidInput("a model with a PrivateScaler is not saved by this yet. Nothing was written.")
     Path(path).write_bytes(files.dump(model.module_.state_dict(), {"discreet": json.dumps(facts)}))
 
 
-def load(path: str | Path) -> Any:
-    """The estimator in such a file, ready to predict."""
+def _table_facts(model: Any) -> dict[str, Any]:
+    """The schema of the columns that the model was trained on."""
+    columns: Tabular = model.columns_
+    names = (*columns.features, columns.target)
+    public = Public(schema=tuple((name, model.public_.fact(name)) for name in names), table=model.public_.table)
+    scaling = None if columns.scaling is None else _registry.to_json(columns.scaling)
+    return {
+        "public": _registry.to_json(public),
+        "features": list(columns.features),
+        "target": columns.target,
+        "scaling": scaling,
+    }
+
+
+def _array_facts(model: Any) -> dict[str, Any]:
+    """What was declared of the arrays: bounds of features and target, classes, and names of columns where there were any."""
+    names = getattr(model, "feature_names_in_", None)
+    facts = {
+        "columns": model.n_features_in_,
+        "names": None if names is None else [str(name) for name in names],
+        "lower": np.asarray(model.lower, np.float64).tolist(),
+        "upper": np.asarray(model.upper, np.float64).tolist(),
+    }
+    if isinstance(model, DPRegressor):
+        return facts | {"range": list(model.range_)}
+    classes = model.classes_.tolist()
+    if not all(isinstance(value, str | int | float) for value in classes):
+        raise InvalidInput("a model file holds classes that are text, numbers or booleans. Nothing was written.")
+    return facts | {"classes": classes}
+
+
+def load(path: str | Path, *, module: Any = None) -> Any:
+    """The estimator in such a file, ready to predict.
+
+    `module` is needed, and allowed, where the model was trained with one of one's own: the same module, or the same function of
+    (features, outputs), which gets the weights of the file.
+    """
     try:
         tensors, texts = files.load(Path(path).read_bytes())
     except OSError as error:
         raise InvalidInput(f"the model {path} cannot be read: {error.strerror}.") from None
     try:
         facts = json.loads(texts["discreet"])
-        cls, public = _KINDS[facts["kind"]], _registry.from_json(facts["public"])
-        columns = Tabular(features=tuple(facts["features"]), target=facts["target"])
-        hidden, event = tuple(facts["hidden"]), _registry.from_json(facts["event"])
-        model = cls(**({} if cls is LogisticRegression else {"hidden": hidden}))
-        outputs = model._told(public.fact(columns.target), columns.target)
-        module = network(columns.width(public), outputs, hidden)
-        module.load_state_dict(tensors)
+        model, features, outputs = _known(facts)
+        own, event = bool(facts.get("own_module", False)), _registry.from_json(facts["event"])
+        hidden = tuple(facts["hidden"])
     except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
-        raise InvalidInput(f"{path} is not a model file of discreet, or was changed. Nothing was loaded.") from None
-    model._knows(columns, public)
-    model.module_, model.event_ = module.eval(), event
+        raise _foreign(path) from None
+    if own != (module is not None):
+        raise InvalidInput(
+            f"the model in {path} was trained with a module of its own, and no file holds code: load(path, module=...). Nothing was loaded."
+            if own
+            else f"the model in {path} has its own network: leave module= out. Nothing was loaded."
+        )
+    network_ = _module(module, features, outputs) if own else None
+    try:
+        network_ = network(features, outputs, hidden) if network_ is None else network_
+        network_.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
+        if own:
+            raise InvalidInput(
+                f"the weights in {path} are not those of the module that was given. Nothing was loaded."
+            ) from None
+        raise _foreign(path) from None
+    model.module_, model.event_ = network_.eval(), event
     return model
+
+
+def _foreign(path: str | Path) -> InvalidInput:
+    return InvalidInput(f"{path} is not a model file of discreet, or was changed. Nothing was loaded.")
+
+
+def _module(module: Any, features: int, outputs: int) -> nn.Module:
+    if not isinstance(module, nn.Module) and not callable(module):
+        raise InvalidInput(f"module= is a torch module, or a function that builds one; got {module!r}. Nothing was loaded.")
+    built = deepcopy(module) if isinstance(module, nn.Module) else module(features, outputs)
+    if not isinstance(built, nn.Module):
+        raise InvalidInput(
+            f"module= is a torch module, or a function of (features, outputs) that builds one; it built {type(built).__name__}. Nothing was loaded."
+        )
+    return built
+
+
+def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
+    """The estimator with what its file says was declared, and the numbers of features and outputs of its network."""
+    cls = _KINDS[facts["kind"]]
+    model = cls(**({} if cls is LogisticRegression else {"hidden": tuple(facts["hidden"])}))
+    if "public" in facts:
+        public = _registry.from_json(facts["public"])
+        scaling = None if facts.get("scaling") is None else _registry.from_json(facts["scaling"])
+        columns = Tabular(features=tuple(facts["features"]), target=facts["target"], scaling=scaling)
+        model._knows(columns, public)
+        return model, columns.width(public), model._told(public.fact(columns.target), columns.target)
+    features = int(facts["columns"])
+    model.n_features_in_, model.lower, model.upper = features, facts["lower"], facts["upper"]
+    if facts["names"] is not None:
+        model.feature_names_in_ = np.array(facts["names"], dtype=object)
+    if cls is DPRegressor:
+        low, high = (float(end) for end in facts["range"])
+        model.range_ = model.target_lower, model.target_upper = low, high
+        return model, features, 1
+    model.classes_ = np.array(facts["classes"])
+    model.classes = list(facts["classes"])
+    return model, features, len(model.classes_)

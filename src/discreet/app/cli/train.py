@@ -36,7 +36,7 @@ def train(
     delta: float = typer.Option(None, "--delta", help="By default the budget's."),
     features: str = typer.Option(None, "--features", help="Columns to predict from, by commas. By default all that can be."),
     n: int = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not."),
-    batch: int = typer.Option(256, "--batch", help="The expected size of a batch."),
+    batch: int = typer.Option(None, "--batch", help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, at least 256."),
     epochs: float = typer.Option(20, "--epochs", help="Passes over the data."),
     clip: float = typer.Option(1.0, "--clip", help="What one person's gradient is scaled down to."),
     rate: float = typer.Option(0.5, "--learning-rate", help="Of stochastic gradient descent with momentum."),
