@@ -136,6 +136,39 @@ def test_the_mean_error_is_no_worse_than_the_papers(epsilon, published, paper):
     assert mean_error(epsilon, RISE, 150, 5, change=RISE, paper=paper) <= published
 
 
+@pytest.mark.parametrize("law", [RISE, SHIFT])
+@pytest.mark.parametrize("changed", [False, True])
+def test_moments_of_ratios_are_those_of_made_up_values(law, changed):
+    drawn = law.draw(np.random.default_rng(3), 400_000, changed=changed)
+    for ends in [(-20.0, 20.0), (0.2, 0.9)]:
+        for power in (-0.7, 0.4):
+            seen = np.exp(power * law.ratios(np.clip(drawn, *ends)))
+            # six standard errors: one false alarm in 10**8
+            assert abs(law.moment(power, ends, changed=changed) - seen.mean()) <= 6 * seen.std() / 600 + 1e-9
+
+
+@pytest.mark.parametrize("law", [RISE, SHIFT])
+@pytest.mark.parametrize("at", [60, 101])
+def test_the_error_is_a_number_of_days_and_holds(law, at):
+    source, entropy = np.random.default_rng(8), SeededEntropy(8)
+    find = changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=2, change=law)
+    promised = find.error(0.8)
+    assert promised < 100, "an error as long as the series says nothing"
+    found = [find(series(source, law, 200, at), entropy=entropy) for _ in range(60)]
+    off = [abs(release.value - at) for release in found]
+    assert sum(days > promised for days in off) <= 24, "Hoeffding: 12 expected at most, 24 with chance 1%; the bound is far from tight"
+    assert np.mean(off) * 50 > promised, "in days, not in score units"
+    assert found[0].error(0.8) == promised
+    assert find.error(0.99) > promised > changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=20, change=law).error(0.8)
+
+
+def test_without_laws_the_error_is_the_whole_range():
+    ranks = changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=2, margin=20)
+    assert ranks.error(0.95) == 160
+    assert ranks.shortfall(0.95) > 160
+    assert changepoint(public=PUBLIC, column="x", time="t", times=50, epsilon=0.001, change=RISE).error(0.95) == 49
+
+
 def test_ranks_find_a_change_that_nobody_described():
     far = GaussianChange(before=-1, after=2)
     assert mean_error(5, far, 60, 6, margin=20) <= 10

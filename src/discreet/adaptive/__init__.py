@@ -3,7 +3,7 @@
 from . import generalization, trials
 from .alarms import Alarm, ChangeWatch, alarm_threshold
 from .boosting import boost
-from .changepoints import BernoulliChange, GaussianChange, LikelihoodScores, RankScores
+from .changepoints import BernoulliChange, Changepoint, GaussianChange, LikelihoodScores, RankScores
 from .changepoints import offline as changepoint
 from .discovery import (
     Addis,
@@ -86,6 +86,7 @@ __all__ = [
     "alarm_threshold",
     "benjamini_hochberg",
     "boost",
+    "Changepoint",
     "changepoint",
     "generalization",
     "science",

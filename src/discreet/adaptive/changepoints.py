@@ -18,10 +18,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from .. import _require
 from .._errors import InvalidInput
@@ -29,9 +30,10 @@ from .._public import REPLACE, Public
 from .._registry import described
 from ..mechanisms import _columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
-from ..mechanisms.protocols import Integers, Sensitivity
+from ..mechanisms.protocols import Integers, Release, Sensitivity, release
 from ..mechanisms.selection import Select, moves_one_way
 from ..mechanisms.statistics import require_rows, row_contribution
+from ..sampling import Entropy
 from ..tables import Source
 
 Real = int | float | Fraction
@@ -73,6 +75,12 @@ class BernoulliChange:
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         yes, no = math.log(self.after / self.before), math.log((1 - self.after) / (1 - self.before))
         return np.where(values >= 0.5, yes, no)
+
+    def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
+        """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the change."""
+        chance = self.after if changed else self.before
+        no, yes = np.exp(power * self.ratios(np.clip([0.0, 1.0], *bounds)))
+        return float(chance * yes + (1 - chance) * no)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Made-up values, for choosing thresholds."""
@@ -116,6 +124,21 @@ class GaussianChange:
         slope = float(self._exact_slope)
         found: NDArray[np.float64] = np.clip(slope * (values - (self.before + self.after) / 2), -self.most, self.most)
         return found
+
+    def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
+        """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the change.
+
+        Without any clipping the ratio is normal, with variance d^2 and mean d^2 / 2 after the change, -d^2 / 2 before it; d is the change
+        in deviations. Below and above the clipped range it is at its ends.
+        """
+        low, high = sorted(self.ratios(np.array(bounds)).tolist())
+        d = abs(self.after - self.before) / self.deviation
+        mean = (1 if changed else -1) * d * d / 2
+        below, above = ndtr((low - mean) / d), ndtr((mean - high) / d)
+        moved = mean + power * d * d
+        inside = max(0.0, ndtr((high - moved) / d) - ndtr((low - moved) / d))
+        middle = math.exp(power * mean + power * power * d * d / 2) * inside
+        return float(math.exp(power * low) * below + middle + math.exp(power * high) * above)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Made-up values, for choosing thresholds."""
@@ -273,6 +296,56 @@ def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
     return found
 
 
+@described("adaptive.Changepoint")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changepoint(Select):
+    """The time of a change: `Select` over times, whose error is a number of times (days), not of score units.
+
+    Guarantee: that of `Select`. `error(confidence)` is how many times the answer may be off, if the series follows the laws of `change`,
+               with one row or more at each time, independent of each other. By ranks no law is assumed, and it is the whole range.
+    Proof:     with probability 1 - b/2 the chosen score is at most e below the best, hence below that of the true time. A time m later has
+               a score lower by a sum S_m of at least m ratios after the change. For t > 0 with M = E[exp(-t ratio)] < 1, exp(-t S_m) is a
+               supermartingale from m = a on, and by Ville's inequality some S_m, m >= a, is e or less with probability at most
+               exp(te) M^a; a is taken so that this is at most b/4. Earlier times in the same way, with ratios before the change. On
+               the grid a ratio is off by at most half a step, which is in M.
+    """
+
+    scored: ClassVar[bool] = False
+
+    def error(self, confidence: float = 0.95) -> int:
+        """How many times (in the unit of the time column, such as days) the answer may be off, where the series follows the declared laws."""
+        _require.open_probability(confidence=confidence)
+        most = int(self.candidates[-1] - self.candidates[0])
+        change = getattr(self.scores, "change", None)
+        if not hasattr(change, "moment"):
+            return most
+        missed = 1 - confidence
+        shortfall = self.shortfall(1 - missed / 2) / GRID
+        sides = (self._beyond(shortfall, missed / 4, changed=changed) - 1 for changed in (False, True))
+        return min(most, max(sides))
+
+    def shortfall(self, confidence: float = 0.95) -> int:
+        """How far the score of the chosen time may be below the best, in steps of the scores, whatever the series is."""
+        return self.chooser.error(len(self.candidates), confidence)
+
+    def _beyond(self, shortfall: float, chance: float, *, changed: bool) -> int:
+        """The least distance a such that with this chance no time that far off, on one side, is within `shortfall` of the true one."""
+        bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
+        ends = float(bounds.lower), float(bounds.upper)
+        least = math.inf
+        for t in np.linspace(0.02, 1.5, 75):
+            sign = -t if changed else t
+            moment = self.scores.change.moment(sign, ends, changed=changed) * math.exp(t * 0.5 / GRID)  # type: ignore[attr-defined]
+            if moment < 1:
+                needed = (t * shortfall - math.log(chance)) / -math.log(moment)
+                least = min(least, needed)
+        return self.candidates[-1] if math.isinf(least) else max(1, math.ceil(least))
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        chosen = Select.__call__(self, source, entropy=entropy)
+        return release(chosen.value, event=self.event, entropy=entropy, error=self.error)
+
+
 def offline(
     *,
     public: Public,
@@ -283,8 +356,8 @@ def offline(
     change: Change | None = None,
     margin: int | None = None,
     paper: bool = False,
-) -> Select:
-    """The mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by ranks.
+) -> Changepoint:
+    """The mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by ranks. Its error is in times (days).
 
     `paper` takes Laplace noise on each score, as OfflinePCPD and PNCPD do; permute-and-flip, the default, errs less at the same price.
 
@@ -301,7 +374,7 @@ def offline(
         assert margin is not None
         scores = RankScores(column=column, time=time, times=times, margin=margin)
         candidates = scores.candidates
-    return Select(
+    return Changepoint(
         public=public, scores=scores, candidates=candidates, chooser=chooser(scores, public, epsilon, paper=paper)
     )
 
