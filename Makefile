@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
 test test-all: export OMP_NUM_THREADS = 1
 
-.PHONY: demo test test-all lint format bench docs peers clean
+.PHONY: demo test test-all test-newest lint format bench docs peers clean
 
 demo: $(STAMP)
 	$(BIN)/discreet demo
@@ -18,6 +18,16 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# What `pip install` brings today: the newest of every dependency, only torch as constraints.txt has it.
+test-newest: .venv-newest/.installed
+	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(WORKERS) -m "not slow"
+
+.venv-newest/.installed: pyproject.toml constraints.txt
+	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	grep -E '^(--|torch)' constraints.txt > .venv-newest/torch.txt
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -c .venv-newest/torch.txt -e '.[dev]'
+	touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -49,4 +59,4 @@ peers: .venv-peers/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out
+	rm -rf $(VENV) .venv-peers .venv-newest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out

@@ -156,10 +156,16 @@ def test_the_error_is_a_number_of_days_and_holds(law, at):
     assert promised < 100, "an error as long as the series says nothing"
     found = [find(series(source, law, 200, at), entropy=entropy) for _ in range(60)]
     off = [abs(release.value - at) for release in found]
-    assert sum(days > promised for days in off) <= 24, "Hoeffding: 12 expected at most, 24 with chance 1%; the bound is far from tight"
+    assert sum(days > promised for days in off) <= 24, (
+        "Hoeffding: 12 expected at most, 24 with chance 1%; the bound is far from tight"
+    )
     assert np.mean(off) * 50 > promised, "in days, not in score units"
     assert found[0].error(0.8) == promised
-    assert find.error(0.99) > promised > changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=20, change=law).error(0.8)
+    assert (
+        find.error(0.99)
+        > promised
+        > changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=20, change=law).error(0.8)
+    )
 
 
 def test_without_laws_the_error_is_the_whole_range():

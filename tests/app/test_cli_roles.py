@@ -204,3 +204,24 @@ def test_ledger_and_key_are_for_their_owner_only(ready):
         from pathlib import Path
 
         assert stat.S_IMODE(Path(name).stat().st_mode) == 0o600
+
+
+def test_an_analyst_sees_their_own_entries_and_no_total_of_others(ready):
+    run("policy", ready, "--analyst", "bob=0.5")
+    other = "SELECT COUNT(*) AS n FROM people"
+    run("query", ready, other, "--epsilon", "0.3")
+    run("query", ready, SQL, "--epsilon", "0.1", "--as", "ann")
+    run("query", ready, other, "--epsilon", "0.3", "--as", "bob")
+    entries = json.loads(run("ledger", "show", ready, "--as", "ann", "--json"))
+    assert [(e["kind"], e["body"]["analyst"]) for e in entries] == [("charge", "ann"), ("release", "ann")]
+    assert all(not {"spent", "first"} & e["body"].keys() for e in entries), "what all have spent is not ann's to see"
+    assert "own" in entries[0]["body"]
+    assert other not in run("ledger", "show", ready, "--as", "ann").replace("\n", " ")
+    assert [row["of"] for row in json.loads(run("budget", ready, "--as", "ann", "--json"))] == ["ann"]
+    assert "is not an analyst" in refused("ledger", "show", ready, "--as", "zoe")
+
+
+@pytest.mark.parametrize("arguments", [("query",), ("ledger", "show"), ("budget",)])
+def test_a_flag_does_not_look_as_if_it_wanted_a_value(arguments):
+    assert "--json" in run(*arguments, "--help")
+    assert "<bool>" not in run(*arguments, "--help")

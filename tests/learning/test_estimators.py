@@ -265,7 +265,12 @@ def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:
 
 def test_the_batch_follows_public_n_and_epsilon_and_what_is_given_wins(tmp_path: Path) -> None:
     session = people(tmp_path)
-    for how, batch in [({"epsilon": 1}, 300), ({"epsilon": 9}, 256), ({"epsilon": 1, "batch": 64}, 64), ({"noise_multiplier": 2.0}, 256)]:
+    for how, batch in [
+        ({"epsilon": 1}, 300),
+        ({"epsilon": 9}, 256),
+        ({"epsilon": 1, "batch": 64}, 64),
+        ({"noise_multiplier": 2.0}, 256),
+    ]:
         trainer = LogisticRegression(**how).mechanism(session.public, target="risk", delta=1e-6)
         assert trainer.schedule.divisor == batch, how
     sizes = [default_batch(n, e) for n in (1, 300, 5000, 10**6) for e in (0.01, 0.1, 1, 10)]

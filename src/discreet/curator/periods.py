@@ -85,7 +85,8 @@ class Period:
         if private := [table.name for table in public.tables if table.private]:
             raise Unsupported(
                 f"table {private[0]!r} is private too and its rows belong to no period, so budgets per period would not cover them. Nothing was "
-                f"opened. Join the tables first, or give them a budget without periods."
+                f"opened. Join the tables into one before you open it, so that every row has a period, declare {private[0]!r} public if everybody may "
+                f"know it, or give a budget without periods."
             )
         if self.column == public.unit.column:
             raise InvalidInput(f"column {self.column!r} tells people apart: it cannot be the period, too.")

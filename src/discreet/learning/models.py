@@ -119,7 +119,9 @@ def _foreign(path: str | Path) -> InvalidInput:
 
 def _module(module: Any, features: int, outputs: int) -> nn.Module:
     if not isinstance(module, nn.Module) and not callable(module):
-        raise InvalidInput(f"module= is a torch module, or a function that builds one; got {module!r}. Nothing was loaded.")
+        raise InvalidInput(
+            f"module= is a torch module, or a function that builds one; got {module!r}. Nothing was loaded."
+        )
     built = deepcopy(module) if isinstance(module, nn.Module) else module(features, outputs)
     if not isinstance(built, nn.Module):
         raise InvalidInput(

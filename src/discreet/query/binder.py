@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import date
 from typing import Any
 
@@ -23,7 +23,11 @@ Lookup = Callable[[exp.Column], Expr]
 class Scope:
     """The columns that names can mean, by table alias."""
 
-    def __init__(self, tables: Mapping[str, Mapping[str, Expr]]) -> None:
+    def __init__(
+        self, tables: Mapping[str, Mapping[str, Expr]], equal: Collection[frozenset[Expr]] = frozenset()
+    ) -> None:
+        # pairs of columns that an inner join has made equal: a name that means both means either
+        self.equal = equal
         self.tables = {alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()}
         # as the steward wrote them, for messages
         self.aliases = list(tables)
@@ -40,7 +44,7 @@ class Scope:
             found = [columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns]
         else:
             found = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
-        if len(found) > 1:
+        if len(found) > 1 and not all(frozenset((found[0], other)) in self.equal for other in found[1:]):
             raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
         if not found:
             advice = "Bounds and categories are never read off the data: the steward declares them."

@@ -104,12 +104,13 @@ def words(
 def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, other: bool) -> tuple[str, ...]:
     """Say what the errors beside the numbers leave out: who and what is missing from the answer by design, and what MIN and MAX stand for."""
     lines = []
-    if plan.many:
-        groups = (
-            ""
-            if not plan.keys or (plan.groups or math.inf) <= bounding.groups
-            else (f" in each of at most {_many(bounding.groups, 'group')}")
-        )
+    once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
+    few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
+    if plan.many and once and few_groups:
+        most = _many(bounding.groups, "group")
+        lines.append(f"counts one {public.unit.column} in at most {most}; what lies above is missing, and not in ±")
+    if plan.many and not once:
+        groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""
         lines.append(
             f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; what lies above is missing, and not in ±"
         )

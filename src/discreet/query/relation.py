@@ -41,6 +41,8 @@ class Relations:
     def __init__(self, public: Public) -> None:
         self.public = public
         self.count = 0
+        # pairs of columns that an inner join has made equal
+        self.equal: set[frozenset[Expr]] = set()
 
     def bind(
         self, select: exp.Select, ctes: dict[str, Closed], outer: list[Node] | None = None
@@ -67,7 +69,7 @@ class Relations:
                 conditions = [c for c in left_over if _links(c, Scope(tables), both)]
                 left_over = [c for c in left_over if c not in conditions]
             relation, tables = self._join(join, tables, relation, other_alias, other, conditions)
-        scope = Scope(tables)
+        scope = Scope(tables, self.equal)
         if outer is not None:
             outer += [c for c in left_over if not holds_query(c) and not resolves(c, scope)]
             left_over = [c for c in left_over if c not in outer]
@@ -211,6 +213,8 @@ class Relations:
         scope = Scope(both)
         on = tuple(self._conditions(join, scope, tables, alias))
         on += tuple(part for c in conditions for part in _conjuncts(Binder(scope).condition(c)))
+        if kind == "inner":
+            self.equal |= {frozenset(c.args) for c in on if _equates_columns(c)}
         if kind == "right" or (kind == "inner" and left.unit is None):  # the same, read from the other side
             left, right = right, left
         if kind != "inner" and left.unit is None and right.unit is not None:
@@ -307,6 +311,14 @@ class Relations:
             if isinstance(side, Column) and not columns_of(other) & own
         }
         return all(node.alias(name) in fixed for name in tables[0].key)
+
+
+def _equates_columns(condition: Expr) -> bool:
+    """Whether a condition says that two columns of one kind are equal: then a name that both have can only mean one value."""
+    if not (isinstance(condition, Call) and condition.op == "="):
+        return False
+    a, b = condition.args
+    return isinstance(a, Column) and isinstance(b, Column) and a.domain.kind is b.domain.kind
 
 
 def _join_kind(join: exp.Join) -> str:

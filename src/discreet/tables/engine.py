@@ -195,7 +195,11 @@ class DuckDB:
             columns = self._kinds[name]
             missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
             if missing:
-                raise InvalidInput(f"{missing} declared for table {name!r}, which has only {list(columns)}.")
+                near = _require.meant(missing[0], columns)
+                raise InvalidInput(
+                    f"the schema names {missing[0]!r}, and table {name!r} has no such column.{near} It has: {', '.join(columns)}. "
+                    f"Nothing was opened."
+                )
         check_public(public, self._kinds)
         self._check_size()
 

@@ -59,10 +59,23 @@ def as_arrow(data: Any) -> pa.Table:
         return held(pa.Table.from_batches(data.batches([name for name, _ in data.public.schema])))
     if hasattr(data, "__arrow_c_stream__"):
         return as_arrow(pa.table(data))
+    if isinstance(data, list | tuple):
+        return as_arrow(_by_column(data))
     raise InvalidInput(
         f"{type(data).__name__} is not a table. Give a path to a .parquet or .csv file, Database(path, table), a pandas or polars "
         f"data frame, or an Arrow table."
     )
+
+
+def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """The columns of a list of rows, each a mapping; what a row does not name is missing."""
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidInput(
+            "a list is taken where each of its entries is a row, {'age': 34, 'ward': 'A'}, and there is one at least. Nothing was opened. Give a "
+            "path to a .parquet or .csv file, a data frame, an Arrow table, or a mapping of columns, {'age': [34, 51], ...}."
+        )
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _columns(names: Any, columns: Any) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from .. import _require
 from .._errors import InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
 from .columns import arrow_kind, check_facts, check_names, converted_to, held, to_arrow
@@ -46,10 +47,16 @@ class Memory:
         self._discreet_engine: Any = None  # made when the first query comes
         missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
         if missing:
-            raise InvalidInput(f"the schema declares {missing}, and the table has only {self._table.column_names}.")
+            near = _require.meant(missing[0], self._table.column_names)
+            raise InvalidInput(
+                f"the schema names {missing[0]!r}, and the table has no such column.{near} It has: {', '.join(self._table.column_names)}."
+            )
         unit = self._public.unit.column
         if unit is not None and unit not in self._table.column_names:
-            raise InvalidInput(f"the unit's column {unit!r} is not in the table; it has {self._table.column_names}.")
+            near = _require.meant(unit, self._table.column_names)
+            raise InvalidInput(
+                f"the unit's column {unit!r} is not in the table.{near} It has: {', '.join(self._table.column_names)}."
+            )
         self._kinds = {field.name: arrow_kind(field.type) for field in self._table.schema}
         check_facts(self._public.table, self._public.schema, unit, self._kinds)
         self._check_size()

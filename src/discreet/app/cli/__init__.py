@@ -73,7 +73,26 @@ def load(name: str) -> Any:
         found = single
     command = typer.main.get_command(found)
     command.name = name
+    _say_nothing_of_flags(command)
     return command
+
+
+def _say_nothing_of_flags(command: Any) -> None:
+    """Take the type off the help of options that want no value: `--json <bool>` looks as if it wanted one."""
+    for option in command.params:
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
+    help_option = command.get_help_option
+
+    def without_type(ctx: Any) -> Any:
+        option = help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = without_type
+    for part in getattr(command, "commands", {}).values():
+        _say_nothing_of_flags(part)
 
 
 app = typer.Typer(

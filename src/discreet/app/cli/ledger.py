@@ -50,13 +50,17 @@ JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 @ledger.command()
 def show(
-    path: Path = LEDGER, last: int = typer.Option(20, "--last", min=1, help="How many entries."), as_json: bool = JSON
+    path: Path = LEDGER,
+    last: int = typer.Option(20, "--last", min=1, help="How many entries."),
+    analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has asked."),
+    as_json: bool = JSON,
 ) -> None:
     """Who asked what, when, at which price."""
     opened = Ledger(path)
-    entries = list(opened.entries())[-last:]
+    entries = list(opened.entries() if analyst is None else _own(opened, analyst))[-last:]
     if as_json:
-        print(json.dumps([entry.to_json() for entry in entries], indent=2))
+        whole = analyst is None or books.policy_of(opened).of(analyst) is None
+        print(json.dumps([entry.to_json() if whole else _without_totals(entry) for entry in entries], indent=2))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("entry", "when (UTC)", "who", "what", "price"):
@@ -67,6 +71,28 @@ def show(
         cells = (str(entry.seq), when, body.get("analyst", ""), _what(entry), _price(body, delta))
         table.add_row(*map(_plainly, cells))
     Console().print(table)
+
+
+def _own(opened: Ledger, analyst: str) -> list[Entry]:
+    """Return the entries that an analyst caused: their charges and served answers, and what points to these."""
+    owner = None if books.policy_of(opened).of(analyst) is None else analyst
+    own: dict[int, Entry] = {}
+    for entry in opened.entries():
+        body = entry.body
+        if "analyst" in body:
+            mine = body["analyst"] == analyst
+        else:
+            about = body.get("charge", body.get("release"))
+            mine = isinstance(about, int) and about in own and (entry.kind != "account" or body["of"] == owner)
+        if mine:
+            own[entry.seq] = entry
+    return list(own.values())
+
+
+def _without_totals(entry: Entry) -> dict[str, Any]:
+    """Return an entry without what all have spent of the dataset's budget, and so without the hash and the signature of the whole."""
+    facts = {name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")}
+    return facts | {"body": {name: value for name, value in entry.body.items() if name not in ("spent", "first")}}
 
 
 @ledger.command()
