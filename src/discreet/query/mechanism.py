@@ -39,7 +39,7 @@ from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
-from .preview import Preview, hints, notes, predicted, words
+from .preview import Preview, hints, keys, notes, predicted, words
 from .price import Allocation, Target, allocate, shape_of
 from .quantiles import best, pick
 from .ranges import range_of
@@ -244,6 +244,7 @@ class Query:
             groups=self._plan.groups,
             plan=self.words + hints(self._recipes),
             notes=self.notes,
+            keys=keys(self._plan),
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

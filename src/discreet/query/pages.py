@@ -12,7 +12,8 @@ from .answer import Answer, shown_cell
 from .preview import Preview
 
 _CELL = 'style="text-align:{};padding:2px 10px"'
-_DIM = 'style="color:#667;font-size:90%"'
+# paler than the text around it, whether the page is light or dark
+_DIM = 'style="opacity:.7;font-size:90%"'
 _MOST = 60
 
 
@@ -32,19 +33,16 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
 
 def preview_html(preview: Preview, before: float, after: float, limit: float, fits: int | None) -> str:
     """Return price, errors and plan of a question, and what it would leave of the budget."""
-    rows = [
-        [name, "depends on the data" if error is None else f"within {error:,.4g}"]
-        for name, error in zip(preview.columns, preview.errors, strict=True)
-    ]
     price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
     more = "any number of these" if fits is None else f"{fits:,} of these"
     delta = f", delta {preview.delta:g}" if preview.delta else ""
-    head = f"<b>price: {escape(price)}{escape(delta)}</b>; the budget buys {more}"
+    head = f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, the budget buys {more}"
     return (
         head
         + bar(before, limit, after)
-        + _table(("column", f"with {preview.confidence:.0%} confidence"), rows, (False, True))
-        + _lines([*preview.plan, *preview.notes])
+        + _table(("column", f"with {preview.confidence:.0%} confidence"), preview.measured, (False, True))
+        + _lines(preview.plan)
+        + _lines(f"Note: {note}." for note in preview.notes)
     )
 
 

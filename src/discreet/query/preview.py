@@ -11,6 +11,7 @@ from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
+from .nodes import Call, Expr, Output
 from .partition import sure
 from .plan import Plan
 from .price import Allocation, Chooser
@@ -21,7 +22,7 @@ PROMISED = 0.95  # the confidence of what is said in words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the data, or for keys."""
+    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the data, or for `keys`."""
 
     columns: tuple[str, ...]
     event: Event
@@ -33,14 +34,33 @@ class Preview:
     groups: int | None
     plan: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[tuple[str, str], ...]:
+        """Each column that has an error, with what is known of it beforehand."""
+        pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
+        return tuple((n, "its ± comes with the answer" if e is None else f"within {e:,.4g}") for n, e in pairs)
 
     def __str__(self) -> str:
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
         lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
-        for name, error in zip(self.columns, self.errors, strict=True):
-            if error is not None:
-                lines.append(f"{name}: within {error:,.4g} with {self.confidence:.0%} confidence")
+        for name, error in self.measured:
+            sure = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
+            lines.append(f"{name}: {error}{sure}")
         return "\n".join([*lines, *self.plan, *(f"Note: {note}." for note in self.notes)])
+
+
+def keys(plan: Plan) -> tuple[str, ...]:
+    """Return the output columns that no aggregate is part of: they name a group, and have no error."""
+    return tuple(name for name, expression in plan.outputs if not aggregated(expression))
+
+
+def aggregated(expression: Expr) -> bool:
+    """Whether a released aggregate is part of an output column."""
+    if isinstance(expression, Call):
+        return any(map(aggregated, expression.args))
+    return isinstance(expression, Output) and expression.kind == "aggregate"
 
 
 def predicted(
@@ -57,8 +77,6 @@ def _error(
     at = direct(plan, recipes, i)
     if at is not None:
         return float(allocation.noises[at].error(confidence) * recipes.measures[at].worth)
-    from .nodes import Output
-
     expression = plan.outputs[i][1]
     if not (isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys):
         return None

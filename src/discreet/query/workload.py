@@ -47,7 +47,7 @@ from .mechanism import Query
 from .nodes import Output
 from .parse import parse
 from .plan import Plan, plan
-from .preview import Preview
+from .preview import Preview, aggregated
 from .release import direct, rows_of
 
 Real = int | float | Fraction
@@ -177,10 +177,12 @@ class WorkloadQuery:
         built, (parts,), (numbers,) = self._built, self._built.parts, self._built.plan_numbers
         half = width(built.noise, confidence)
         widest: list[float | None] = [None] * len(parts[0].columns)
+        measured: set[int] = set()
         for part, at in zip(parts, numbers, strict=True):
             planned, recipes = built.given.plans[at], built.given.recipes[at]
             families = [f for f, family in enumerate(built.given.families) if family.plan == at]
             for i, place in enumerate(part.own):
+                measured |= {place} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
                 if m is not None:
                     own = half * float(built.of_family(families[m], built.deviations).max())
@@ -195,6 +197,7 @@ class WorkloadQuery:
             errors=tuple(widest),
             groups=sum(p.groups or 1 for p in built.given.plans),
             plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
+            keys=tuple(name for place, name in enumerate(parts[0].columns) if place not in measured),
         )
 
     @property
