@@ -551,7 +551,13 @@ def _public(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
         )
     if path is not None and not path.exists():
-        raise InvalidInput(f"there is no file {str(path)!r}.")
+        several = any(mark in path.name for mark in "*?[")
+        way = (
+            " A pattern of several files is not taken: a DuckDB database (tables.Database) can hold them as one table."
+            if several
+            else ""
+        )
+        raise InvalidInput(f"there is no file {str(path)!r}.{way}")
     if isinstance(schema, Public):
         return _agreed(schema, unit, size, table)
     if isinstance(schema, str | Path):

@@ -6,6 +6,7 @@ The one place where this is done: for the shell now, for a server later. Nothing
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def open_session(
 ) -> sessions.Session:
     """Open the session of a data file whose schema and ledger are made already, as one analyst sees it."""
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
-    named = "" if schema is None else f" --schema {schema}"
-    for needed, make in ((path, f"discreet init {data}{named}"), (books, f"discreet init {data}{named} --epsilon 1")):
+    start = f"discreet init {shlex.quote(data)}" + ("" if schema is None else f" --schema {shlex.quote(str(schema))}")
+    for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
         if not needed.exists():
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
     opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds)

@@ -6,7 +6,7 @@ from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, d
 from .fit import fit_of
 from .formats import Csv, Format, format_of, formatted
 from .parts import within
-from .schema import data_of, dump, load
+from .schema import data_of, dump, load, was_looked
 from .source import Memory, Source
 from .texts import engine_values
 
@@ -31,6 +31,7 @@ __all__ = [
     "format_of",
     "formatted",
     "load",
+    "was_looked",
     "rand_hie",
     "version_of",
     "within",

@@ -23,6 +23,7 @@ from .._errors import DiscreetError, InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
 from .columns import check_public, converted_to, kind_of
 from .formats import Csv, Format
+from .look import delimiter_of, look
 from .reading import ROW, Database, Reader, as_arrow, connection, file_kind, literal, lock, quoted
 from .schema import drafted
 from .source import Memory, Source, fingerprint
@@ -420,20 +421,37 @@ def engine_of(source: Source) -> Engine:
 
 
 def draft(
-    file: str | Path, *, table: str | None = None, related: Sequence[str] = (), delimiter: str | None = None
+    file: str | Path,
+    *,
+    table: str | None = None,
+    related: Sequence[str] = (),
+    delimiter: str | None = None,
+    looking: bool = False,
 ) -> str:
     """A schema file for a table, with questions to the steward: from the names and types of its columns, never a value.
 
-    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts the fields of a CSV file.
+    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts the fields of a CSV file; by
+    default what parts the names in its first line. `looking`: take the kinds of columns in a CSV file from its values, which is not
+    private, and is marked in the draft.
     """
+    csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
+    if looking and not csv:
+        raise InvalidInput(
+            f"{Path(file).name!r} has types already: there is nothing to look for. Nothing was drafted. Leave --look out."
+        )
+    if csv and delimiter is None:
+        delimiter = delimiter_of(Path(file))
     name, kinds = _drafted(Path(file), table, delimiter)
+    written = Format(delimiter=delimiter) if csv else None
+    if looking:
+        looked, written = look(Path(file), delimiter)
+        kinds = {column: looked.get(column, "any") for column in kinds}
     others = {}
     for data in related:
         path, _, inner = data.partition("::")
         other, own = _drafted(Path(path), inner or None)
         others[other] = (data, own)
-    csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
-    return drafted(name, kinds, others, written=(delimiter or "") if csv else None)
+    return drafted(name, kinds, others, written=written, looked=looking)
 
 
 def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tuple[str, dict[str, str]]:

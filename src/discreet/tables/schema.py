@@ -22,6 +22,7 @@ True
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
@@ -32,9 +33,10 @@ from .. import _require
 from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
 from .columns import unusable
+from .formats import Format
 from .reading import Database
 
-_TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format"}
+_TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format", "looked"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
     "number": ({"lower", "upper"}, {"nullable"}),
     "categories": ({"values"}, set()),
@@ -78,6 +80,11 @@ def data_of(file: Path) -> dict[str, Path | Database]:
             )
         found[name] = Database(where, table) if table else where
     return found
+
+
+def was_looked(file: Path) -> bool:
+    """Whether a schema file says that its draft came from looking at the data (`discreet init --look`)."""
+    return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("looked", False))
 
 
 def dump(public: Public) -> str:
@@ -241,17 +248,29 @@ def drafted(
     columns: dict[str, str],
     related: Mapping[str, tuple[str, dict[str, str]]] | None = None,
     *,
-    written: str | None = None,
+    written: Format | None = None,
+    looked: bool = False,
 ) -> str:
     """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...) only.
 
-    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, what parts its fields ("" for the usual).
+    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, how it is written. `looked`: the kinds, and
+    how it is written, were taken from its values.
     """
+    first = (
+        "Types and formats are what the values LOOKED like (--look): not private, so keep this draft from analysts until you stand by it."
+        if looked
+        else "Drafted from column names and types; no value was read."
+    )
     lines = [
-        f"# Public facts about {table!r}. Drafted from column names and types; no value was read.",
+        f"# Public facts about {table!r}. {first}",
         "# Answer each question from what is known about the study, not from the data, and remove the '#' before the answer.",
         "# Columns that stay commented out cannot be used in queries.",
         f"table = {_text(table)}",
+        *(
+            ["looked = true         # the steward looked at the data: noted in the ledger when it is opened"]
+            if looked
+            else []
+        ),
         'version = "1"          # change it whenever the table changes',
         'neighbors = "add_remove"   # one person more or less; "replace" if the number of people is public and exact (then give size)',
         "# size =               # about how many people, if everybody may know: then averages can be asked by accuracy, too",
@@ -271,19 +290,25 @@ def drafted(
     return "\n".join(lines) + "\n"
 
 
-def _written(delimiter: str | None) -> list[str]:
-    """How a CSV file is written; nothing for others."""
-    if delimiter is None:
+def _written(format: Format | None) -> list[str]:
+    """How a CSV file is written; nothing for others. What is not known is a comment."""
+    if format is None:
         return []
-    mark = "# " if delimiter == "" else ""
+    entries = [
+        ("delimiter", format.delimiter, ",", ""),
+        ("decimal", None if format.decimal == "." else format.decimal, ",", ""),
+        ("thousands", format.thousands or None, ".", ""),
+        ("dates", list(format.dates) or None, ["%d.%m.%Y", "%Y-%m-%d"], "   # tried in this order; what fits none is missing"),
+    ]  # fmt: skip
+    known = any(value is not None for _, value, _, _ in entries)
     return [
         "",
         "# How the file is written, where that is not with commas, a decimal point and dates such as 2020-01-31.",
-        f"{mark}[format]",
-        f"{mark}delimiter = {_text(delimiter or ',')}",
-        '# decimal = ","',
-        '# thousands = "."',
-        '# dates = ["%d.%m.%Y", "%Y-%m-%d"]   # tried in this order; what fits none is missing',
+        "[format]" if known else "# [format]",
+        *(
+            f"{name} = {_value(value)}{more}" if value is not None else f"# {name} = {_value(example)}{more}"
+            for name, value, example, more in entries
+        ),
     ]
 
 
@@ -300,6 +325,23 @@ def _other(name: str, data: str, columns: dict[str, str]) -> list[str]:
     ]
 
 
+# what usually stands in columns of such names; examples, from the name alone
+_EXAMPLES = (
+    (r"\b(age|alter|edad|âge)\b", "an age: 0 to 120"),
+    (r"\b(year|jahr)\b", "a year: 1900 to 2100"),
+    (r"(height|größe|groesse).*cm|cm.*(height|größe)", "a height in cm: 30 to 250"),
+    (r"(weight|gewicht)", "a weight in kg: 0 to 300"),
+    (r"(percent|prozent|share|anteil)", "a percentage: 0 to 100"),
+    (r"\b(sex|gender|geschlecht)\b", 'a sex: values = ["female", "male", "other"]'),
+    (r"\bhours?\b|stunden", "hours of a week: 0 to 168"),
+)
+
+
+def _example(name: str) -> str:
+    words = name.lower().replace("_", " ")
+    return next((f" For example, {text}." for form, text in _EXAMPLES if re.search(form, words)), "")
+
+
 def _asked(section: str, columns: dict[str, str]) -> list[str]:
     """The questions about columns."""
     lines: list[str] = []
@@ -313,7 +355,7 @@ def _asked(section: str, columns: dict[str, str]) -> list[str]:
         kept = "text" if kept == "any" else kept
         lines += [
             "",
-            f"# {question}",
+            f"# {question}{_example(name) if kept in ('number', 'text') else ''}",
             f"# [{section}.{_key(name)}]",
             f'# type = "{kept}"',
             *(f"# {line}" for line in body),

@@ -319,7 +319,7 @@ def _what(entry: Entry) -> str:
     return {
         "open": "ledger opened",
         "policy": "budgets changed",
-        "looked": "the steward looked at the data (discreet check)",
+        "looked": f"the steward looked at the data ({body.get('what', 'discreet check')})",
     }.get(entry.kind, entry.kind)
 
 

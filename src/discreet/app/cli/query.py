@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 from pathlib import Path
 
 import typer
@@ -58,6 +59,11 @@ def init(
         [], "--related", help="Another table that queries may join, drafted into the same schema file. Can be repeated."
     ),
     delimiter: str = typer.Option(None, "--delimiter", help="What parts the fields of a CSV file, for the draft: ';'"),
+    look: bool = typer.Option(
+        False,
+        "--look",
+        help="Draft types and formats of a CSV file from its values. Not private: it is marked, and noted in the ledger.",
+    ),
     large_delta: bool = typer.Option(
         False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
     ),
@@ -66,7 +72,7 @@ def init(
 ) -> None:
     """Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."""
     path = schema or beside(data, ".schema.toml")
-    named = "" if schema is None else f" --schema {schema}"
+    named = "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     if not path.exists():
         source = requests.data_of(data)
         file = Path(source.path if isinstance(source, tables.Database) else source)
@@ -77,16 +83,18 @@ def init(
         text = (
             tables.draft(source.path, table=source.table, related=related)
             if isinstance(source, tables.Database)
-            else tables.draft(source, related=related, delimiter=delimiter)
+            else tables.draft(source, related=related, delimiter=delimiter, looking=look)
         )
         outputs.check(path, data=[data, *related])
         outputs.write(path, text)
         _done(
             as_json,
-            f"drafted {path}: answer its questions, then open the ledger with: discreet init {data}{named} --epsilon 1",
+            f"drafted {path}: answer its questions, then open the ledger with: discreet init {shlex.quote(data)}{named} --epsilon 1",
             schema=str(path),
         )
         return
+    if look:
+        raise InvalidInput(f"{path} exists already: --look is for the draft. Nothing was looked at or changed.")
     if related:
         raise InvalidInput(f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed.")
     if epsilon is None and rho is None:
@@ -98,6 +106,10 @@ def init(
         budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=requests.period_of(per, total, delta)),
         analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta,
     )  # fmt: skip
+    if tables.was_looked(path):
+        opened.curator.note(
+            "looked", {"what": "discreet init --look", "columns": [name for name, _ in opened.public.schema]}
+        )
     text = f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts."
     _done(as_json, text, ledger=str(opened.ledger.path), anchor=str(opened.ledger.anchor))
 

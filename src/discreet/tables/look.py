@@ -1,0 +1,103 @@
+"""What the columns of a CSV file look like, for a steward who agrees to look: kinds, decimal mark and date formats, never a value.
+
+`discreet init --look` drafts a schema from it. What it tells is not private: that it was asked for stands in the draft, and in the ledger.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .formats import Format
+
+# Lines that are looked at; a column is taken for what all but a twentieth of its values are.
+_LINES = 10_000
+_SHARE = 0.95
+_POINT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+_COMMA = re.compile(r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*")
+_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y")
+
+
+def delimiter_of(path: Path) -> str | None:
+    """Return what parts the names in the first line, from that line alone; None for the usual (a comma, or a tab in .tsv).
+
+    A comma before a blank is taken for part of a name: "Größe, cm;Gewicht, kg".
+    """
+    if ".tsv" in path.suffixes:
+        return None
+    with _opened(path) as file:
+        header = file.readline()
+    counts = {";": header.count(";"), "\t": header.count("\t"), "|": header.count("|")}
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] > len(re.findall(r",(?! )", header)) else None
+
+
+def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
+    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are written."""
+    mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+    with _opened(path) as file:
+        rows = csv.reader(file, delimiter=mark)
+        names = next(rows, [])
+        held = list(islice(rows, _LINES))
+    columns = {
+        name: [row[i].strip() for row in held if i < len(row) and row[i].strip()] for i, name in enumerate(names)
+    }
+    comma = _decimal_comma(columns.values())
+    written: list[str] = []
+    kinds = {name: _kind(values, _COMMA if comma else _POINT, written) for name, values in columns.items()}
+    # in a fixed order: that of the draft must not tell which is more common
+    written.sort(key=_DATES.index)
+    plain = written in ([], [_DATES[0]])
+    thousands = "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
+    return kinds, Format(delimiter, "," if comma else ".", thousands, () if plain else tuple(written))
+
+
+def _opened(path: Path) -> Any:
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    return opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _mostly(hits: int, values: Sequence[str]) -> bool:
+    return bool(values) and hits >= _SHARE * len(values)
+
+
+def _decimal_comma(columns: Iterable[list[str]]) -> bool:
+    """Whether some column is made of numbers only if the comma is the decimal mark."""
+    for values in columns:
+        by_comma, by_point = (sum(bool(form.fullmatch(v)) for v in values) for form in (_COMMA, _POINT))
+        if _mostly(by_comma, values) and not _mostly(by_point, values):
+            return True
+    return False
+
+
+def _kind(values: list[str], number: re.Pattern[str], written: list[str]) -> str:
+    """The kind of a column. Formats of its dates are added to those that are known already."""
+    if _mostly(sum(bool(number.fullmatch(v)) for v in values), values):
+        return "number"
+    if _mostly(sum(v.lower() in ("true", "false") for v in values), values):
+        return "boolean"
+    chosen: list[str] = []
+    rest = values
+    while rest and len(rest) > (1 - _SHARE) * len(values):
+        parsed = {form: [v for v in rest if _is_date(v, form)] for form in _DATES}
+        best = max(parsed, key=lambda form: len(parsed[form]))
+        if not parsed[best]:
+            return "text"
+        chosen.append(best)
+        rest = [v for v in rest if not _is_date(v, best)]
+    written += [form for form in chosen if form not in written]
+    return "date" if chosen else "text"
+
+
+def _is_date(text: str, form: str) -> bool:
+    try:
+        datetime.strptime(text, form)  # noqa: DTZ007  (a day has no zone)
+    except ValueError:
+        return False
+    return True
