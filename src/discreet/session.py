@@ -28,7 +28,7 @@ from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
 from .mechanisms.protocols import Interactive, Mechanism, Release
 from .query import Answer, Preview, Query, ask, cut_off_sql, several_counts, where
-from .tables import Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
+from .tables import SEVERAL, Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
 
 if TYPE_CHECKING:
     from .planning import BudgetPlan
@@ -552,11 +552,7 @@ def _public(
         )
     if path is not None and not path.exists():
         several = any(mark in path.name for mark in "*?[")
-        way = (
-            " A pattern of several files is not taken: a DuckDB database (tables.Database) can hold them as one table."
-            if several
-            else ""
-        )
+        way = SEVERAL.format(pattern=path.name) if several else ""
         raise InvalidInput(f"there is no file {str(path)!r}.{way}")
     if isinstance(schema, Public):
         return _agreed(schema, unit, size, table)

@@ -35,7 +35,9 @@ def table() -> str:
         for _ in range(source.choice([1, 1, 2, 3])):
             day, month = source.randint(1, 28), source.randint(1, 12)
             date = source.choice([f"{day:02}.{month:02}.2025", f"2025-{month:02}-{day:02}"])
-            cost = source.choice([f"{source.randint(1, 9)}.{source.randint(100, 999)},50", f"{source.randint(10, 999)},00"])
+            cost = source.choice(
+                [f"{source.randint(1, 9)}.{source.randint(100, 999)},50", f"{source.randint(10, 999)},00"]
+            )
             lines.append(f"P{person};{source.choice('ABC')};{height};{date};{cost}")
     return "\n".join([*lines, "P7;A;;unbekannt;?"]) + "\n"
 
@@ -121,7 +123,9 @@ def test_what_the_file_says_is_read_as_it_is_meant(here):
     lines = table().splitlines()[1:-1]
     assert sum(n for _, n in months) == pytest.approx(len(lines), abs=5), "both formats of dates count"
     costs = sum(float(line.split(";")[4].replace(".", "").replace(",", ".")) for line in lines)
-    assert people.sql('SELECT SUM("Kosten in €") AS k FROM patients', **how).rows[0][0] == pytest.approx(costs, rel=0.01)
+    assert people.sql('SELECT SUM("Kosten in €") AS k FROM patients', **how).rows[0][0] == pytest.approx(
+        costs, rel=0.01
+    )
 
 
 def test_looking_is_for_drafts_of_csv_files(here):
@@ -133,5 +137,5 @@ def test_looking_is_for_drafts_of_csv_files(here):
         result = runner.invoke(app, list(arguments))
         assert isinstance(result.exception, InvalidInput)
         assert match in str(result.exception)
-    with pytest.raises(InvalidInput, match="pattern of several files"):
+    with pytest.raises(InvalidInput, match="Several files are no table yet"):
         dp.open("patients-*.csv", schema={"a": dp.Boolean()}, unit=dp.rows(), budget=dp.Budget(epsilon=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import warnings
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch import nn
 import discreet as dp
 from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
-from discreet.learning import DPClassifier, DPRegressor, LogisticRegression, models
+from discreet.learning import DPClassifier, DPRegressor, LogisticRegression, files, models
 from discreet.learning.estimators import default_batch, encoded
 
 
@@ -242,8 +243,24 @@ def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         models.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X), model.decision_function(X)
     )
-    with pytest.raises(InvalidInput, match="not fitted yet. Nothing was written"):
+    with pytest.raises(InvalidInput, match=r"not fitted yet\. Nothing was written"):
         models.save(LogisticRegression(), tmp_path / "none")
+
+
+def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path: Path) -> None:
+    X = np.zeros((20, 2))
+    quick = {"n": 20, "noise_multiplier": 1.0, "epochs": 1}
+    model = DPClassifier(hidden=[3], classes=[0, 1], **quick).fit(X, X[:, 0])
+    models.save(model, tmp_path / "model")
+    tensors, texts = files.load((tmp_path / "model").read_bytes())
+    facts = json.loads(texts["discreet"])
+    for change in [
+        {"columns": 10**12}, {"columns": -1}, {"hidden": [10**12]}, {"hidden": [-3]}, {"hidden": "ab"}, {"classes": [[0], [1]]}, {"classes": [0]},
+        {"lower": [0, 0, 0]}, {"lower": "x"}, {"upper": -5.0}, {"lower": None}, {"names": 3}, {"kind": "Trainer"}, {"range": None, "kind": "DPRegressor"},
+    ]:  # fmt: skip
+        (tmp_path / "changed").write_bytes(files.dump(tensors, {"discreet": json.dumps(facts | change)}))
+        with pytest.raises(InvalidInput, match="Nothing was loaded"):
+            pytest.fail(f"loaded in spite of {change}: {models.load(tmp_path / 'changed')}")
 
 
 def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:

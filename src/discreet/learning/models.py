@@ -10,6 +10,7 @@ it: a model with a module of one's own is loaded with that module beside the fil
 
 from __future__ import annotations
 
+import itertools
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -25,6 +26,8 @@ from . import files
 from .data import Tabular
 from .estimators import DPClassifier, DPRegressor, LogisticRegression, network
 
+# Features that are possible at all: what is checked before weights are compared must not fill the memory.
+_MOST = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, LogisticRegression)}
 
 
@@ -90,7 +93,12 @@ def load(path: str | Path, *, module: Any = None) -> Any:
         facts = json.loads(texts["discreet"])
         model, features, outputs = _known(facts)
         own, event = bool(facts.get("own_module", False)), _registry.from_json(facts["event"])
-        hidden = tuple(facts["hidden"])
+        hidden = tuple(int(size) for size in facts["hidden"])
+        sizes = (features, *hidden, outputs)
+        # before a network is made: a changed file could ask for one that fills the memory
+        weights = sum((inside + 1) * outside for inside, outside in itertools.pairwise(sizes))
+        if not own and (min(sizes) < 1 or weights != sum(tensor.numel() for tensor in tensors.values())):
+            raise _foreign(path)
     except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
         raise _foreign(path) from None
     if own != (module is not None):
@@ -142,12 +150,19 @@ def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
         return model, columns.width(public), model._told(public.fact(columns.target), columns.target)
     features = int(facts["columns"])
     model.n_features_in_, model.lower, model.upper = features, facts["lower"], facts["upper"]
+    if not 1 <= features <= _MOST or any(np.shape(end) not in ((), (features,)) for end in (model.lower, model.upper)):
+        raise InvalidInput("bounds are one for all features, or one for each")
+    model._scaled(np.zeros((1, features)))
     if facts["names"] is not None:
+        if not isinstance(facts["names"], list) or len(facts["names"]) != features:
+            raise InvalidInput("there is one name for each feature")
         model.feature_names_in_ = np.array(facts["names"], dtype=object)
     if cls is DPRegressor:
         low, high = (float(end) for end in facts["range"])
         model.range_ = model.target_lower, model.target_upper = low, high
         return model, features, 1
-    model.classes_ = np.array(facts["classes"])
-    model.classes = list(facts["classes"])
+    model.classes = [value for value in facts["classes"] if isinstance(value, str | int | float)]
+    if len(model.classes) != len(facts["classes"]) or len(model.classes) < 2:
+        raise InvalidInput("classes are text, numbers or booleans, two or more")
+    model.classes_ = np.array(model.classes)
     return model, features, len(model.classes_)

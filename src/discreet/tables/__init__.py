@@ -4,7 +4,7 @@ from .bundled import rand_hie
 from .dummy import dummy
 from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, draft, engine_of, version_of
 from .fit import fit_of
-from .formats import Csv, Format, format_of, formatted
+from .formats import SEVERAL, Csv, Format, format_of, formatted
 from .parts import within
 from .schema import data_of, dump, load, was_looked
 from .source import Memory, Source
@@ -18,6 +18,7 @@ __all__ = [
     "EngineError",
     "Format",
     "Memory",
+    "SEVERAL",
     "Source",
     "TimeLimit",
     "connect",

@@ -20,6 +20,11 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 
+# what to do with a pattern such as visits-*.parquet
+SEVERAL = (
+    " Several files are no table yet: make one of them, CREATE TABLE visits AS FROM '{pattern}' in a DuckDB database, and open that: "
+    'tables.Database("visits.duckdb", "visits"), on the shell visits.duckdb::visits.'
+)
 FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
 

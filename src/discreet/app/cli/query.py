@@ -77,7 +77,8 @@ def init(
         source = requests.data_of(data)
         file = Path(source.path if isinstance(source, tables.Database) else source)
         if not file.exists():
-            raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
+            way = tables.SEVERAL.format(pattern=file.name) if any(mark in file.name for mark in "*?[") else ""
+            raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.{way}")
         if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
             raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
         text = (
