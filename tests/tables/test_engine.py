@@ -183,7 +183,7 @@ def test_a_memory_table_becomes_an_engine_once():
 
 
 def test_what_is_declared_must_be_there(folder):
-    with pytest.raises(InvalidInput, match="declared for table 'people'"):
+    with pytest.raises(InvalidInput, match="table 'people' has no such column"):
         connect(TABLE.drop_columns(["sex"]), PUBLIC)
     with pytest.raises(InvalidInput, match="none of that name was given"):
         connect(TABLE, Public(table="people", tables=(Related(name="towns"),)))

@@ -69,7 +69,7 @@ def bar(used: float, limit: float, after: float | None = None) -> str:
             f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
         )
         start = max(start, share)
-    return f'<div style="width:240px;height:8px;background:#e4e9ee;margin:3px 0">{inner}</div>'
+    return f'<div style="width:240px;height:8px;background:rgba(128,128,128,.25);margin:3px 0">{inner}</div>'
 
 
 def _share(value: float, limit: float) -> float:

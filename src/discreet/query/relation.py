@@ -214,7 +214,7 @@ class Relations:
         on = tuple(self._conditions(join, scope, tables, alias))
         on += tuple(part for c in conditions for part in _conjuncts(Binder(scope).condition(c)))
         if kind == "inner":
-            self.equal |= {frozenset(c.args) for c in on if _equates_columns(c)}
+            self.equal.update(pair for c in on for pair in _equated(c))
         if kind == "right" or (kind == "inner" and left.unit is None):  # the same, read from the other side
             left, right = right, left
         if kind != "inner" and left.unit is None and right.unit is not None:
@@ -313,12 +313,12 @@ class Relations:
         return all(node.alias(name) in fixed for name in tables[0].key)
 
 
-def _equates_columns(condition: Expr) -> bool:
-    """Whether a condition says that two columns of one kind are equal: then a name that both have can only mean one value."""
-    if not (isinstance(condition, Call) and condition.op == "="):
-        return False
-    a, b = condition.args
-    return isinstance(a, Column) and isinstance(b, Column) and a.domain.kind is b.domain.kind
+def _equated(condition: Expr) -> Iterator[frozenset[Expr]]:
+    """Yield the two columns of one kind that a condition makes equal, if it does: then a name that both have can only mean one value."""
+    if isinstance(condition, Call) and condition.op == "=":
+        a, b = condition.args
+        if isinstance(a, Column) and isinstance(b, Column) and a.domain.kind is b.domain.kind:
+            yield frozenset((a, b))
 
 
 def _join_kind(join: exp.Join) -> str:

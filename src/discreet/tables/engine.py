@@ -198,7 +198,7 @@ class DuckDB:
             if missing:
                 near = _require.meant(missing[0], columns)
                 raise InvalidInput(
-                    f"the schema names {missing[0]!r}, and table {name!r} has no such column.{near} It has: {', '.join(columns)}. "
+                    f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It has: {', '.join(columns)}. "
                     f"Nothing was opened."
                 )
         check_public(public, self._kinds)

@@ -49,7 +49,7 @@ class Memory:
         if missing:
             near = _require.meant(missing[0], self._table.column_names)
             raise InvalidInput(
-                f"the schema names {missing[0]!r}, and the table has no such column.{near} It has: {', '.join(self._table.column_names)}."
+                f"the schema declares {missing[0]!r}, and the table has no such column.{near} It has: {', '.join(self._table.column_names)}."
             )
         unit = self._public.unit.column
         if unit is not None and unit not in self._table.column_names:
