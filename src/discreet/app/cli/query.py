@@ -82,7 +82,7 @@ def init(
         if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
             raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
         text = (
-            tables.draft(source.path, table=source.table, related=related)
+            tables.draft(source.path, table=source.table, related=related, looking=look)
             if isinstance(source, tables.Database)
             else tables.draft(source, related=related, delimiter=delimiter, looking=look)
         )
