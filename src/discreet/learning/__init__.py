@@ -1,32 +1,75 @@
-"""Private learning with PyTorch: the same model, loss and data, and a price that is known before training."""
+"""Private learning: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on numpy and scipy.
 
+The same model, loss and data, and a price that is known before training. Names are loaded when they are first used, so that
+`learning.tabular` needs no torch, and nothing loads scikit-learn that does not use it.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .._errors import MissingExtra
 
-try:
-    import torch as _torch  # noqa: F401
-except ImportError:
-    raise MissingExtra.of("learn", "discreet.learning needs PyTorch") from None
-
-from .augment import Augment, FlipAndShift
-from .clipping import Adaptive, Automatic, Flat, PerLayer
-from .correlated import Dense, Toeplitz, square_root
-from .data import Examples, Tabular
-from .discrete import Grid
-from .distributed import across_workers
-from .engine import Engine
-from .noise import fill_gaussian
-from .optimizers import SGD, Adam, warmup_cosine
-from .performance import Performance
-from .plan import routes, without_batch_norm
-from .safety import made_up, probe
-from .scaler import PrivateScaler, Scaling
-from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
-from .trainer import Progress, Run, Trainer
-
 if TYPE_CHECKING:
+    from . import tabular
+    from .augment import Augment, FlipAndShift
+    from .clipping import Adaptive, Automatic, Flat, PerLayer
+    from .correlated import Dense, Toeplitz, square_root
+    from .data import Examples, Tabular
+    from .discrete import Grid
+    from .distributed import across_workers
+    from .engine import Engine
     from .estimators import DPClassifier, DPRegressor, LogisticRegression
+    from .noise import fill_gaussian
+    from .optimizers import SGD, Adam, warmup_cosine
+    from .performance import Performance
+    from .plan import routes, without_batch_norm
+    from .safety import made_up, probe
+    from .scaler import PrivateScaler, Scaling
+    from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
+    from .trainer import Progress, Run, Trainer
+
+# Where each name lives.
+_HOMES = {
+    "Augment": "augment",
+    "FlipAndShift": "augment",
+    "Adaptive": "clipping",
+    "Automatic": "clipping",
+    "Flat": "clipping",
+    "PerLayer": "clipping",
+    "Dense": "correlated",
+    "Toeplitz": "correlated",
+    "square_root": "correlated",
+    "Examples": "data",
+    "Tabular": "data",
+    "Grid": "discrete",
+    "across_workers": "distributed",
+    "Engine": "engine",
+    "DPClassifier": "estimators",
+    "DPRegressor": "estimators",
+    "LogisticRegression": "estimators",
+    "fill_gaussian": "noise",
+    "Adam": "optimizers",
+    "SGD": "optimizers",
+    "warmup_cosine": "optimizers",
+    "Performance": "performance",
+    "routes": "plan",
+    "without_batch_norm": "plan",
+    "made_up": "safety",
+    "probe": "safety",
+    "PrivateScaler": "scaler",
+    "Scaling": "scaler",
+    "BallsInBins": "schedules",
+    "Cyclic": "schedules",
+    "Poisson": "schedules",
+    "TruncatedPoisson": "schedules",
+    "WithoutReplacement": "schedules",
+    "smallest_limit": "schedules",
+    "Progress": "trainer",
+    "Run": "trainer",
+    "Trainer": "trainer",
+}
+_WITHOUT_TORCH = ("scaler", "tabular")
 
 __all__ = [
     "Augment",
@@ -66,16 +109,19 @@ __all__ = [
     "routes",
     "warmup_cosine",
     "without_batch_norm",
+    "tabular",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators load scikit-learn, which takes a while: only when they are asked for."""
-    if name in ("DPClassifier", "DPRegressor", "LogisticRegression"):
-        from . import estimators
-
-        return getattr(estimators, name)
-    raise AttributeError(f"module 'discreet.learning' has no attribute {name!r}")
+    """Load the module that a name lives in, or the module of this name, when it is first asked for."""
+    home = _HOMES.get(name, name)
+    if name.startswith("_") or find_spec(f"{__name__}.{home}") is None:
+        raise AttributeError(f"module 'discreet.learning' has no attribute {name!r}")
+    if home not in _WITHOUT_TORCH and find_spec("torch") is None:
+        raise MissingExtra.of("learn", f"discreet.learning.{name} needs PyTorch") from None
+    module = import_module(f"{__name__}.{home}")
+    return getattr(module, name) if name in _HOMES else module
 
 
 def __dir__() -> list[str]:

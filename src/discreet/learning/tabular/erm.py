@@ -1,0 +1,185 @@
+"""Private empirical risk minimization of linear models: what output and objective perturbation share.
+
+All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|², a sum and not a mean, so that adding or removing a row changes one
+summand and no number that depends on the size. `regularization` is this lambda; scikit-learn's C is 1 / lambda.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import _require
+from ..._public import ADD_REMOVE, Public
+from ...accounting import Event
+from ...mechanisms.protocols import Release, check_source, release
+from ...sampling import Entropy
+from ...tables import Source
+from .losses import Logistic, Loss
+from .model import LinearModel, columns_only, target_classes
+from .rows import Design
+from .solver import Problem, minimize
+
+Array = npt.NDArray[np.float64]
+# Of the largest gradient of one row: how short the gradient must be where the solver stops, and what rounding may add.
+_TOLERANCE = 2.0**-20
+# Of that, for each declared row: rounding grows with the number of rows (see `Problem.rounding`).
+_PER_ROW = 2.0**-37
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The public numbers of a problem: everything that prices and noise scales are computed from."""
+
+    width: int
+    models: int
+    # how many rows' summands differ between neighbors: 1 under add_remove; a replaced row is one removed and one added
+    changes: int
+    l1: float
+    l2: float
+    lipschitz: float
+    smoothness: float
+    size: int
+
+    @property
+    def gradient_l1(self) -> float:
+        """The l1 norm of one row's gradient, at most."""
+        return self.lipschitz * self.l1
+
+    @property
+    def gradient_l2(self) -> float:
+        return self.lipschitz * self.l2
+
+    @property
+    def curvature(self) -> float:
+        """The one eigenvalue of one row's Hessian, at most."""
+        return self.smoothness * self.l2**2
+
+    @property
+    def tolerance(self) -> float:
+        """The length of the gradient at which the solver stops, rounding included."""
+        return self.gradient_l2 * (_TOLERANCE + max(_TOLERANCE, _PER_ROW * self.size))
+
+    @property
+    def expected_norm(self) -> float:
+        """The norm of weights that is expected before anything is known: 1/2 for each coordinate, in root mean square."""
+        return math.sqrt(self.width) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearERM(ABC):
+    """Base of the learners that solve a regularized problem: fields, checks, and the fit of one or several models.
+
+    With more than two classes one model is fitted for each class against the rest; every row is in all of them, and the price is the
+    sum. `class_weights`: one weight for each declared class, which multiplies the loss of its rows, and the sensitivity.
+    """
+
+    public: Public
+    design: Design
+    epsilon: float
+    delta: float = 0.0
+    loss: Loss = field(default_factory=Logistic)
+    regularization: float | None = None
+    class_weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require.positive(epsilon=self.epsilon)
+        _require.probability(delta=self.delta)
+        if not self.delta < 1:
+            raise _require.fail("delta", self.delta, "below 1")
+        if not isinstance(self.loss, Loss):
+            raise _require.fail("loss", self.loss, "Logistic(), HuberHinge() or Huber()")
+        if self.regularization is not None:
+            _require.positive(regularization=self.regularization)
+        object.__setattr__(self, "class_weights", _require.listed(class_weights=self.class_weights))
+        _require.positive(**{f"class_weights[{i}]": weight for i, weight in enumerate(self.class_weights)})
+        if self.design.target is None:
+            raise _require.fail("target", None, "the name of a column")
+        self.design.check(self.public)
+        if self.class_weights and len(self.class_weights) != len(self.classes):
+            raise _require.fail("class_weights", self.class_weights, f"one for each of {len(self.classes)} classes")
+        self.public.declared_size("private empirical risk minimization")
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse what has no price."""
+
+    @abstractmethod
+    def _weights(self, problem: Any, entropy: Entropy) -> Array:
+        """Return the weights of one model, as they may leave."""
+
+    @property
+    @abstractmethod
+    def event(self) -> Event: ...
+
+    @property
+    @abstractmethod
+    def strength(self) -> float:
+        """The lambda that is used: `regularization`, or one computed from public facts."""
+
+    @property
+    def asked(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        assert self.design.target is not None
+        return target_classes(self.public, self.design.target, self.loss.classifies)
+
+    @cached_property
+    def facts(self) -> Facts:
+        l1, l2 = self.design.norms(self.public)
+        heaviest = max(self.class_weights, default=1.0)
+        return Facts(
+            width=self.design.width(self.public), models=1 if len(self.classes) <= 2 else len(self.classes),
+            changes=1 if self.public.neighbors is ADD_REMOVE else 2, l1=l1, l2=l2,
+            lipschitz=self.loss.lipschitz * heaviest, smoothness=self.loss.smoothness * heaviest,
+            size=self.public.declared_size("private empirical risk minimization"),
+        )  # fmt: skip
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        x, targets = self.design.read(source, entropy)
+        weights = [self._weights(problem, entropy) for problem in self._problems(x, targets)]
+        value = LinearModel(
+            design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
+            weights=tuple(tuple(row.tolist()) for row in weights),
+        )  # fmt: skip
+        return release(value, event=self.event, entropy=entropy, error=self.error)
+
+    @abstractmethod
+    def error(self, confidence: float = 0.95) -> float:
+        """Return a bound on the l2 distance of the released weights from the minimizer of J, which holds with this probability."""
+
+    def _problems(self, x: Array, targets: Array) -> list[Problem]:
+        weights = None
+        if self.class_weights:
+            weights = np.array(self.class_weights)[targets.astype(np.int64)]
+        if not self.loss.classifies:
+            labels = [targets]
+        elif self.facts.models == 1:
+            labels = [2 * targets - 1]
+        else:
+            labels = [np.where(targets == place, 1.0, -1.0) for place in range(self.facts.models)]
+        return [
+            Problem(
+                x=x, y=y, weights=weights, loss=self.loss, linear=np.zeros(x.shape[1]), strength=self.strength,
+                row_norm=self.facts.l2, lipschitz=self.facts.lipschitz,
+            )
+            for y in labels
+        ]  # fmt: skip
+
+    def _solve(self, problem: Problem) -> Array:
+        return minimize(problem, self.facts.tolerance)[0]
+
+
+def power_of_two(value: float) -> float:
+    """Return the largest power of two that is not above a positive number: grids of these make floats exact."""
+    return 2.0 ** math.floor(math.log2(value))

@@ -1,0 +1,146 @@
+"""Losses of linear models: convex functions f(score, y) whose first two derivatives in the score have declared bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from ... import _require
+from ..._registry import described
+
+Array = npt.NDArray[np.float64]
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A loss f(score, y), convex in the score: |f'| is at most `lipschitz`, and f'' at most `smoothness`."""
+
+    @property
+    def lipschitz(self) -> float: ...
+
+    @property
+    def smoothness(self) -> float: ...
+
+    @property
+    def classifies(self) -> bool: ...
+
+    def value(self, score: Array, y: Array) -> Array: ...
+
+    def slope(self, score: Array, y: Array) -> Array: ...
+
+    def curvature(self, score: Array, y: Array) -> Array: ...
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logistic:
+    """The logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
+
+    @property
+    def lipschitz(self) -> float:
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        return 0.25
+
+    @property
+    def classifies(self) -> bool:
+        return True
+
+    def value(self, score: Array, y: Array) -> Array:
+        return np.logaddexp(0.0, -y * score)
+
+    def slope(self, score: Array, y: Array) -> Array:
+        result: Array = -y * expit(-y * score)
+        return result
+
+    def curvature(self, score: Array, y: Array) -> Array:
+        chance = expit(score)
+        result: Array = chance * (1 - chance)
+        return result
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HuberHinge:
+    """The smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic within `width` of margin 1.
+
+    |f'| <= 1 and f'' <= 1 / (2 width).
+    """
+
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require.positive(width=self.width)
+
+    @property
+    def lipschitz(self) -> float:
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        return 1 / (2 * self.width)
+
+    @property
+    def classifies(self) -> bool:
+        return True
+
+    def value(self, score: Array, y: Array) -> Array:
+        short = 1 + self.width - y * score
+        return np.where(short <= 0, 0.0, np.where(short < 2 * self.width, short**2 / (4 * self.width), short - self.width))
+
+    def slope(self, score: Array, y: Array) -> Array:
+        short = 1 + self.width - y * score
+        result: Array = -y * np.clip(short / (2 * self.width), 0.0, 1.0)
+        return result
+
+    def curvature(self, score: Array, y: Array) -> Array:
+        inside = np.abs(1 - y * score) < self.width
+        result: Array = inside / (2 * self.width)
+        return result
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Huber:
+    """The Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <= threshold and f'' <= 1.
+
+    It is the squared loss with the gradient of each row clipped: with a threshold above every residual it is the squared loss itself.
+    Targets are scaled to [-1, 1], so that a threshold of 2 covers every residual of predictions inside the declared bounds.
+    """
+
+    threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require.positive(threshold=self.threshold)
+
+    @property
+    def lipschitz(self) -> float:
+        return float(self.threshold)
+
+    @property
+    def smoothness(self) -> float:
+        return 1.0
+
+    @property
+    def classifies(self) -> bool:
+        return False
+
+    def value(self, score: Array, y: Array) -> Array:
+        size = np.abs(score - y)
+        return np.where(size <= self.threshold, size**2 / 2, self.threshold * (size - self.threshold / 2))
+
+    def slope(self, score: Array, y: Array) -> Array:
+        return np.clip(score - y, -self.threshold, self.threshold)
+
+    def curvature(self, score: Array, y: Array) -> Array:
+        result: Array = (np.abs(score - y) <= self.threshold).astype(np.float64)
+        return result
+
+
+LOSSES: dict[str, Any] = {"logistic": Logistic, "huber_hinge": HuberHinge, "huber": Huber}

@@ -1,0 +1,87 @@
+"""What a linear learner releases: weights on a grid, and what is public of the columns they belong to. Saved as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import Bounds, Public
+from ..._registry import described
+from .rows import Design, classes_of
+
+Array = npt.NDArray[np.float64]
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearModel:
+    """A linear model of declared columns: one vector of weights, or one for each of several classes.
+
+    `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
+    """
+
+    design: Design
+    public: Public
+    weights: tuple[tuple[float, ...], ...]
+    classes: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _require.listed(classes=self.classes))
+        object.__setattr__(self, "weights", tuple(tuple(float(w) for w in row) for row in self.weights))
+        models = 1 if len(self.classes) <= 2 else len(self.classes)
+        width = self.design.width(self.public)
+        if len(self.weights) != models or any(len(row) != width for row in self.weights):
+            raise InvalidInput(f"a linear model of these columns has {models} x {width} weights. Nothing was made.")
+
+    def scores(self, X: Any) -> Array:
+        """Return one score per row, or with more than two classes one per class."""
+        result: Array = self.design.encode(X, self.public) @ np.array(self.weights).T
+        return result[:, 0] if len(self.weights) == 1 else result
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class, or the number in the target's own unit, of each row."""
+        scores = self.scores(X)
+        if not self.classes:
+            assert self.design.target is not None
+            bounds = self.public.bounds(self.design.target)
+            low, high = float(bounds.lower), float(bounds.upper)
+            return np.clip((scores + 1) / 2 * (high - low) + low, low, high)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return class_array(self.classes)[places]
+
+    def probabilities(self, X: Any) -> Array:
+        """Return chances of each class: the logistic function of scores, normalized where there are more than two."""
+        scores = self.scores(X)
+        if scores.ndim == 1:
+            return np.stack([expit(-scores), expit(scores)], axis=1)
+        chances = np.maximum(expit(scores), np.finfo(float).tiny)
+        result: Array = chances / chances.sum(axis=1, keepdims=True)
+        return result
+
+
+def class_array(classes: tuple[Any, ...]) -> npt.NDArray[Any]:
+    return np.array(list(classes), dtype=None if len({type(value) for value in classes}) == 1 else object)
+
+
+def columns_only(public: Public, design: Design) -> Public:
+    """Return the facts of the model's columns alone: what prediction needs, and what a model file may say."""
+    names = (*design.features, *([] if design.target is None else [design.target]))
+    return Public(schema=tuple((name, public.fact(name)) for name in names), table=public.table)
+
+
+def target_classes(public: Public, target: str, classifies: bool) -> tuple[Any, ...]:
+    """Return the declared classes; none for a regression, whose target must have bounds."""
+    if classifies:
+        return tuple(classes_of(public, target))
+    if not isinstance(public.fact(target), Bounds):
+        raise InvalidInput(
+            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was charged or trained. "
+            f"Declare Bounds for it, or use a classifier."
+        )
+    return ()

@@ -1,0 +1,185 @@
+"""Objective perturbation, as approximate minima perturbation: noise inside the objective, and a little exact noise on what leaves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaincinv, log_ndtr
+
+from ..._errors import InvalidInput
+from ..._registry import described
+from ...accounting import ApproximateDP, Event, PureDP
+from ...mechanisms.noise import IntegerLaplace
+from ...mechanisms.protocols import Sensitivity
+from ...sampling import Entropy
+from . import noise as inside
+from .erm import LinearERM, power_of_two
+from .solver import Problem
+
+Array = npt.NDArray[np.float64]
+# Of epsilon, for the noise on what leaves: that noise is of the size of the solver's tolerance, and stays below the objective's.
+_OUTPUT_SHARE = 1 / 64
+_CELLS = 8
+
+
+def gaussian_objective_delta(epsilon: float, multiplier: float) -> float:
+    """Return delta at epsilon where the privacy loss is at most |Z| / m + 1 / 2m² for a standard normal Z and m = `multiplier`.
+
+    Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss. With u = 1/m and
+           e = epsilon - u²/2 >= 0 it is 2 (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the normal tail; 1 where e < 0.
+    """
+    u = 1 / multiplier
+    e = epsilon - u * u / 2
+    if e < 0:
+        return 1.0
+    first = float(log_ndtr(-e / u))
+    gap = e + u * u / 2 + float(log_ndtr(-e / u - u)) - first
+    return min(1.0, 2 * math.exp(first) * -math.expm1(min(0.0, gap)) + 1e-13 * math.exp(first))
+
+
+@described
+@dataclass(frozen=True, kw_only=True)
+class ObjectivePerturbation(LinearERM):
+    """Minimizes J(w) + <b, w> for a random b, up to a certified tolerance, and releases the point on a grid with discrete noise.
+
+    b has independent Laplace coordinates, for the l1 norm of a row's gradient: for sparse rows, such as indicators of categories, its l2
+    norm is below that of the spherical noise of Chaudhuri, Monteleoni & Sarwate 2011 (Algorithm 2). With a delta it is Gaussian, for
+    the l2 norm (Kifer, Smith & Thakurta 2012, Algorithm 1), if that is expected to be shorter; otherwise the delta is not used.
+
+    Guarantee: for each model epsilon_m-DP, or (epsilon_m, delta_m)-DP with Gaussian noise; together `event`.
+    Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, of neighbors that differ in one row (x, y), weight included.
+               b = -grad J(t) is a bijection of t and b that is Lipschitz both ways, so t has density p(b(t)) det(H(t) + lambda I) (area
+               formula; f'' may jump). (1) The two b's differ by v = f' x, so with Laplace noise their densities differ by a factor of at
+               most exp(|v|_1 / scale). With Gaussian noise log p(b) - log p(b') is at most |<b, v>| / s² + |v|² / 2s², and <b, v> = f' <b, x>
+               with x fixed and b independent of it: at most G |Z| / s, see `gaussian_objective_delta`. (2) The determinants differ by a
+               factor 1 + f'' x' (H + lambda)^-1 x between 1 and 1 + curvature / lambda. So t is (epsilon_1, delta_m)-DP with epsilon_1 =
+               noise part + log(1 + curvature / lambda), as in CMS 2011 (arXiv:0912.0071v5, Theorem 9) and KST 2012 (Theorem 2), for sums.
+               (3) Given t, b is a function of t and the table, hence so is the solver's point, apart from independent coins; its gradient for
+               the ideal objective is at most `tolerance` plus how far the drawn b is rounded, so it is within that / lambda of t, in both
+               tables. Released in place of t it is a second mechanism on the same table, of l2 sensitivity twice this distance, with
+               exact discrete Laplace noise: epsilon_2-DP, and basic composition adds it (Iyengar et al. 2019, IEEE S&P, Algorithm 1).
+               A replaced row is one removed and one added: group privacy for two. Several models: basic composition.
+    Accuracy:  with d the distance of the released weights from the perturbed minimizer, |released - minimizer of J| <= |b| / lambda + d,
+               and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
+    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see `Problem.rounding`).
+    """
+
+    def _check(self) -> None:
+        if not self._left(self.strength) > 0:
+            least = self.facts.curvature / math.expm1(self._objective_epsilon)
+            raise InvalidInput(
+                f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the determinant alone costs "
+                f"{math.log1p(self.facts.curvature / self.strength):.3g} per model. Nothing was charged or trained. Take more than {least:.4g}."
+            )
+        self.output_noise  # noqa: B018 - price it now
+
+    @property
+    def _model_epsilon(self) -> float:
+        return self.epsilon / (self.facts.models * self.facts.changes) * (1 - 1e-12)
+
+    @property
+    def _model_delta(self) -> float:
+        """Of two rows that change one after the other, (e, d) becomes (2e, (1 + exp(e)) d)."""
+        group = 1.0 if self.facts.changes == 1 else 1 + math.exp(self._model_epsilon)
+        return self.delta / (self.facts.models * group) * (1 - 1e-9)
+
+    @property
+    def _objective_epsilon(self) -> float:
+        return self._model_epsilon * (1 - _OUTPUT_SHARE)
+
+    def _left(self, strength: float) -> float:
+        """Return what is left of epsilon for the noise after the determinant is paid."""
+        return self._objective_epsilon - math.log1p(self.facts.curvature / strength) * (1 + 1e-12)
+
+    @cached_property
+    def strength(self) -> float:
+        """Lambda: the expected norm of b over the expected norm of weights, and enough to keep half of epsilon for the noise."""
+        if self.regularization is not None:
+            return float(self.regularization)
+        least = strength = self.facts.curvature / math.expm1(self._objective_epsilon / 2)
+        for _ in range(30):
+            strength = max(least, self._expected_noise(strength) / self.facts.expected_norm)
+        return strength
+
+    def _laplace_scale(self, strength: float) -> float:
+        return self.facts.gradient_l1 / self._left(strength) * (1 + 1e-12)
+
+    def _deviation(self, strength: float) -> float:
+        """Return the least standard deviation, to 1e-6, that is enough for Gaussian noise; infinity without a delta."""
+        epsilon, delta = self._left(strength), self._model_delta
+        # below this the failure of `inside.gaussian` would count
+        if delta < 1e-40:
+            return math.inf
+        low, high = 1e-3, 1.0
+        while gaussian_objective_delta(epsilon, high) > delta:
+            low, high = high, 2 * high
+            if high > 1e12:
+                return math.inf
+        while high > low * (1 + 1e-6):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if gaussian_objective_delta(epsilon, middle) <= delta else (middle, high)
+        return self.facts.gradient_l2 * high * (1 + 1e-12)
+
+    def _expected_noise(self, strength: float) -> float:
+        return math.sqrt(self.facts.width) * min(math.sqrt(2) * self._laplace_scale(strength), self._deviation(strength))
+
+    @cached_property
+    def law(self) -> tuple[str, float]:
+        """The law of b's coordinates and its scale: "laplace" with the scale, or "gaussian" with the standard deviation."""
+        scale, deviation = self._laplace_scale(self.strength), self._deviation(self.strength)
+        return ("laplace", scale) if math.sqrt(2) * scale <= deviation else ("gaussian", deviation)
+
+    @property
+    def _distance(self) -> float:
+        """How far the points of two neighbors can be from each other, given the exact minimizer."""
+        law, scale = self.law
+        precision = inside.laplace_precision(scale) if law == "laplace" else inside.GAUSSIAN_PRECISION * scale
+        return 2 * (self.facts.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
+
+    @property
+    def cell(self) -> float:
+        return power_of_two(self._distance / (_CELLS * math.sqrt(self.facts.width)))
+
+    @property
+    def moved(self) -> Sensitivity:
+        """How far the points of two neighbors can be from each other, in cells of the grid."""
+        width, cells = self.facts.width, self._distance / self.cell
+        l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
+        return Sensitivity(linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2))
+
+    @cached_property
+    def output_noise(self) -> IntegerLaplace:
+        return IntegerLaplace.for_epsilon(
+            self._model_epsilon * _OUTPUT_SHARE, sensitivity=self.moved, neighbors=self.public.neighbors
+        )
+
+    @property
+    def event(self) -> Event:
+        if self.law[0] == "laplace":
+            return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
+        return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
+
+    def _weights(self, problem: Problem, entropy: Entropy) -> Array:
+        law, scale = self.law
+        draw = inside.laplace if law == "laplace" else inside.gaussian
+        perturbed = replace(problem, linear=draw(scale, self.facts.width, entropy))
+        cells = np.rint(self._solve(perturbed) / self.cell).astype(np.int64)
+        return self.output_noise(cells, entropy=entropy).astype(np.float64) * self.cell
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Return |b| / lambda and the distance of what leaves, each with half of the failure probability, in the worst of the models."""
+        facts, (law, scale) = self.facts, self.law
+        failure = (1 - confidence) / 2 / facts.models
+        if law == "laplace":
+            # |b|_2 is at most |b|_1, which has the Gamma law, and at most sqrt(width) times the largest coordinate
+            total = float(gammaincinv(facts.width, 1 - failure))
+            length = scale * min(total, math.sqrt(facts.width) * math.log(facts.width / failure))
+        else:
+            length = scale * math.sqrt(2 * float(gammaincinv(facts.width / 2, 1 - failure)))
+        each = self.output_noise.error(1 - (1 - confidence) / 2, entries=facts.width * facts.models)
+        leaving = self._distance / 2 + math.sqrt(facts.width) * (each + 1) * self.cell
+        return length / self.strength + leaving

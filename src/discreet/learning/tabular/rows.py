@@ -1,0 +1,234 @@
+"""Rows of a table as vectors of numbers, by what the schema declares and nothing else, with norms that are known beforehand.
+
+A number becomes a coordinate in [-1, 1], a truth value -1 or 1, a category one indicator per declared value; what is missing or not
+declared is 0. Rows above the declared norms are scaled down to them. Of a unit with several rows one counts, drawn at random.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ... import _require, sampling
+from ..._errors import InvalidInput
+from ..._public import Boolean, Bounds, Categories, Public
+from ..._registry import described
+from ...sampling import Entropy
+from ...tables import Memory, Source
+
+Array = npt.NDArray[np.float64]
+# Norms are declared this much larger than what rows are scaled to: more than floating point adds when it scales them.
+_MARGIN = 1 + 1e-9
+CLIPS = ("typical", "never")
+
+
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """Which columns are the coordinates of a row, which one is the target, and how long a row may be.
+
+    `clip`: "never" takes the longest row that the declared bounds allow. "typical" takes the norm of a row whose numbers spread evenly
+    over their bounds (1/3 of a squared coordinate, 1/2 of an absolute one), and scales longer rows down: less noise for a little bias.
+    The intercept is a coordinate that is always 1, and counts in the norms.
+    """
+
+    features: tuple[str, ...]
+    target: str | None
+    intercept: bool = True
+    clip: str = "typical"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", _require.listed(features=self.features))
+        _require.non_empty(features=self.features)
+        _require.flag(intercept=self.intercept)
+        _require.one_of(CLIPS, clip=self.clip)
+        if len(set(self.features)) < len(self.features):
+            raise InvalidInput(f"a feature is named twice: {list(self.features)}. Nothing was charged or trained.")
+        if self.target in self.features:
+            raise InvalidInput(f"the target {self.target!r} cannot be a feature, too. Nothing was charged or trained.")
+
+    def check(self, public: Public) -> None:
+        """Refuse columns that nothing usable is declared of."""
+        for name in self.features:
+            if not isinstance(public.fact(name), Bounds | Categories | Boolean):
+                raise InvalidInput(
+                    f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "
+                    f"Nothing was charged or trained."
+                )
+        if public.unit.column in self.features:
+            raise InvalidInput(
+                f"{public.unit.column!r} tells people apart and cannot be a feature. Nothing was charged or trained."
+            )
+
+    def names(self, public: Public) -> tuple[str, ...]:
+        """Return the name of each coordinate."""
+        result: list[str] = []
+        for name in self.features:
+            fact = public.fact(name)
+            result += [f"{name}={value}" for value in fact.values] if isinstance(fact, Categories) else [name]
+        return (*result, *(["intercept"] if self.intercept else []))
+
+    def width(self, public: Public) -> int:
+        return len(self.names(public))
+
+    def norms(self, public: Public) -> tuple[float, float]:
+        """Return bounds on the l1 and the l2 norm of a row."""
+        numbers = sum(isinstance(public.fact(name), Bounds) for name in self.features)
+        others = len(self.features) - numbers + self.intercept
+        l1, squared = (0.5, 1 / 3) if self.clip == "typical" else (1.0, 1.0)
+        return (others + l1 * numbers) * _MARGIN, math.sqrt(others + squared * numbers) * _MARGIN
+
+    def matrix(self, columns: Mapping[str, pa.Array], public: Public) -> Array:
+        """Return the coordinates of rows, not yet scaled down."""
+        parts = [_coordinates(columns[name], public.fact(name)) for name in self.features]
+        rows = len(parts[0])
+        return np.concatenate([*parts, *([np.ones((rows, 1))] if self.intercept else [])], axis=1)
+
+    def read(self, source: Source, entropy: Entropy) -> tuple[Array, Array]:
+        """Return the rows, scaled down to `norms`, and their targets; of each unit one row.
+
+        Guarantee: neighboring tables give the same rows but for one unit's, in law.
+        Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that unit's rows only.
+        """
+        public, unit = source.public, source.public.unit.column
+        wanted = [*self.features, *([] if self.target is None else [self.target]), *([] if unit is None else [unit])]
+        rows, targets, owners = [np.zeros((0, self.width(public)))], [np.zeros(0)], []
+        for batch in source.batches(list(dict.fromkeys(wanted))):
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            rows.append(self._scaled(self.matrix(columns, public), public))
+            targets.append(np.zeros(len(batch)) if self.target is None else goal(columns[self.target], public.fact(self.target)))
+            owners += [] if unit is None else [columns[unit]]
+        x, y = np.concatenate(rows), np.concatenate(targets)
+        if unit is None:
+            return x, y
+        kept = one_row_each(owners, entropy)
+        return x[kept], y[kept]
+
+    def _scaled(self, x: Array, public: Public) -> Array:
+        """Scale rows down to the norms, a little below them: rounding stays inside the margin."""
+        l1, l2 = (norm / _MARGIN for norm in self.norms(public))
+        longest = np.maximum(np.abs(x).sum(axis=1) / l1, np.sqrt((x * x).sum(axis=1)) / l2)
+        return np.ascontiguousarray(x / np.maximum(longest, 1.0)[:, None])
+
+    def encode(self, X: Any, public: Public) -> Array:
+        """Return the coordinates of new rows (a mapping of columns, a data frame, an Arrow table), for prediction: never scaled down."""
+        held = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
+        names = held.column_names if isinstance(held, pa.Table) else held
+        if held is None or any(name not in names for name in self.features):
+            raise InvalidInput(f"the model predicts from the columns {list(self.features)}, by name; some are missing.")
+        columns = {name: _plain(held[name]) for name in self.features}
+        facts = tuple((name, public.fact(name)) for name in self.features)
+        source = Memory(pa.table(columns), Public(schema=facts, table=public.table))
+        parts = [np.zeros((0, self.width(public)))]
+        for batch in source.batches(list(self.features)):
+            parts.append(self.matrix({name: batch.column(name) for name in batch.schema.names}, public))
+        return np.concatenate(parts)
+
+
+def _plain(values: Any) -> Any:
+    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
+
+
+def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np.int64]:
+    """Return the positions of one random row of each unit, sorted; rows of nobody (a missing unit) are left out.
+
+    Guarantee: each of a unit's rows is equally likely, independently of all other units.
+    Proof:     every row has a uniform number of its own; the one with the smallest counts.
+    """
+    column = pa.chunked_array(owners, type=None if owners else pa.null()).combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        # the two zeros are one person, as they are to SQL
+        column = pc.add(column.cast(pa.float64()), 0.0)
+    codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    tickets = sampling.uniform_below(1 << 62, len(codes), entropy)
+    order = np.lexsort((tickets, codes))
+    sorted_codes = codes[order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = sorted_codes[1:] != sorted_codes[:-1]
+    return np.sort(order[first & (sorted_codes >= 0)])
+
+
+def goal(values: pa.Array, fact: Any) -> Array:
+    """Return targets: the number of the class (0 where it is not declared), or a number scaled to [-1, 1]."""
+    if isinstance(fact, Categories):
+        return np.maximum(_places(values, fact), 0).astype(np.float64)
+    if isinstance(fact, Boolean):
+        numbers = _floats(values)
+        return (np.nan_to_num(numbers) != 0).astype(np.float64)
+    return _coordinates(values, fact)[:, 0]
+
+
+def classes_of(public: Public, target: str) -> list[Any]:
+    """Return the declared classes of a target; refuse one that has none."""
+    fact = public.fact(target)
+    if not isinstance(fact, Categories | Boolean):
+        raise InvalidInput(
+            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was charged or trained. "
+            f"Declare Categories or Boolean for it, or use a regression."
+        )
+    values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
+    if len(values) < 2:
+        raise InvalidInput(f"at least two classes must be declared for {target!r}. Nothing was charged or trained.")
+    return values
+
+
+def features_of(public: Public, target: str | None) -> tuple[str, ...]:
+    """Return all columns that can be features: whoever a row belongs to is none, and the target is none."""
+    taken = (target, public.unit.column)
+    names = tuple(
+        name for name, fact in public.schema if isinstance(fact, Bounds | Categories | Boolean) and name not in taken
+    )
+    if not names:
+        raise InvalidInput(
+            "no column is declared as a number with bounds, as categories or as boolean: nothing to learn from."
+        )
+    return names
+
+
+def _coordinates(values: pa.Array, fact: Any) -> Array:
+    if isinstance(fact, Bounds):
+        low, high = float(fact.lower), float(fact.upper)
+        clipped = np.clip(_floats(values), low, high)
+        # both factors are at most 1 in size: no overflow for any declared bounds
+        return np.nan_to_num(np.clip((clipped / 2 - low / 2) / (high / 2 - low / 2) * 2 - 1, -1, 1))[:, None]
+    if isinstance(fact, Boolean):
+        numbers = _floats(values)
+        return np.where(np.isnan(numbers), 0.0, np.where(numbers != 0, 1.0, -1.0))[:, None]
+    places = _places(values, fact)
+    result = np.zeros((len(places), len(fact.values)))
+    known = places >= 0
+    result[np.flatnonzero(known), places[known]] = 1.0
+    return result
+
+
+def _places(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
+    """Return the number of each value among the declared ones, -1 for any other."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    try:
+        declared = pa.array(list(fact.values)).cast(values.type)
+        same = declared.to_pylist() == list(fact.values)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        same = False
+    if same:
+        found = pc.fill_null(pc.index_in(values, value_set=declared), -1)
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+    place = {value: i for i, value in reversed(list(enumerate(fact.values)))}
+    return np.array([place.get(value, -1) for value in values.to_pylist()], dtype=np.int64)
+
+
+def _floats(values: pa.Array) -> Array:
+    """Return numbers, NaN where there is none."""
+    if pa.types.is_boolean(values.type) or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        numbers = values.cast(pa.float64(), safe=False) if not pa.types.is_boolean(values.type) else values.cast(pa.int8()).cast(pa.float64())
+        return np.array(pc.fill_null(numbers, math.nan).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.array([math.nan if value is None else float(value) for value in values.to_pylist()], dtype=np.float64)
