@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import json
 import math
 import pkgutil
@@ -22,6 +23,7 @@ from discreet import accounting
 from discreet._errors import DescriptionError, Halted, PublicMismatch
 from discreet._registry import from_json, to_json
 from discreet.accounting import NonPrivate
+from discreet.learning import tabular
 from discreet.mechanisms.protocols import Interactive, Mechanism
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -179,12 +181,14 @@ def test_an_interactive_mechanism_halts_for_good_and_its_state_can_be_stored(cas
 
 
 def mechanism_classes() -> list[type]:
-    """Every public class of the room that is a Mechanism or an Interactive, wherever its module is."""
+    """Every public class of the rooms of mechanisms and tabular learning that is a Mechanism or an Interactive, wherever its module is."""
     found: list[type] = []
-    for info in pkgutil.walk_packages(discreet.mechanisms.__path__, "discreet.mechanisms."):
+    rooms = (discreet.mechanisms, tabular)
+    walks = (pkgutil.walk_packages(room.__path__, f"{room.__name__}.") for room in rooms)
+    for info in itertools.chain(*walks):
         module = importlib.import_module(info.name)
         for name, cls in inspect.getmembers(module, inspect.isclass):
-            own = cls.__module__ == module.__name__ and not name.startswith("_")
+            own = cls.__module__ == module.__name__ and not name.startswith("_") and not inspect.isabstract(cls)
             if own and cls not in (Mechanism, Interactive) and _runs_on_a_source(cls):
                 found.append(cls)
     return found

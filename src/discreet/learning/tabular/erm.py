@@ -77,7 +77,8 @@ class LinearERM(ABC):
     """Base of the learners that solve a regularized problem: fields, checks, and the fit of one or several models.
 
     With more than two classes one model is fitted for each class against the rest; every row is in all of them, and the price is the
-    sum. `class_weights`: one weight for each declared class, which multiplies the loss of its rows, and the sensitivity.
+    sum. `class_weights`: one weight for each declared class, which multiplies the loss of its rows, and the sensitivity. `rows`: the
+    number of units, declared here where the public facts have none.
     """
 
     public: Public
@@ -87,6 +88,7 @@ class LinearERM(ABC):
     loss: Loss = field(default_factory=Logistic)
     regularization: float | None = None
     class_weights: tuple[float, ...] = ()
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         _require.positive(epsilon=self.epsilon)
@@ -104,7 +106,8 @@ class LinearERM(ABC):
         self.design.check(self.public)
         if self.class_weights and len(self.class_weights) != len(self.classes):
             raise _require.fail("class_weights", self.class_weights, f"one for each of {len(self.classes)} classes")
-        self.public.declared_size("private empirical risk minimization")
+        if self.rows is not None:
+            _require.integer(rows=self.rows, at_least=1)
         self._check()
 
     @abstractmethod
@@ -125,6 +128,15 @@ class LinearERM(ABC):
         """The lambda that is used: `regularization`, or one computed from public facts."""
 
     @property
+    @abstractmethod
+    def expected_excess(self) -> float:
+        """How much J is expected to be above its minimum, by bias and noise: a rough figure for choosing a method, from public facts."""
+
+    @property
+    def _bias(self) -> float:
+        return self.strength * self.facts.expected_norm**2 / 2
+
+    @property
     def asked(self) -> tuple[float, float]:
         return self.epsilon, self.delta
 
@@ -141,7 +153,7 @@ class LinearERM(ABC):
             width=self.design.width(self.public), models=1 if len(self.classes) <= 2 else len(self.classes),
             changes=1 if self.public.neighbors is ADD_REMOVE else 2, l1=l1, l2=l2,
             lipschitz=self.loss.lipschitz * heaviest, smoothness=self.loss.smoothness * heaviest,
-            size=self.public.declared_size("private empirical risk minimization"),
+            size=self.public.declared_size("private empirical risk minimization") if self.rows is None else self.rows,
         )  # fmt: skip
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

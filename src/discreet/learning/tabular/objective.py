@@ -170,6 +170,12 @@ class ObjectivePerturbation(LinearERM):
         cells = np.rint(self._solve(perturbed) / self.cell).astype(np.int64)
         return self.output_noise(cells, entropy=entropy).astype(np.float64) * self.cell
 
+    @property
+    def expected_excess(self) -> float:
+        """The expected loss in J by bias and noise, |b|² / 2 (lambda + typical curvature): for choosing a method, from public facts."""
+        typical = self.facts.size * self.facts.curvature / self.facts.width
+        return self._bias + self._expected_noise(self.strength) ** 2 / (2 * (self.strength + typical))
+
     def error(self, confidence: float = 0.95) -> float:
         """Return |b| / lambda and the distance of what leaves, each with half of the failure probability, in the worst of the models."""
         facts, (law, scale) = self.facts, self.law

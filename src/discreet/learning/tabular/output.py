@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..._registry import described
 from ...accounting import Event
+from ...mechanisms.calibration import zcdp_rho
 from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
@@ -74,8 +75,6 @@ class OutputPerturbation(LinearERM):
         moved, models = self._moved(strength), self.facts.models
         if self.delta == 0:
             return IntegerLaplace.for_epsilon(self.epsilon / models, sensitivity=moved, neighbors=self.public.neighbors)
-        from ...mechanisms.calibration import zcdp_rho
-
         rho = zcdp_rho(self.epsilon, self.delta) / models * (1 - 1e-12)
         return IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=self.public.neighbors)
 
@@ -101,11 +100,14 @@ class OutputPerturbation(LinearERM):
         noisy: Any = self.noise(cells, entropy=entropy)
         return noisy.astype(np.float64) * self.cell
 
+    @property
+    def expected_excess(self) -> float:
+        facts = self.facts
+        squared = facts.width * self.noise.mean_squared_error * self.cell**2
+        return self._bias + (self.strength + facts.size * facts.curvature / facts.width) * squared / 2
+
     def error(self, confidence: float = 0.95) -> float:
         entries = self.facts.width * self.facts.models
         each = self.noise.error(confidence, entries=entries)
         rounding = self.facts.tolerance / self.strength
         return math.sqrt(self.facts.width) * (float(each) + 1) * self.cell + rounding
-
-    def with_strength(self, strength: float) -> OutputPerturbation:
-        return replace(self, regularization=strength)

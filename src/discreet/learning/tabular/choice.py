@@ -1,0 +1,55 @@
+"""Which of the three ways to take, from public facts alone, and the words that say why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import _require
+from ..._public import Public
+from .erm import LinearERM
+from .gradient import GradientPerturbation
+from .losses import Loss
+from .objective import ObjectivePerturbation
+from .output import OutputPerturbation
+from .rows import Design, features_of
+
+METHODS: dict[str, type[LinearERM]] = {
+    "objective": ObjectivePerturbation,
+    "output": OutputPerturbation,
+    "gradient": GradientPerturbation,
+}
+
+
+def linear_mechanism(
+    public: Public,
+    *,
+    target: str,
+    features: Sequence[str] | None,
+    method: str,
+    loss: Loss,
+    clip: str,
+    intercept: bool = True,
+    **terms: Any,
+) -> tuple[LinearERM, str]:
+    """Return the priced learner, and why this one."""
+    _require.one_of(("auto", *METHODS), method=method)
+    names = features_of(public, target) if features is None else tuple(_require.listed(features=features))
+    design = Design(features=names, target=target, intercept=intercept, clip=clip)
+    given = {"public": public, "design": design, "loss": loss, **terms}
+    if method != "auto":
+        return METHODS[method](**given), f"{method}: asked for."
+    return cheapest([METHODS[name](**given) for name in METHODS if name != "gradient" or terms.get("delta")])
+
+
+def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
+    """Return the learner with the least expected excess loss, a function of public facts, and all their figures in words."""
+    names = {cls: name for name, cls in METHODS.items()}
+    best = min(candidates, key=lambda learner: learner.expected_excess)
+    size = best.facts.size
+    figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
+    facts = best.facts
+    return best, (
+        f"{names[type(best)]}: the least expected excess loss per row ({figures}), from {size} declared rows, {facts.width} coordinates, "
+        f"row norm {facts.l2:.3g}, epsilon {best.epsilon:g} and delta {best.delta:g}."
+    )

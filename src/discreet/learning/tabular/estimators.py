@@ -1,0 +1,290 @@
+"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`, `HuberRegressor`.
+
+    model = people.fit(LogisticRegression(epsilon=1), target="income")       # charged first; bounds, classes and size from the schema
+    model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
+
+    LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)     # without a session: declare what is public
+
+What scikit-learn would read off the data is declared: the classes, the number of rows, the bounds. Each `fit` is a release of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import _require
+from ..._errors import InvalidInput, MissingExtra, PrivateFact
+from ..._public import Boolean, Bounds, Categories, Public
+from ...mechanisms.protocols import Mechanism, Release
+from ...sampling import Entropy
+from ...tables import Memory
+from .choice import linear_mechanism
+from .losses import Huber, HuberHinge, Logistic, Loss
+from .model import LinearModel, class_array
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+except ImportError:
+    raise MissingExtra.of("learn", "estimators in scikit-learn's manner need scikit-learn") from None
+
+TARGET = "y"
+
+
+class TableEstimator(BaseEstimator):  # type: ignore[misc]
+    """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released model."""
+
+    def mechanism(
+        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+    ) -> Mechanism:
+        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
+
+        `features` are by default all columns that can be: numbers with bounds, categories, booleans. `delta` is what a session would
+        spend; the estimator's own goes first.
+        """
+        raise NotImplementedError
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        """Become the model that the mechanism released."""
+        self.model_, self.event_, self.mechanism_ = release.value, release.event, mechanism
+        self.feature_names_in_ = np.array(mechanism.design.features, dtype=object)
+        self.n_features_in_ = len(mechanism.design.features)
+        self._arrays = False
+        return self
+
+    def _run(self, X: Any, y: Any, target: Any) -> Any:
+        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row a person."""
+        _require_declared(self.n)
+        X = self._checked(X)
+        public = Public(
+            schema={**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}, size=self.n
+        )
+        columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
+        source = Memory({**columns, **({} if target is None else {TARGET: y})}, public)
+        mechanism = self.mechanism(public, target=TARGET if target is not None else None)  # type: ignore[arg-type]
+        names = getattr(self, "feature_names_in_", None)
+        self.adopt(mechanism(source, entropy=Entropy()), mechanism)
+        del self.feature_names_in_
+        if names is not None:
+            self.feature_names_in_ = names
+        self._arrays = True
+        return self
+
+    def _checked(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
+        """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
+        return validate_data(  # type: ignore[no-any-return]
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0 if reset else 1
+        )
+
+    def _bounds(self, width: int) -> dict[str, Bounds]:
+        try:
+            lower = np.broadcast_to(np.asarray(self.lower, np.float64), (width,))
+            upper = np.broadcast_to(np.asarray(self.upper, np.float64), (width,))
+        except (TypeError, ValueError):
+            raise _require.fail(
+                "lower and upper", (self.lower, self.upper), f"a number, or one for each of {width} features"
+            ) from None
+        return {f"x{i}": Bounds(float(low), float(high)) for i, (low, high) in enumerate(zip(lower, upper, strict=True))}
+
+    def _inputs(self, X: Any) -> Any:
+        check_is_fitted(self, "model_")
+        if not self._arrays:
+            return X
+        array = self._checked(X, reset=False)
+        return {f"x{i}": array[:, i] for i in range(array.shape[1])}
+
+
+class _Linear(TableEstimator):
+    """Linear models by private empirical risk minimization."""
+
+    model_: LinearModel
+    _clip = "typical"
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def mechanism(
+        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+    ) -> Mechanism:
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        terms: dict[str, Any] = {"epsilon": self.epsilon, "delta": own, "regularization": self.regularization, "rows": self.n}
+        weights = self._weights(public, target)
+        if weights:
+            terms["class_weights"] = weights
+        learner, self.why_ = linear_mechanism(
+            public, target=target, features=features, method=self.method, loss=self._loss(), clip=self._clip,
+            intercept=self.fit_intercept, **terms,
+        )  # fmt: skip
+        return learner
+
+    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+        return ()
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Weights of the coordinates, scaled to [-1, 1], in the order of `mechanism_.design.names(public)`."""
+        check_is_fitted(self, "model_")
+        weights = np.array(self.model_.weights)
+        return weights[:, :-1] if self.model_.design.intercept else weights
+
+    @property
+    def intercept_(self) -> npt.NDArray[np.float64]:
+        check_is_fitted(self, "model_")
+        weights = np.array(self.model_.weights)
+        return weights[:, -1] if self.model_.design.intercept else np.zeros(len(weights))
+
+
+class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
+    """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from public facts; `why_` says why.
+
+    `delta`: by default the session's, and 0 without one; only as much is used as the method needs. `regularization` is lambda, 1 / C of
+    scikit-learn, by default from public facts. `class_weight`: weights by class, which the noise grows with. Several classes: one model
+    for each against the rest, which share epsilon. DP-SGD is `DPClassifier`.
+
+    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and unit. Proof: `mechanism_`'s class.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        method: str = "auto",
+        regularization: float | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        classes: Any = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
+        self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
+        self.n, self.lower, self.upper = n, lower, upper
+
+    _labels: list[Any] | None = None
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+        fact = public.fact(target)
+        declared = fact.values if isinstance(fact, Categories) else (False, True) if isinstance(fact, Boolean) else ()
+        # arrays are fitted with the numbers of their classes
+        values = list(declared) if self._labels is None else self._labels
+        if self.classes is not None and set(self.classes) != set(values):
+            raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
+        if self.class_weight is None:
+            return ()
+        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(values):
+            raise _require.fail(
+                "class_weight", self.class_weight,
+                'weights by declared class, such as {"yes": 2}; "balanced" would be read off the data',
+            )  # fmt: skip
+        return tuple(self.class_weight.get(value, 1.0) for value in values)
+
+    def fit(self, X: Any, y: Any) -> LogisticRegression:
+        """Fit to arrays with declared `classes`, `n`, `lower` and `upper`. A label that is not declared counts as the first class."""
+        if self.classes is None:
+            raise PrivateFact("which classes occur is private: declare them, classes=[...]. Nothing was trained.")
+        labels = np.array(sorted(self.classes)).tolist()
+        if len(labels) < 2:
+            raise InvalidInput(f"at least two classes must be declared, got {len(labels)}. Nothing was trained.")
+        places = {value: i for i, value in enumerate(labels)}
+        numbers = [places.get(value, 0) for value in _column(y, X).tolist()]
+        self._labels = labels
+        try:
+            self._run(X, numbers, Categories(list(range(len(labels)))))
+        finally:
+            self._labels = None
+        self.classes_ = np.array(labels)
+        return self
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        super().adopt(release, mechanism)
+        self.classes_ = class_array(self.model_.classes)
+        return self
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        return self.model_.scores(self._inputs(X))
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        return self.model_.probabilities(self._inputs(X))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        scores = self.model_.scores(inputs)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[places]  # type: ignore[no-any-return]
+
+
+class LinearSVC(LogisticRegression):
+    """A private linear support vector machine with the smoothed (Huber) hinge loss; options as `LogisticRegression`.
+
+    Guarantee: `event_`. Proof: `mechanism_`'s class.
+    """
+
+    def _loss(self) -> Loss:
+        return HuberHinge()
+
+    predict_proba = None  # type: ignore[assignment]  # scores of a margin are no chances
+
+
+class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
+    """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared width.
+
+    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and unit. Proof: `mechanism_`'s class.
+    """
+
+    _clip = "never"
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        method: str = "auto",
+        regularization: float | None = None,
+        threshold: float = 0.5,
+        fit_intercept: bool = True,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
+        self.threshold, self.fit_intercept, self.n, self.lower, self.upper = threshold, fit_intercept, n, lower, upper
+        self.target_lower, self.target_upper = target_lower, target_upper
+
+    def _loss(self) -> Loss:
+        return Huber(threshold=self.threshold)
+
+    def fit(self, X: Any, y: Any) -> HuberRegressor:
+        y = _column(y, X).astype(np.float64)
+        self._run(X, y, Bounds(self.target_lower, self.target_upper))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        return self.model_.predict(self._inputs(X))
+
+
+def _column(y: Any, X: Any) -> npt.NDArray[Any]:
+    y = np.asarray(y)
+    y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
+    if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):
+        raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
+    return y
+
+
+def _require_declared(n: Any) -> None:
+    if n is None:
+        raise PrivateFact(
+            "the number of rows is private and never read off the data: declare it, n=..., or buy a noisy count. Nothing was trained."
+        )
+    _require.integer(n=n, at_least=1)
+

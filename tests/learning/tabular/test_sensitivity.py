@@ -1,0 +1,248 @@
+"""Every bound that a price rests on, on neighbors chosen to attain it, and a mutant for each that must fail."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import integrate
+
+from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Public
+from discreet.learning import tabular
+from discreet.learning.tabular import noise as inside
+from discreet.learning.tabular.objective import gaussian_objective_delta
+from discreet.learning.tabular.solver import minimize
+from discreet.sampling import Entropy, SeededEntropy
+from discreet.tables import Memory
+
+DESIGN = tabular.Design(features=("a", "b"), target="y", intercept=False, clip="never")
+LOSSES = [tabular.Logistic(), tabular.HuberHinge(width=0.3), tabular.Huber(threshold=0.7)]
+
+
+def facts(neighbors: Any = ADD_REMOVE, size: int = 3, classes: int = 2, numbers: bool = False) -> Public:
+    target = Bounds(-1, 1) if numbers else Categories([f"c{i}" for i in range(classes)])
+    return Public(schema={"a": Bounds(-1, 1), "b": Bounds(-1, 1), "y": target}, neighbors=neighbors, size=size)
+
+
+def source(rows: list[tuple[float, float, Any]], public: Public) -> Memory:
+    return Memory({name: [row[i] for row in rows] for i, name in enumerate("aby")}, public)
+
+
+def learner(kind: Any, loss: Any = None, **more: Any) -> Any:
+    loss = tabular.Logistic() if loss is None else loss
+    public = more.pop("public", facts(numbers=not loss.classifies))
+    return kind(public=public, design=DESIGN, loss=loss, **{"epsilon": 1.0, "regularization": 0.5, **more})
+
+
+def solution(mechanism: Any, rows: list[Any]) -> np.ndarray:
+    x, y = mechanism.design.read(source(rows, mechanism.public), SeededEntropy(1))
+    (problem,) = mechanism._problems(x, y)
+    point, certified = minimize(problem, mechanism.facts.tolerance)
+    assert certified
+    return np.asarray(point / mechanism.cell)
+
+
+def label(loss: Any, positive: bool) -> Any:
+    return ("c1" if positive else "c0") if loss.classifies else (1.0 if positive else -1.0)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("weights", [(), (1, 3)])
+def test_one_row_moves_the_minimizer_by_no_more_than_is_claimed(loss: Any, weights: tuple[int, ...]) -> None:
+    if weights and not loss.classifies:
+        pytest.skip("a regression has no classes")
+    # strong regularization keeps weights near 0, where one row's gradient is as long as it gets: the bound is attained to within 2x
+    mechanism = learner(tabular.OutputPerturbation, loss, class_weights=weights, regularization=20.0)
+    rest = [(0.3, -0.2, label(loss, False)), (-0.1, 0.9, label(loss, True))]
+    worst = 0.0
+    for row in [(1.0, 1.0), (-1.0, 1.0), (0.4, 0.1)]:
+        for positive in (False, True):
+            moved = solution(mechanism, [*rest, (*row, label(loss, positive))]) - solution(mechanism, rest)
+            worst = max(worst, float(moved @ moved))
+            assert np.abs(moved).sum() <= mechanism.moved.l1
+    assert worst <= mechanism.moved.l2_squared
+    # the mutants: a third of the sensitivity, or class weights that were forgotten
+    assert worst > mechanism.moved.l2_squared / 9
+
+
+def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> None:
+    loss = tabular.Logistic()
+    weighted = learner(tabular.OutputPerturbation, loss, class_weights=(1, 4), regularization=20.0)
+    forgetful = learner(tabular.OutputPerturbation, loss, regularization=20.0)
+    rest, row = [(0.3, -0.2, "c0")], (1.0, 1.0, "c1")
+    moved = (solution(weighted, [*rest, row]) - solution(weighted, rest)) * weighted.cell / forgetful.cell
+    assert moved @ moved > forgetful.moved.l2_squared
+    replaced = learner(tabular.OutputPerturbation, loss, public=facts(REPLACE, size=2), regularization=20.0)
+    added = learner(tabular.OutputPerturbation, loss, regularization=20.0)
+    opposite = (-1.0, -1.0, "c1")
+    moved = solution(replaced, [*rest, row]) - solution(replaced, [*rest, opposite])
+    assert moved @ moved <= replaced.moved.l2_squared
+    moved = moved * replaced.cell / added.cell
+    # at weights near 0 a row's slope is 1/2: two opposite rows together reach what one may move, and with a weight of 2 pass it
+    heavy = learner(tabular.OutputPerturbation, loss, public=facts(REPLACE, size=2), class_weights=(1, 4), regularization=20.0)
+    moved = solution(heavy, [*rest, row]) - solution(heavy, [*rest, opposite])
+    assert moved @ moved > heavy.moved.l2_squared / 5
+    assert moved @ moved <= heavy.moved.l2_squared
+
+
+def densities(mechanism: Any, rows: list[Any], grid: np.ndarray) -> np.ndarray:
+    """The density of the exact minimizer of the perturbed objective, in one dimension: p(b(t)) J''(t)."""
+    x, y = mechanism.design.read(source(rows, mechanism.public), SeededEntropy(1))
+    (problem,) = mechanism._problems(x, y)
+    law, scale = mechanism.law
+    result = []
+    for t in grid.tolist():
+        gradient, scores = problem.gradient(np.array([t]))
+        result.append((-float(gradient[0]), float(problem.hessian(scores)[0, 0])))
+    b, curvature = np.array(result).T
+    laplace = np.exp(-np.abs(b) / scale) / (2 * scale)
+    return curvature * (laplace if law == "laplace" else np.exp(-((b / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi)))
+
+
+ONE = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
+
+
+@pytest.mark.parametrize("loss", [tabular.Logistic(), tabular.HuberHinge(width=0.3)], ids=lambda loss: type(loss).__name__)
+def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: Any) -> None:
+    """In one dimension the density is known: the largest log ratio over all t, for a row added, against epsilon_1."""
+    mechanism = tabular.ObjectivePerturbation(public=facts(), design=ONE, loss=loss, epsilon=1.0, regularization=2.0)
+    grid = np.linspace(-8, 8, 801)
+    rest = [(0.0, 0.0, "c0")]
+    ratios = np.log(densities(mechanism, [*rest, (1.0, 0.0, "c1")], grid) / densities(mechanism, rest, grid))
+    claimed = mechanism._objective_epsilon
+    assert np.abs(ratios).max() <= claimed
+    # a mutant with 2/3 of epsilon, which is what forgetting the determinant or half of the noise amounts to
+    assert np.abs(ratios).max() > claimed * 0.6
+    total = integrate.trapezoid(densities(mechanism, rest, np.linspace(-30, 30, 6001)), dx=0.01)
+    assert total == pytest.approx(1, abs=2e-3), "the change of variables is right"
+
+
+def test_the_gaussian_objectives_delta_is_at_most_what_is_claimed() -> None:
+    """The hockey-stick divergence of the two densities of the exact minimizer, by quadrature, in both directions."""
+    mechanism = tabular.ObjectivePerturbation(public=facts(), design=ONE, epsilon=1.0, delta=0.25, regularization=2.0)
+    assert mechanism.law[0] == "gaussian"
+    grid = np.linspace(-12, 12, 2001)
+    rest = [(0.0, 0.0, "c0")]
+    p, q = (densities(mechanism, rows, grid) for rows in ([*rest, (1.0, 0.0, "c1")], rest))
+    factor = math.exp(mechanism._objective_epsilon)
+    deltas = [float(np.clip(a - factor * b, 0, None).sum() * (grid[1] - grid[0])) for a, b in ((p, q), (q, p))]
+    assert max(deltas) <= mechanism.delta
+    assert max(deltas) > 0
+    narrow = replace(mechanism, epsilon=6.0, delta=0.7)
+    p, q = (densities(narrow, rows, grid) for rows in ([*rest, (1.0, 0.0, "c1")], rest))
+    mutant = [float(np.clip(a - factor * b, 0, None).sum() * (grid[1] - grid[0])) for a, b in ((p, q), (q, p))]
+    assert max(mutant) > mechanism.delta, "a sixth of the noise would be caught"
+
+
+@pytest.mark.parametrize(("epsilon", "multiplier"), [(1.0, 3.0), (0.1, 45.0), (5.0, 0.9), (0.01, 500.0)])
+def test_delta_of_the_gaussian_objective_against_quadrature(epsilon: float, multiplier: float) -> None:
+    with mpmath.workdps(40):
+        u = mpmath.mpf(1) / multiplier
+        e = mpmath.mpf(epsilon) - u * u / 2
+        exact = 2 * mpmath.quad(lambda z: (1 - mpmath.exp(e - u * z)) * mpmath.npdf(z), [e / u, e / u + 5, e / u + 20, mpmath.inf])
+    assert float(exact) <= gaussian_objective_delta(epsilon, multiplier) <= float(exact) * (1 + 1e-6)
+
+
+def test_noise_inside_is_a_rounded_ideal_draw() -> None:
+    """Quantiles: the law is right (DKW at 1e-9), and ndtri is as exact as is assumed."""
+    n = 20_000
+    slack = math.sqrt(math.log(2 / 1e-9) / (2 * n))
+    from scipy import stats
+
+    for draws, law in [
+        (inside.laplace(3.0, n, SeededEntropy(1)), stats.laplace(scale=3)),
+        (inside.gaussian(3.0, n, SeededEntropy(2)), stats.norm(scale=3)),
+    ]:
+        gaps = np.abs(law.cdf(np.sort(draws)) - np.arange(1, n + 1) / n)
+        assert gaps.max() <= slack + 1 / n
+        wrong = np.abs(law.cdf(np.sort(draws * 1.2)) - np.arange(1, n + 1) / n)
+        assert wrong.max() > slack + 1 / n
+    from scipy.special import ndtri
+
+    with mpmath.workdps(60):
+        for v in [0.4999, 0.25, 0.01, 1e-6, 1e-30, 1e-58]:
+            exact = mpmath.findroot(lambda z, v=v: mpmath.log(mpmath.ncdf(z)) - mpmath.log(mpmath.mpf(v)), float(ndtri(v)))
+            assert abs(float(exact - mpmath.mpf(float(ndtri(v))))) <= 2.0**-38
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_derivatives_are_those_of_the_loss_and_stay_within_their_bounds(loss: Any) -> None:
+    score = np.linspace(-5, 5, 2001)
+    for y in (np.full(2001, -1.0), np.full(2001, 1.0), np.full(2001, 0.3)):
+        if loss.classifies and abs(y[0]) != 1:
+            continue
+        slope, h = loss.slope(score, y), 1e-6
+        np.testing.assert_allclose((loss.value(score + h, y) - loss.value(score - h, y)) / (2 * h), slope, atol=1e-5)
+        assert np.abs(slope).max() <= loss.lipschitz
+        assert loss.curvature(score, y).max() <= loss.smoothness
+        assert (np.diff(slope) <= loss.smoothness * np.diff(score) + 1e-12).all()
+        assert np.abs(slope).max() > 0.9 * loss.lipschitz
+
+
+def test_the_solver_certifies_what_an_exact_gradient_confirms() -> None:
+    rng = np.random.default_rng(3)
+    public = facts(size=3000)
+    rows = [(a, b, "c1" if a + 0.3 * c > 0 else "c0") for a, b, c in rng.uniform(-1, 1, (3000, 3)).tolist()]
+    mechanism = learner(tabular.OutputPerturbation, public=public)
+    x, y = DESIGN.read(source(rows, public), SeededEntropy(1))
+    (problem,) = mechanism._problems(x, y)
+    point, certified = minimize(problem, mechanism.facts.tolerance)
+    assert certified
+    with mpmath.workdps(30):
+        exact = [mechanism.strength * mpmath.mpf(w) for w in point.tolist()]
+        for row, sign in zip(x.tolist(), problem.y.tolist(), strict=True):
+            margin = sign * mpmath.fdot(row, point.tolist())
+            for j in range(2):
+                exact[j] -= sign * row[j] / (1 + mpmath.exp(margin))
+        true = np.array([float(value) for value in exact])
+    assert np.linalg.norm(true) <= mechanism.facts.tolerance
+    assert np.linalg.norm(true - problem.gradient(point)[0]) <= problem.rounding(point)
+    stopped_early = problem.gradient(point + 1e-3)[0]
+    assert np.linalg.norm(stopped_early) > mechanism.facts.tolerance, "a solver that stops early is not certified"
+
+
+def test_rows_never_exceed_their_norms_and_the_intercept_counts() -> None:
+    public = Public(
+        schema={"a": Bounds(-1e300, 1e300), "k": Categories(["u", "v"]), "t": Bounds(0, 1), "y": Categories(["n", "y"])}, size=4
+    )
+    hostile = {"a": [1e300, -math.inf, math.nan, 3.0], "k": ["u", "zzz", None, "v"], "t": [1.0, 9.0, None, -1.0], "y": ["y", "n", None, "?"]}
+    for clip in ("typical", "never"):
+        design = tabular.Design(features=("a", "k", "t"), target="y", clip=clip)
+        x, y = design.read(Memory(hostile, public), Entropy())
+        l1, l2 = design.norms(public)
+        assert x.shape == (4, 5)
+        assert np.isfinite(x).all()
+        assert y.tolist() == [1, 0, 0, 0]
+        assert (np.abs(x).sum(axis=1) <= l1).all()
+        assert (np.sqrt((x**2).sum(axis=1)) <= l2).all()
+        assert np.sqrt((x**2).sum(axis=1)).max() > 0.95 * l2
+    without = replace(design, intercept=False).norms(public)
+    assert l2**2 == pytest.approx(without[1] ** 2 + 1)
+
+
+def test_of_a_unit_with_many_rows_one_counts() -> None:
+    from discreet import Unit
+
+    public = Public(schema={"a": Bounds(-1, 1), "y": Categories(["n", "y"])}, unit=Unit("who"), size=2)
+    table = {"a": [0.1, 0.2, 0.3, 0.4, 0.5], "y": ["y"] * 5, "who": ["p", "p", "p", "q", None]}
+    design = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
+    seen = set()
+    entropy = SeededEntropy(5)
+    for _ in range(60):
+        x, _ = design.read(Memory(table, public), entropy)
+        assert len(x) == 2
+        seen.add(tuple(np.round(x[:, 0], 6)))
+    assert seen == {(0.1, 0.4), (0.2, 0.4), (0.3, 0.4)}
+
+
+def test_integer_gradients_have_the_sensitivity_that_is_claimed() -> None:
+    mechanism = learner(tabular.GradientPerturbation, delta=1e-5)
+    x, y = DESIGN.read(source([(1.0, 1.0, "c1")], mechanism.public), SeededEntropy(1))
+    (problem,) = mechanism._problems(x, y)
+    far = mechanism._integer_gradient(problem, np.array([-50.0, -50.0]))
+    squared = int(far @ far)
+    assert mechanism.moved.l2_squared / 1.02 < squared <= mechanism.moved.l2_squared
