@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Neighbors, Public, Unit
+from discreet.accounting import logarithmic
 from discreet.learning import tabular
 from discreet.tables import Memory
 
@@ -46,5 +48,27 @@ CASES = [
     case("objective, huber hinge, replace", tabular.ObjectivePerturbation(public=REPLACED, design=DESIGN, epsilon=4.0, loss=tabular.HuberHinge(), class_weights=(1, 2)), ROWS, OPPOSITE),
     case("objective, delta", tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25), ROWS, ROWS[1:]),
     case("objective, people", tabular.ObjectivePerturbation(public=PEOPLE, design=DESIGN, epsilon=1.0), [*ROWS, (1.0, "b", 1)], ROWS[1:]),
+    Case(
+        name="tabular, second moments, pure",
+        mechanism=tabular.SecondMoments(public=ADDED, design=tabular.Design(features=("x",), target=None, clip="never"), epsilon=1.0),
+        source=memory(ROWS, ADDED), neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: tuple(entry >= middle for entry, middle in zip(r.value.upper, (0.5, 0.5, 1.5), strict=True)), runs=800,
+    ),
+    Case(
+        name="tabular, second moments, delta, replace",
+        mechanism=tabular.SecondMoments(public=facts(REPLACE, 2, y=Bounds(0, 1)), design=tabular.Design(features=("x",), target=None), epsilon=1.0, delta=1e-3),
+        source=memory([(1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
+        neighbor=memory([(-1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
+        outcome=lambda r: r.value.upper[1] >= 0, runs=800,
+    ),
+    Case(
+        name="tabular, random trials",
+        mechanism=tabular.RandomTrials(
+            public=ADDED, candidates=tuple(tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=0.5, regularization=r) for r in (1.0, 3.0)),
+            score_epsilon=0.5, trials=logarithmic(0.5), holdout=Fraction(1, 2),
+        ),
+        source=memory(ROWS, ADDED), neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (round(max(-2, min(2, r.value.score))), r.value.model.weights[0][0] > 0), runs=300,
+    ),
     case("gradient", tabular.GradientPerturbation(public=ADDED, design=DESIGN, epsilon=1.0, delta=1e-3, steps=5, regularization=1.0), ROWS, ROWS[1:]),
 ]  # fmt: skip

@@ -21,8 +21,13 @@ from torch import nn
 import discreet as dp
 from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
+<<<<<<< HEAD
 from discreet.learning import DPClassifier, DPRegressor, LogisticRegression, files, models
 from discreet.learning.estimators import default_batch, encoded
+=======
+from discreet.learning import DPClassifier, DPRegressor, SGDLogisticRegression, models
+from discreet.learning.estimators import encoded
+>>>>>>> 3575b10 (learning: second moments, ridge paths, PCA, private search, model files and cards)
 
 
 def digits() -> list[np.ndarray]:
@@ -119,13 +124,13 @@ def people(tmp_path: Path, **how: Any) -> Any:
 
 def test_a_session_fits_an_estimator_by_what_the_schema_declares(tmp_path: Path) -> None:
     session = people(tmp_path)
-    model = session.fit(LogisticRegression(epsilon=4, batch=100, epochs=10), target="risk")
+    model = session.fit(SGDLogisticRegression(epsilon=4, batch=100, epochs=10), target="risk")
     assert model.feature_names_in_.tolist() == ["age", "ward", "ill"], "text is no feature, nor is the target"
     assert model.classes_.tolist() == ["low", "high"], "in the order of the schema"
     assert acc.epsilon(model.event_, delta=1e-6) <= 4, "delta is the budget's"
     assert session.spent > 0
     (charge,) = session.ledger.entries(kind="charge")
-    assert charge.body["text"] == "LogisticRegression of risk"
+    assert charge.body["text"] == "SGDLogisticRegression of risk"
     new = {"age": [10.0, 95.0, None], "ward": ["a", "zzz", None], "ill": [True, None, False]}
     assert model.predict(new)[:2].tolist() == ["low", "high"]
     assert model.predict_proba(pa.table(new)).shape == (3, 2)
@@ -153,22 +158,28 @@ def test_what_a_session_refuses_to_fit_costs_nothing(tmp_path: Path) -> None:
     session = people(tmp_path)
     for error, match, estimator, how in [
         (InvalidInput, "declared bounds", DPRegressor(), {"target": "risk"}),
-        (InvalidInput, "declared categories", LogisticRegression(), {"target": "age"}),
-        (InvalidInput, "cannot be a feature", LogisticRegression(), {"target": "risk", "features": ["note"]}),
-        (InvalidInput, "cannot be a feature, too", LogisticRegression(), {"target": "risk", "features": ["risk"]}),
-        (InvalidInput, "classes= differs", LogisticRegression(classes=["x", "y"]), {"target": "risk"}),
+        (InvalidInput, "declared categories", SGDLogisticRegression(), {"target": "age"}),
+        (InvalidInput, "cannot be a feature", SGDLogisticRegression(), {"target": "risk", "features": ["note"]}),
+        (InvalidInput, "cannot be a feature, too", SGDLogisticRegression(), {"target": "risk", "features": ["risk"]}),
+        (InvalidInput, "classes= differs", SGDLogisticRegression(classes=["x", "y"]), {"target": "risk"}),
         (InvalidInput, "estimator", nn.Linear(1, 1), {"target": "risk"}),
-        (PrivateFact, "nothing is declared", LogisticRegression(), {"target": "height"}),
-        (BudgetExceeded, "limit", LogisticRegression(epsilon=90), {"target": "risk"}),
+        (PrivateFact, "nothing is declared", SGDLogisticRegression(), {"target": "height"}),
+        (BudgetExceeded, "limit", SGDLogisticRegression(epsilon=90), {"target": "risk"}),
     ]:
         with pytest.raises(error, match=match):
             session.fit(estimator, **how)
     assert session.spent == 0
     unsized = people(tmp_path, ledger=tmp_path / "other", size=None)
     with pytest.raises(PrivateFact, match="never read off"):
+<<<<<<< HEAD
         unsized.fit(LogisticRegression(), target="risk")
     with pytest.raises(InvalidInput, match="LogisticRegression has no option 'hidden'"):
         LogisticRegression(hidden=[3])
+=======
+        unsized.fit(SGDLogisticRegression(), target="risk")
+    with pytest.raises(InvalidInput, match="linear"):
+        SGDLogisticRegression(hidden=[3])
+>>>>>>> 3575b10 (learning: second moments, ridge paths, PCA, private search, model files and cards)
 
 
 def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> None:
@@ -176,7 +187,7 @@ def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> N
     quick = {"noise_multiplier": 3.0, "batch": 60, "epochs": 1}
     new = {"age": [10.0, 95.0], "ward": ["a", "b"], "ill": [True, False]}
     for estimator, target in [
-        (LogisticRegression(**quick), "risk"), (DPClassifier(hidden=[4], **quick), "risk"), (DPRegressor(**quick), "age"),
+        (SGDLogisticRegression(**quick), "risk"), (DPClassifier(hidden=[4], **quick), "risk"), (DPRegressor(**quick), "age"),
     ]:  # fmt: skip
         given = {name: column for name, column in new.items() if name != target}
         model = session.fit(estimator, target=target, features=list(given))

@@ -45,7 +45,7 @@ def test_a_fresh_budget_admits_one_question_asked_with_all_of_it(delta):
 @pytest.mark.parametrize("delta", [None, 1e-5])
 def test_a_fresh_budget_admits_one_model_asked_with_all_of_it(delta):
     people = opened(2, 1e-5)
-    model = dp.learning.LogisticRegression(epsilon=2, delta=delta, epochs=1, batch=64)
+    model = dp.learning.SGDLogisticRegression(epsilon=2, delta=delta, epochs=1, batch=64)
     people.fit(model, target="group")
     assert 1.9 <= people.spent <= 2 + 1e-9
     assert people.curator.verify() == []

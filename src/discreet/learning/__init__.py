@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .discrete import Grid
     from .distributed import across_workers
     from .engine import Engine
-    from .estimators import DPClassifier, DPRegressor, LogisticRegression
+    from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
     from .noise import fill_gaussian
     from .optimizers import SGD, Adam, warmup_cosine
     from .performance import Performance
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .scaler import PrivateScaler, Scaling
     from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
     from .trainer import Progress, Run, Trainer
+    from .tabular import PCA, HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateSearch, Ridge
 
 # Where each name lives.
 _HOMES = {
@@ -47,7 +48,7 @@ _HOMES = {
     "Engine": "engine",
     "DPClassifier": "estimators",
     "DPRegressor": "estimators",
-    "LogisticRegression": "estimators",
+    "SGDLogisticRegression": "estimators",
     "fill_gaussian": "noise",
     "Adam": "optimizers",
     "SGD": "optimizers",
@@ -68,6 +69,9 @@ _HOMES = {
     "Progress": "trainer",
     "Run": "trainer",
     "Trainer": "trainer",
+    **dict.fromkeys(
+        ("HuberRegressor", "LinearRegression", "LinearSVC", "LogisticRegression", "PCA", "PrivateSearch", "Ridge"), "tabular"
+    ),
 }
 _WITHOUT_TORCH = ("scaler", "tabular")
 
@@ -94,6 +98,13 @@ __all__ = [
     "Examples",
     "Flat",
     "LogisticRegression",
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
+    "PCA",
+    "PrivateSearch",
+    "Ridge",
+    "SGDLogisticRegression",
     "PerLayer",
     "Performance",
     "Poisson",

@@ -1,9 +1,9 @@
-"""Estimators with scikit-learn's contract around any torch module: `DPClassifier`, `DPRegressor`, and `LogisticRegression`.
+"""Estimators with scikit-learn's contract around any torch module: `DPClassifier`, `DPRegressor`, and `SGDLogisticRegression`.
 
     model = DPClassifier(epsilon=3, delta=1e-5, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
     model.predict(X_new); model.event_
 
-    model = people.fit(LogisticRegression(epsilon=1), target="income")       # through a session: charged first, facts from the schema
+    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")       # through a session: charged first, facts from the schema
     model.predict({"age": [35], "education": ["Masters"]})
 
 What scikit-learn would read off the data is declared instead: the classes, the number of examples, the bounds of features and target. Each `fit` is a
@@ -249,7 +249,7 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return self.classes_[best]  # type: ignore[no-any-return]
 
 
-class LogisticRegression(DPClassifier):
+class SGDLogisticRegression(DPClassifier):
     """Logistic regression trained with DP-SGD: `coef_` and `intercept_` as scikit-learn has them, for features scaled to [-1, 1].
 
     It is linear: `DPClassifier` takes `hidden` layers or a `module`. Options, defaults and the price of each `fit` are those of `DPClassifier`.

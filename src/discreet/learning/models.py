@@ -1,6 +1,6 @@
 """Trained estimators in a file: weights and public facts, and nothing that could run.
 
-    model = people.fit(LogisticRegression(epsilon=1), target="income")      # or LogisticRegression(...).fit(X, y)
+    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")      # or DPClassifier(...).fit(X, y)
     models.save(model, "income.model"); model = models.load("income.model")
 
 The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them was declared or released: the schema
@@ -24,11 +24,13 @@ from .._errors import DiscreetError, InvalidInput
 from .._public import Public
 from . import files
 from .data import Tabular
-from .estimators import DPClassifier, DPRegressor, LogisticRegression, network
+from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
 
 # Features that are possible at all: what is checked before weights are compared must not fill the memory.
 _MOST = 1_000_000
-_KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, LogisticRegression)}
+_KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
+# What files of before call it: `LogisticRegression` is the one of `tabular` now.
+_KINDS["LogisticRegression"] = SGDLogisticRegression
 
 
 def save(model: Any, path: str | Path) -> None:
@@ -141,7 +143,7 @@ def _module(module: Any, features: int, outputs: int) -> nn.Module:
 def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
     """The estimator with what its file says was declared, and the numbers of features and outputs of its network."""
     cls = _KINDS[facts["kind"]]
-    model = cls(**({} if cls is LogisticRegression else {"hidden": tuple(facts["hidden"])}))
+    model = cls(**({} if cls is SGDLogisticRegression else {"hidden": tuple(facts["hidden"])}))
     if "public" in facts:
         public = _registry.from_json(facts["public"])
         scaling = None if facts.get("scaling") is None else _registry.from_json(facts["scaling"])

@@ -1,21 +1,64 @@
-"""Private learning for tables, on numpy and scipy: no torch is needed or loaded."""
+"""Private learning for tables, on numpy and scipy: no torch is needed or loaded.
 
+Mechanisms and the models they release are here; `LogisticRegression` and the other estimators in scikit-learn's manner are in `estimators`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .cards import Card, Fitted, card, load, save
 from .erm import LinearERM
 from .gradient import GradientPerturbation
 from .losses import Huber, HuberHinge, Logistic
 from .model import LinearModel
+from .moments import Moments, SecondMoments
 from .objective import ObjectivePerturbation
 from .output import OutputPerturbation
 from .rows import Design
+from .selection import RandomTrials, Selected
+
+if TYPE_CHECKING:
+    from .estimators import HuberRegressor, LinearSVC, LogisticRegression
+    from .regressions import PCA, LinearRegression, Ridge
+    from .search import PrivateSearch
+
+_ESTIMATORS = {
+    **dict.fromkeys(("HuberRegressor", "LinearSVC", "LogisticRegression"), "estimators"),
+    **dict.fromkeys(("LinearRegression", "PCA", "Ridge"), "regressions"),
+    "PrivateSearch": "search",
+}
 
 __all__ = [
+    "Card",
     "Design",
+    "Fitted",
     "GradientPerturbation",
     "Huber",
     "HuberHinge",
+    "HuberRegressor",
     "LinearERM",
     "LinearModel",
+    "LinearRegression",
+    "LinearSVC",
     "Logistic",
+    "LogisticRegression",
+    "Moments",
     "ObjectivePerturbation",
     "OutputPerturbation",
+    "PCA",
+    "PrivateSearch",
+    "RandomTrials",
+    "Ridge",
+    "SecondMoments",
+    "Selected",
+    "card",
+    "load",
+    "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators load scikit-learn, which takes a while: only when they are asked for."""
+    if name in _ESTIMATORS:
+        return getattr(import_module(f"{__name__}.{_ESTIMATORS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

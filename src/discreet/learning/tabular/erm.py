@@ -158,13 +158,16 @@ class LinearERM(ABC):
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        x, targets = self.design.read(source, entropy)
+        value = self.fitted(*self.design.read(source, entropy), entropy)
+        return release(value, event=self.event, entropy=entropy, error=self.error)
+
+    def fitted(self, x: Array, targets: Array, entropy: Entropy) -> LinearModel:
+        """Return the private model of rows that `design` has read, for the price of `event`. Not a release: callers account for it."""
         weights = [self._weights(problem, entropy) for problem in self._problems(x, targets)]
-        value = LinearModel(
+        return LinearModel(
             design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
             weights=tuple(tuple(row.tolist()) for row in weights),
         )  # fmt: skip
-        return release(value, event=self.event, entropy=entropy, error=self.error)
 
     @abstractmethod
     def error(self, confidence: float = 0.95) -> float:

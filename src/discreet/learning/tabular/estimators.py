@@ -195,7 +195,7 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
         if len(labels) < 2:
             raise InvalidInput(f"at least two classes must be declared, got {len(labels)}. Nothing was trained.")
         places = {value: i for i, value in enumerate(labels)}
-        numbers = [places.get(value, 0) for value in _column(y, X).tolist()]
+        numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
         self._labels = labels
         try:
             self._run(X, numbers, Categories(list(range(len(labels)))))
@@ -265,7 +265,7 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
         return Huber(threshold=self.threshold)
 
     def fit(self, X: Any, y: Any) -> HuberRegressor:
-        y = _column(y, X).astype(np.float64)
+        y = column_of(y, X).astype(np.float64)
         self._run(X, y, Bounds(self.target_lower, self.target_upper))
         return self
 
@@ -273,7 +273,7 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
         return self.model_.predict(self._inputs(X))
 
 
-def _column(y: Any, X: Any) -> npt.NDArray[Any]:
+def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
     y = np.asarray(y)
     y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):

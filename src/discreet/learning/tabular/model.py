@@ -44,6 +44,14 @@ class LinearModel:
         result: Array = self.design.encode(X, self.public) @ np.array(self.weights).T
         return result[:, 0] if len(self.weights) == 1 else result
 
+    def mistakes(self, x: Array, targets: Array) -> Array:
+        """Return the loss of rows as `design` reads them: 1 for a wrong class; of numbers a quarter of the squared error, within [0, 1]."""
+        scores: Array = x @ np.array(self.weights).T
+        if not self.classes:
+            return (np.clip(scores[:, 0], -1, 1) - targets) ** 2 / 4
+        places = (scores[:, 0] > 0).astype(int) if len(self.weights) == 1 else scores.argmax(axis=1)
+        return (places != targets).astype(np.float64)
+
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
         scores = self.scores(X)

@@ -1,0 +1,127 @@
+"""A fitted model in a JSON file that holds nothing that could run, and its card: what it was learned from, and what that cost.
+
+    save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
+
+The file holds the model's numbers, the schema of its columns and its price: all public. It loads for prediction without torch and
+without scikit-learn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ... import _registry, accounting
+from ..._errors import DiscreetError, InvalidInput, Unsupported
+from ...accounting import Event
+
+FORMAT = "discreet.tabular/1"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model that was loaded: `predict` as the model has it, and the price it was released for."""
+
+    model: Any
+    event: Event
+    notes: dict[str, Any]
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(X)
+
+
+def save(estimator: Any, path: str | Path) -> None:
+    """Write a fitted estimator of this room, as JSON."""
+    Path(path).write_text(dumps(estimator), encoding="utf-8")
+
+
+def dumps(estimator: Any) -> str:
+    model = getattr(estimator, "model_", None)
+    if model is None:
+        raise InvalidInput("a model file holds a fitted estimator of discreet.learning.tabular. Nothing was written.")
+    notes = {"kind": type(estimator).__name__, "why": getattr(estimator, "why_", None), **_terms(estimator.mechanism_)}
+    facts = {"format": FORMAT, "model": _registry.to_json(model), "event": estimator.event_.to_json(), "notes": notes}
+    return json.dumps(facts, indent=1)
+
+
+def load(path: str | Path) -> Fitted:
+    """Read such a file; InvalidInput if it is not one, whatever else it is."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InvalidInput(f"the model {path} cannot be read. Nothing was loaded.") from None
+    try:
+        facts = json.loads(text)
+        if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):
+            raise ValueError
+        model, event = _registry.from_json(facts["model"]), _registry.from_json(facts["event"])
+        if not hasattr(model, "predict") or not isinstance(event, Event):
+            raise ValueError
+    except (KeyError, TypeError, ValueError, DiscreetError):
+        raise InvalidInput(f"{path} is not a model file of discreet, or was changed. Nothing was loaded.") from None
+    return Fitted(model, event, facts["notes"])
+
+
+def _terms(mechanism: Any) -> dict[str, Any]:
+    public = mechanism.public
+    return {
+        "mechanism": type(mechanism).__name__, "epsilon": float(mechanism.epsilon), "delta": float(mechanism.delta),
+        "table": public.table, "version": public.version, "unit": public.unit.column or "row",
+        "neighbors": str(public.neighbors), "size": public.size if getattr(mechanism, "rows", None) is None else mechanism.rows,
+        "features": list(mechanism.design.features), "target": mechanism.design.target,
+        "regularization": getattr(mechanism, "strength", None), "tuning": getattr(mechanism, "tuning", "none: defaults from public facts"),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Card:
+    """A model card: data, unit, price, tuning, and what the price says about generalization."""
+
+    facts: dict[str, Any]
+
+    def json(self) -> str:
+        return json.dumps(self.facts, indent=1)
+
+    def markdown(self) -> str:
+        lines = [f"# {self.facts['kind']} of {self.facts['target']}", ""]
+        words = {
+            "table": "Table", "unit": "Who is protected", "neighbors": "Neighbors", "size": "Declared number of units",
+            "features": "Features", "mechanism": "Mechanism", "why": "Why this one", "epsilon": "epsilon", "delta": "delta",
+            "regularization": "Regularization (lambda)", "tuning": "Tuning", "generalization": "Generalization",
+        }  # fmt: skip
+        for name, word in words.items():
+            value = self.facts.get(name)
+            if value is not None:
+                shown = ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
+                lines.append(f"- **{word}**: {shown}")
+        return "\n".join([*lines, ""])
+
+
+def card(fitted: Any) -> Card:
+    """Return the card of a fitted estimator, or of a model that was loaded."""
+    if isinstance(fitted, Fitted):
+        notes, event = dict(fitted.notes), fitted.event
+    else:
+        loaded = json.loads(dumps(fitted))
+        notes, event = loaded["notes"], fitted.event_
+    return Card({**notes, "event": event.to_json(), "generalization": _generalization(event)})
+
+
+def _generalization(event: Event) -> str:
+    """What epsilon alone says: pure epsilon-DP moves the expectation of a loss in [0, 1] by at most exp(epsilon) - 1.
+
+    Proof: Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1411.2664); with delta, Bassily et al. 2016
+           (arXiv:1511.02513), Lemma 3.3: exp(epsilon) - 1 + delta, for replaced rows; a removed and an added row count as two.
+    """
+    try:
+        epsilon, delta = accounting.basic(event)
+    except Unsupported:
+        return "no pair (epsilon, delta) of its own; ask accounting.epsilon(event, delta=...)."
+    factor = 2 if str(event.neighbors) == "add_remove" else 1
+    bound = math.expm1(min(700.0, factor * epsilon)) + (1 + math.exp(min(700.0, epsilon))) ** (factor - 1) * delta
+    if bound >= 1:
+        return f"epsilon = {epsilon:g} alone gives no bound below 1 on the gap between training and new rows."
+    return f"a loss in [0, 1] is expected to be at most {bound:.3g} larger on new rows than on those it was trained on."

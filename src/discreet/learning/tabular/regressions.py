@@ -1,0 +1,144 @@
+"""Regressions and components from second moments, in scikit-learn's manner: `Ridge`, `LinearRegression`, `PCA`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import RegressorMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..._public import Bounds, Public
+from ...mechanisms.protocols import Mechanism, Release
+from .estimators import TableEstimator, column_of
+from .model import LinearModel
+from .moments import Moments, SecondMoments
+from .rows import Design, features_of
+
+
+class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
+    """Private ridge regression by sufficient statistics: one release serves every penalty (`path`), and AdaSSP's by default.
+
+    `penalty` is lambda for coordinates scaled to [-1, 1]; None is AdaSSP's choice (Wang 2018).
+
+    Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        penalty: float | None = None,
+        fit_intercept: bool = True,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.penalty, self.fit_intercept = epsilon, delta, penalty, fit_intercept
+        self.n, self.lower, self.upper = n, lower, upper
+        self.target_lower, self.target_upper = target_lower, target_upper
+
+    def mechanism(
+        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+    ) -> Mechanism:
+        names = features_of(public, target) if features is None else tuple(features)
+        design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=own)
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        super().adopt(release, mechanism)
+        self.moments_: Moments = release.value
+        self.model_: LinearModel = self.moments_.ridge(self.penalty)
+        return self
+
+    def fit(self, X: Any, y: Any) -> Ridge:
+        self._run(X, column_of(y, X).astype(np.float64), Bounds(self.target_lower, self.target_upper))
+        return self
+
+    def path(self, penalties: Sequence[float]) -> list[LinearModel]:
+        """Return the model of each penalty, from what was released: free."""
+        check_is_fitted(self, "moments_")
+        return [self.moments_.ridge(penalty) for penalty in penalties]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        return self.model_.predict(self._inputs(X))
+
+
+class LinearRegression(Ridge):
+    """Private linear regression: AdaSSP (Wang 2018), ridge regression with the least penalty that the noise needs.
+
+    Guarantee: `event_`. Proof: `SecondMoments`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        fit_intercept: bool = True,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        super().__init__(
+            epsilon, delta=delta, fit_intercept=fit_intercept, n=n, lower=lower, upper=upper,
+            target_lower=target_lower, target_upper=target_upper,
+        )  # fmt: skip
+
+
+class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
+    """Private principal components of coordinates scaled to [-1, 1]: eigenvectors of a noisy covariance (Dwork, Talwar, Thakurta & Zhang 2014).
+
+    Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.n_components, self.epsilon, self.delta = n_components, epsilon, delta
+        self.n, self.lower, self.upper = n, lower, upper
+
+    def mechanism(
+        self,
+        public: Public,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
+    ) -> Mechanism:
+        """Return the release of second moments of the features; `target` is left out of them where one is given."""
+        names = features_of(public, target) if features is None else tuple(features)
+        design = Design(features=names, target=None)
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=own)
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        super().adopt(release, mechanism)
+        self.moments_: Moments = release.value
+        self.components_, self.explained_variance_ = self.moments_.components(self.n_components)
+        self.mean_ = self.moments_.mean
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> PCA:
+        self._run(X, None, None)
+        return self
+
+    def transform(self, X: Any) -> npt.NDArray[np.float64]:
+        inputs = self._inputs(X)
+        rows = self.moments_.design.encode(inputs, self.moments_.public)[:, :-1]
+        return np.asarray((rows - self.mean_) @ self.components_.T)
