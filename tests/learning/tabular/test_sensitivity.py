@@ -143,8 +143,16 @@ def test_delta_of_the_gaussian_objective_against_quadrature(epsilon: float, mult
     with mpmath.workdps(40):
         u = mpmath.mpf(1) / multiplier
         e = mpmath.mpf(epsilon) - u * u / 2
-        exact = 2 * mpmath.quad(lambda z: (1 - mpmath.exp(e - u * z)) * mpmath.npdf(z), [e / u, e / u + 5, e / u + 20, mpmath.inf])
-    assert float(exact) <= gaussian_objective_delta(epsilon, multiplier) <= float(exact) * (1 + 1e-6)
+        exact = mpmath.quad(lambda z: (1 - mpmath.exp(e - u * z)) * mpmath.npdf(z), [e / u, e / u + 5, e / u + 20, mpmath.inf])
+    for sides in (1, 2):
+        assert sides * exact <= gaussian_objective_delta(epsilon, multiplier, sides) <= sides * exact * (1 + 1e-6)
+
+
+def test_slopes_of_labels_have_one_sign_and_those_of_numbers_two() -> None:
+    score = np.linspace(-9, 9, 1001)
+    for loss in LOSSES:
+        signs = {y: {float(s) for s in np.sign(loss.slope(score, np.full(1001, y)))} for y in (-1.0, 1.0)}
+        assert (signs[1.0] <= {-1.0, 0.0} and signs[-1.0] <= {1.0, 0.0}) == loss.classifies
 
 
 def test_noise_inside_is_a_rounded_ideal_draw() -> None:

@@ -68,11 +68,15 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         mechanism = self.mechanism(public, target=TARGET if target is not None else None)  # type: ignore[arg-type]
         names = getattr(self, "feature_names_in_", None)
         self.adopt(mechanism(source, entropy=Entropy()), mechanism)
+        self._of_arrays(names)
+        return self
+
+    def _of_arrays(self, names: Any) -> None:
+        """Take arrays for predictions, with the names of columns that the data frame had, if it was one."""
+        self._arrays = True
         del self.feature_names_in_
         if names is not None:
             self.feature_names_in_ = names
-        self._arrays = True
-        return self
 
     def _checked(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
         """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""

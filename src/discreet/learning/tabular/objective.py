@@ -22,15 +22,17 @@ from .solver import Problem
 
 Array = npt.NDArray[np.float64]
 # Of epsilon, for the noise on what leaves: that noise is of the size of the solver's tolerance, and stays below the objective's.
-_OUTPUT_SHARE = 1 / 64
+_OUTPUT_SHARE = 1 / 256
 _CELLS = 8
 
 
-def gaussian_objective_delta(epsilon: float, multiplier: float) -> float:
-    """Return delta at epsilon where the privacy loss is at most |Z| / m + 1 / 2m² for a standard normal Z and m = `multiplier`.
+def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) -> float:
+    """Return delta at epsilon where the privacy loss is at most A / m + 1 / 2m², m = `multiplier`.
+
+    A is the positive part of a standard normal variable, or with two sides its absolute value.
 
     Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss. With u = 1/m and
-           e = epsilon - u²/2 >= 0 it is 2 (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the normal tail; 1 where e < 0.
+           e = epsilon - u²/2 >= 0 it is sides (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the normal tail; 1 where e < 0.
     """
     u = 1 / multiplier
     e = epsilon - u * u / 2
@@ -38,7 +40,7 @@ def gaussian_objective_delta(epsilon: float, multiplier: float) -> float:
         return 1.0
     first = float(log_ndtr(-e / u))
     gap = e + u * u / 2 + float(log_ndtr(-e / u - u)) - first
-    return min(1.0, 2 * math.exp(first) * -math.expm1(min(0.0, gap)) + 1e-13 * math.exp(first))
+    return min(1.0, sides * math.exp(first) * (-math.expm1(min(0.0, gap)) + 1e-13))
 
 
 @described
@@ -54,8 +56,10 @@ class ObjectivePerturbation(LinearERM):
     Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, of neighbors that differ in one row (x, y), weight included.
                b = -grad J(t) is a bijection of t and b that is Lipschitz both ways, so t has density p(b(t)) det(H(t) + lambda I) (area
                formula; f'' may jump). (1) The two b's differ by v = f' x, so with Laplace noise their densities differ by a factor of at
-               most exp(|v|_1 / scale). With Gaussian noise log p(b) - log p(b') is at most |<b, v>| / s² + |v|² / 2s², and <b, v> = f' <b, x>
-               with x fixed and b independent of it: at most G |Z| / s, see `gaussian_objective_delta`. (2) The determinants differ by a
+               most exp(|v|_1 / scale). With Gaussian noise log p(b) - log p(b') is <b, v> / s² + |v|² / 2s², and <b, v> = f' <b, x> with x
+               fixed and b independent of it, so that <b, x> is normal; f' depends on b, but is at most L in size, and of one sign for a
+               label (`Loss.classifies`). So <b, v> / s is at most G times the positive part of a normal variable, or of its size where
+               f' has two signs: see `gaussian_objective_delta`. The other direction is the same with -v. (2) The determinants differ by a
                factor 1 + f'' x' (H + lambda)^-1 x between 1 and 1 + curvature / lambda. So t is (epsilon_1, delta_m)-DP with epsilon_1 =
                noise part + log(1 + curvature / lambda), as in CMS 2011 (arXiv:0912.0071v5, Theorem 9) and KST 2012 (Theorem 2), for sums.
                (3) Given t, b is a function of t and the table, hence so is the solver's point, apart from independent coins; its gradient for
@@ -114,14 +118,15 @@ class ObjectivePerturbation(LinearERM):
         # below this the failure of `inside.gaussian` would count
         if delta < 1e-40:
             return math.inf
+        sides = 1 if self.loss.classifies else 2
         low, high = 1e-3, 1.0
-        while gaussian_objective_delta(epsilon, high) > delta:
+        while gaussian_objective_delta(epsilon, high, sides) > delta:
             low, high = high, 2 * high
             if high > 1e12:
                 return math.inf
         while high > low * (1 + 1e-6):
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if gaussian_objective_delta(epsilon, middle) <= delta else (middle, high)
+            low, high = (low, middle) if gaussian_objective_delta(epsilon, middle, sides) <= delta else (middle, high)
         return self.facts.gradient_l2 * high * (1 + 1e-12)
 
     def _expected_noise(self, strength: float) -> float:

@@ -61,6 +61,8 @@ class PrivateSearch(TableEstimator):
         self.estimator, self.space, self.epsilon = estimator, space, epsilon
         self.trials, self.law, self.holdout = trials, law, holdout
 
+    _labels: list[Any] | None = None
+
     @property
     def _settings(self) -> list[dict[str, Any]]:
         if not isinstance(self.space, Mapping) or not self.space:
@@ -89,6 +91,7 @@ class PrivateSearch(TableEstimator):
         candidates = []
         for setting in self._settings:
             model = clone(self.estimator).set_params(**setting, epsilon=each, delta=0.0, n=rows)
+            model._labels = self._labels
             candidates.append(model.mechanism(public, target=target, features=features))
         return RandomTrials(
             public=public, candidates=tuple(candidates), score_epsilon=each, trials=trials, holdout=self.holdout  # type: ignore[arg-type]
@@ -116,11 +119,14 @@ class PrivateSearch(TableEstimator):
             # numbered by the sorted order, as the estimator does
             labels = np.array(sorted(classes)).tolist()
             places = {value: i for i, value in enumerate(labels)}
-            base._labels = labels
             numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
-            self._run(X, numbers, Categories(list(range(len(labels)))))
+            self._labels = labels
+            try:
+                self._run(X, numbers, Categories(list(range(len(labels)))))
+            finally:
+                self._labels = None
             self.best_estimator_.classes_ = np.array(labels)
-        self.best_estimator_._arrays = True
+        self.best_estimator_._of_arrays(getattr(self, "feature_names_in_", None))
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
