@@ -90,7 +90,9 @@ def accuracy_on_adult() -> bool:
         truth = np.array(test["income"].to_pylist()) == ">50K"
         design = tabular.Design(features=(*NUMBERS, *CATEGORIES), target="income", clip="never")
         scores = plain_fit(design, source).decision_function(design.encode(test, source.public))
-        results.setdefault("plain", []).append((float(np.mean((scores > 0) == truth)), float(roc_auc_score(truth, scores))))
+        results.setdefault("plain", []).append(
+            (float(np.mean((scores > 0) == truth)), float(roc_auc_score(truth, scores)))
+        )
         for epsilon, delta in TARGETS:
             scores = fitted(LogisticRegression(epsilon=epsilon), source, "income", delta).decision_function(test)
             pair = float(np.mean((scores > 0) == truth)), float(roc_auc_score(truth, scores))
@@ -170,7 +172,9 @@ def tuning() -> bool:
         train, test = order[:cut], order[cut:]
         facts: dict[str, Any] = {"classes": [0, 1], "n": cut, "lower": low, "upper": high, "method": "output"}
         total = 10.0
-        default.append(LogisticRegression(epsilon=total, delta=0.0, **facts).fit(X[train], y[train]).score(X[test], y[test]))
+        default.append(
+            LogisticRegression(epsilon=total, delta=0.0, **facts).fit(X[train], y[train]).score(X[test], y[test])
+        )
         search = PrivateSearch(LogisticRegression(delta=0.0, **facts), settings, epsilon=total).fit(X[train], y[train])
         tuned.append(search.score(X[test], y[test]))
     costs = search.comparison()

@@ -17,7 +17,7 @@ from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, P
 from discreet import accounting as acc
 from discreet.app.cli import app
 from discreet.app.training_page import Curve, Page
-from discreet.learning import models
+from discreet.learning import models, tabular
 
 runner = CliRunner()
 SCHEMA = """
@@ -188,3 +188,31 @@ def test_a_run_that_diverges_has_a_model_a_page_and_json_all_the_same(data: str)
     assert "not a finite number: a smaller learning rate may help" in page
     assert "nan" not in re.sub(r"<td>nan</td>", "", page)
     assert Path("people.parquet.age.model").exists()
+
+
+def test_a_linear_model_by_another_method_and_its_card(data: str) -> None:
+    facts = json.loads(run("train", data, "--target", "ill", "-e", "2", "--method", "auto", "--json"))
+    assert facts["mechanism"] == "ObjectivePerturbation"
+    assert facts["features"] == ["age", "ward"]
+    assert used(data) <= 2
+    assert "**epsilon**: 2" in Path("people.parquet.ill.model.md").read_text()
+    assert tabular.load("people.parquet.ill.model").predict({"age": [5.0, 95.0], "ward": ["a", "b"]}).tolist() == [
+        False,
+        True,
+    ]
+    told = run("train", data, "--target", "age", "-e", "1", "--method", "moments", "--delta", "0")
+    assert "SecondMoments" in told
+    for match, more in [
+        ("--checkpoint", ("--checkpoint", "c")),
+        ("--method", ("--method", "magic")),
+        ("classes", ("--method", "moments")),
+    ]:
+        method = () if "--method" in more else ("--method", "auto")
+        with pytest.raises(InvalidInput, match=match):
+            runner.invoke(
+                app,
+                ["train", data, "--target", "ill", "--out", "x", *method, *more],
+                catch_exceptions=False,
+                standalone_mode=False,
+            )
+    assert used(data) <= 3

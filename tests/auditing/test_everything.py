@@ -58,7 +58,7 @@ def classes() -> list[type]:
             continue
         module = importlib.import_module(info.name)
         for name, cls in inspect.getmembers(module, inspect.isclass):
-            own = cls.__module__ == module.__name__ and not name.startswith("_")
+            own = cls.__module__ == module.__name__ and not name.startswith("_") and not inspect.isabstract(cls)
             if own and cls not in (Mechanism, Interactive) and _is_one(cls):
                 found.append(cls)
     return found

@@ -70,7 +70,8 @@ _HOMES = {
     "Run": "trainer",
     "Trainer": "trainer",
     **dict.fromkeys(
-        ("HuberRegressor", "LinearRegression", "LinearSVC", "LogisticRegression", "PCA", "PrivateSearch", "Ridge"), "tabular"
+        ("HuberRegressor", "LinearRegression", "LinearSVC", "LogisticRegression", "PCA", "PrivateSearch", "Ridge"),
+        "tabular",
     ),
 }
 _WITHOUT_TORCH = ("scaler", "tabular")

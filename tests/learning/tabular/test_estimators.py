@@ -20,7 +20,16 @@ from sklearn.preprocessing import FunctionTransformer
 import discreet as dp
 from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
-from discreet.learning import PCA, HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateSearch, Ridge, tabular
+from discreet.learning import (
+    PCA,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PrivateSearch,
+    Ridge,
+    tabular,
+)
 
 ROWS = 600
 FACTS = {
@@ -95,7 +104,12 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
         (InvalidInput, "delta", LogisticRegression(delta=1), {"target": "risk"}),
         (InvalidInput, "needs a delta", LogisticRegression(method="gradient", delta=0), {"target": "risk"}),
         (InvalidInput, "space", PrivateSearch(LogisticRegression(), {"epsilon": [1, 2]}), {"target": "risk"}),
-        (InvalidInput, "trials", PrivateSearch(LogisticRegression(), {"regularization": [1]}, trials=1), {"target": "risk"}),
+        (
+            InvalidInput,
+            "trials",
+            PrivateSearch(LogisticRegression(), {"regularization": [1]}, trials=1),
+            {"target": "risk"},
+        ),
         (PrivateFact, "nothing is declared", LogisticRegression(), {"target": "height"}),
         (BudgetExceeded, "limit", LogisticRegression(epsilon=90), {"target": "risk"}),
     ]:
@@ -110,7 +124,9 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
 
 def test_search_ridge_and_components_share_the_budget(tmp_path: Path) -> None:
     session = people(tmp_path)
-    search = session.fit(PrivateSearch(LogisticRegression(), {"regularization": [5.0, 50.0, 500.0, 5e3]}, epsilon=4), target="risk")
+    search = session.fit(
+        PrivateSearch(LogisticRegression(), {"regularization": [5.0, 50.0, 500.0, 5e3]}, epsilon=4), target="risk"
+    )
     assert search.predict(NEW)[:2].tolist() == ["low", "high"]
     assert search.best_params_["regularization"] in (5.0, 50.0, 500.0, 5e3)
     assert session.spent <= 4
@@ -144,7 +160,11 @@ def test_estimators_learn_arrays() -> None:
     X = rng.uniform(0, 10, (2000, 2))
     y = 3 * X[:, 0] - 2 * X[:, 1] + rng.normal(0, 1, 2000)
     bounds: dict[str, Any] = {"n": 2000, "lower": 0, "upper": 10, "target_lower": -20, "target_upper": 30}
-    for estimator in (HuberRegressor(epsilon=2, **bounds), Ridge(epsilon=2, **bounds), LinearRegression(epsilon=2, delta=1e-6, **bounds)):
+    for estimator in (
+        HuberRegressor(epsilon=2, **bounds),
+        Ridge(epsilon=2, **bounds),
+        LinearRegression(epsilon=2, delta=1e-6, **bounds),
+    ):
         assert estimator.fit(X, y).score(X, y) > 0.9
         assert estimator.predict(X).max() <= 30
     three = LogisticRegression(epsilon=6, classes=["a", "b", "c"], n=2000, lower=0, upper=10)
@@ -201,7 +221,13 @@ def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None
         for word in ("epsilon", "Who is protected", "Tuning", "Generalization", "add_remove"):
             assert word in card.markdown()
         assert '"note"' not in path.read_text(), "of the schema, the model's own columns only"
-        for broken in ("", "{}", path.read_text()[:-9], path.read_text().replace("learning.LinearModel", "builtins.eval"), "[1]"):
+        for broken in (
+            "",
+            "{}",
+            path.read_text()[:-9],
+            path.read_text().replace("learning.LinearModel", "builtins.eval"),
+            "[1]",
+        ):
             (tmp_path / "broken").write_text(broken)
             with pytest.raises(InvalidInput, match="Nothing was loaded"):
                 tabular.load(tmp_path / "broken")

@@ -83,7 +83,9 @@ def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> No
     assert moved @ moved <= replaced.moved.l2_squared
     moved = moved * replaced.cell / added.cell
     # at weights near 0 a row's slope is 1/2: two opposite rows together reach what one may move, and with a weight of 2 pass it
-    heavy = learner(tabular.OutputPerturbation, loss, public=facts(REPLACE, size=2), class_weights=(1, 4), regularization=20.0)
+    heavy = learner(
+        tabular.OutputPerturbation, loss, public=facts(REPLACE, size=2), class_weights=(1, 4), regularization=20.0
+    )
     moved = solution(heavy, [*rest, row]) - solution(heavy, [*rest, opposite])
     assert moved @ moved > heavy.moved.l2_squared / 5
     assert moved @ moved <= heavy.moved.l2_squared
@@ -100,13 +102,17 @@ def densities(mechanism: Any, rows: list[Any], grid: np.ndarray) -> np.ndarray:
         result.append((-float(gradient[0]), float(problem.hessian(scores)[0, 0])))
     b, curvature = np.array(result).T
     laplace = np.exp(-np.abs(b) / scale) / (2 * scale)
-    return curvature * (laplace if law == "laplace" else np.exp(-((b / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi)))
+    return curvature * (
+        laplace if law == "laplace" else np.exp(-((b / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi))
+    )
 
 
 ONE = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
 
 
-@pytest.mark.parametrize("loss", [tabular.Logistic(), tabular.HuberHinge(width=0.3)], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize(
+    "loss", [tabular.Logistic(), tabular.HuberHinge(width=0.3)], ids=lambda loss: type(loss).__name__
+)
 def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: Any) -> None:
     """In one dimension the density is known: the largest log ratio over all t, for a row added, against epsilon_1."""
     mechanism = tabular.ObjectivePerturbation(public=facts(), design=ONE, loss=loss, epsilon=1.0, regularization=2.0)
@@ -143,7 +149,9 @@ def test_delta_of_the_gaussian_objective_against_quadrature(epsilon: float, mult
     with mpmath.workdps(40):
         u = mpmath.mpf(1) / multiplier
         e = mpmath.mpf(epsilon) - u * u / 2
-        exact = mpmath.quad(lambda z: (1 - mpmath.exp(e - u * z)) * mpmath.npdf(z), [e / u, e / u + 5, e / u + 20, mpmath.inf])
+        exact = mpmath.quad(
+            lambda z: (1 - mpmath.exp(e - u * z)) * mpmath.npdf(z), [e / u, e / u + 5, e / u + 20, mpmath.inf]
+        )
     for sides in (1, 2):
         assert sides * exact <= gaussian_objective_delta(epsilon, multiplier, sides) <= sides * exact * (1 + 1e-6)
 
@@ -173,7 +181,9 @@ def test_noise_inside_is_a_rounded_ideal_draw() -> None:
 
     with mpmath.workdps(60):
         for v in [0.4999, 0.25, 0.01, 1e-6, 1e-30, 1e-58]:
-            exact = mpmath.findroot(lambda z, v=v: mpmath.log(mpmath.ncdf(z)) - mpmath.log(mpmath.mpf(v)), float(ndtri(v)))
+            exact = mpmath.findroot(
+                lambda z, v=v: mpmath.log(mpmath.ncdf(z)) - mpmath.log(mpmath.mpf(v)), float(ndtri(v))
+            )
             assert abs(float(exact - mpmath.mpf(float(ndtri(v))))) <= 2.0**-38
 
 
@@ -215,9 +225,20 @@ def test_the_solver_certifies_what_an_exact_gradient_confirms() -> None:
 
 def test_rows_never_exceed_their_norms_and_the_intercept_counts() -> None:
     public = Public(
-        schema={"a": Bounds(-1e300, 1e300), "k": Categories(["u", "v"]), "t": Bounds(0, 1), "y": Categories(["n", "y"])}, size=4
+        schema={
+            "a": Bounds(-1e300, 1e300),
+            "k": Categories(["u", "v"]),
+            "t": Bounds(0, 1),
+            "y": Categories(["n", "y"]),
+        },
+        size=4,
     )
-    hostile = {"a": [1e300, -math.inf, math.nan, 3.0], "k": ["u", "zzz", None, "v"], "t": [1.0, 9.0, None, -1.0], "y": ["y", "n", None, "?"]}
+    hostile = {
+        "a": [1e300, -math.inf, math.nan, 3.0],
+        "k": ["u", "zzz", None, "v"],
+        "t": [1.0, 9.0, None, -1.0],
+        "y": ["y", "n", None, "?"],
+    }
     for clip in ("typical", "never"):
         design = tabular.Design(features=("a", "k", "t"), target="y", clip=clip)
         x, y = design.read(Memory(hostile, public), Entropy())

@@ -22,6 +22,7 @@ from ..requests import beside, open_session
 from ..training_page import Curve, Page, Point
 from . import outputs
 from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _say
+from .train_tabular import card_path, refuse_mixture, train_tabular
 
 if TYPE_CHECKING:
     from ...learning import Trainer
@@ -34,6 +35,7 @@ def train(
     target: str = typer.Option(..., "--target", help="The column to predict: categories, true or false, or a number.", show_default=False),
     epsilon: float = typer.Option(1.0, "--epsilon", "-e", help="Of the model."),
     delta: float = typer.Option(None, "--delta", help="By default the budget's."),
+    method: str = typer.Option("sgd", "--method", help="sgd (DP-SGD), or a linear model without torch: auto, objective, output, gradient, moments."),
     features: str = typer.Option(None, "--features", help="Columns to predict from, by commas. By default all that can be."),
     n: int = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not."),
     batch: int = typer.Option(None, "--batch", help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, at least 256."),
@@ -54,15 +56,24 @@ def train(
     force: bool = outputs.FORCE,
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
-    """Train a private model of one column with DP-SGD. Charged before any data is read; every step is paid for once."""
-    from ...learning import SGD
-
+    """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read; every step is paid for once."""
     path = out or beside(data, f".{target}.model")
+    if method != "sgd":
+        refuse_mixture({"--hidden": hidden, "--page": page, "--public": public, "--checkpoint": checkpoint, "--resume": resume})
     opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     inputs: list[str | Path] = [data, *([] if schema is None else [schema]), *([] if public is None else [public])]
     outputs.check(path, force=force or resume, data=inputs)
     outputs.check(page, force=force, data=inputs)
     outputs.check(checkpoint, force=resume, data=inputs)
+    if method != "sgd":
+        outputs.check(card_path(path), force=force, data=inputs)
+        names = None if features is None else [name.strip() for name in features.split(",")]
+        train_tabular(
+            opened, method=method, target=target, features=names, epsilon=epsilon, delta=delta, n=n, path=path, as_json=as_json
+        )  # fmt: skip
+        return
+    from ...learning import SGD
+
     estimator = _estimator(opened, target)(
         epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden), optimizer=SGD(lr=rate, momentum=0.9)
     )  # fmt: skip

@@ -95,7 +95,13 @@ class Card:
         for name, word in words.items():
             value = self.facts.get(name)
             if value is not None:
-                shown = ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
+                shown = (
+                    ", ".join(value)
+                    if isinstance(value, list)
+                    else f"{value:g}"
+                    if isinstance(value, float)
+                    else str(value)
+                )
                 lines.append(f"- **{word}**: {shown}")
         return "\n".join([*lines, ""])
 

@@ -92,7 +92,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             raise _require.fail(
                 "lower and upper", (self.lower, self.upper), f"a number, or one for each of {width} features"
             ) from None
-        return {f"x{i}": Bounds(float(low), float(high)) for i, (low, high) in enumerate(zip(lower, upper, strict=True))}
+        return {
+            f"x{i}": Bounds(float(low), float(high)) for i, (low, high) in enumerate(zip(lower, upper, strict=True))
+        }
 
     def _inputs(self, X: Any) -> Any:
         check_is_fitted(self, "model_")
@@ -115,7 +117,12 @@ class _Linear(TableEstimator):
         self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
     ) -> Mechanism:
         own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        terms: dict[str, Any] = {"epsilon": self.epsilon, "delta": own, "regularization": self.regularization, "rows": self.n}
+        terms: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": own,
+            "regularization": self.regularization,
+            "rows": self.n,
+        }
         weights = self._weights(public, target)
         if weights:
             terms["class_weights"] = weights
@@ -291,4 +298,3 @@ def _require_declared(n: Any) -> None:
             "the number of rows is private and never read off the data: declare it, n=..., or buy a noisy count. Nothing was trained."
         )
     _require.integer(n=n, at_least=1)
-

@@ -94,7 +94,9 @@ class HuberHinge:
 
     def value(self, score: Array, y: Array) -> Array:
         short = 1 + self.width - y * score
-        return np.where(short <= 0, 0.0, np.where(short < 2 * self.width, short**2 / (4 * self.width), short - self.width))
+        return np.where(
+            short <= 0, 0.0, np.where(short < 2 * self.width, short**2 / (4 * self.width), short - self.width)
+        )
 
     def slope(self, score: Array, y: Array) -> Array:
         short = 1 + self.width - y * score

@@ -130,7 +130,9 @@ class ObjectivePerturbation(LinearERM):
         return self.facts.gradient_l2 * high * (1 + 1e-12)
 
     def _expected_noise(self, strength: float) -> float:
-        return math.sqrt(self.facts.width) * min(math.sqrt(2) * self._laplace_scale(strength), self._deviation(strength))
+        return math.sqrt(self.facts.width) * min(
+            math.sqrt(2) * self._laplace_scale(strength), self._deviation(strength)
+        )
 
     @cached_property
     def law(self) -> tuple[str, float]:
@@ -154,7 +156,9 @@ class ObjectivePerturbation(LinearERM):
         """How far the points of two neighbors can be from each other, in cells of the grid."""
         width, cells = self.facts.width, self._distance / self.cell
         l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
-        return Sensitivity(linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2))
+        return Sensitivity(
+            linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2)
+        )
 
     @cached_property
     def output_noise(self) -> IntegerLaplace:

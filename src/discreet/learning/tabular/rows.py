@@ -103,7 +103,9 @@ class Design:
         for batch in source.batches(list(dict.fromkeys(wanted))):
             columns = {name: batch.column(name) for name in batch.schema.names}
             rows.append(self._scaled(self.matrix(columns, public), public))
-            targets.append(np.zeros(len(batch)) if self.target is None else goal(columns[self.target], public.fact(self.target)))
+            targets.append(
+                np.zeros(len(batch)) if self.target is None else goal(columns[self.target], public.fact(self.target))
+            )
             owners += [] if unit is None else [columns[unit]]
         x, y = np.concatenate(rows), np.concatenate(targets)
         if unit is None:
@@ -229,6 +231,10 @@ def _places(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
 def _floats(values: pa.Array) -> Array:
     """Return numbers, NaN where there is none."""
     if pa.types.is_boolean(values.type) or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        numbers = values.cast(pa.float64(), safe=False) if not pa.types.is_boolean(values.type) else values.cast(pa.int8()).cast(pa.float64())
+        numbers = (
+            values.cast(pa.float64(), safe=False)
+            if not pa.types.is_boolean(values.type)
+            else values.cast(pa.int8()).cast(pa.float64())
+        )
         return np.array(pc.fill_null(numbers, math.nan).to_numpy(zero_copy_only=False), dtype=np.float64)
     return np.array([math.nan if value is None else float(value) for value in values.to_pylist()], dtype=np.float64)

@@ -1,7 +1,7 @@
 """`PrivateSearch`: private tuning in scikit-learn's manner.
 
-    search = people.fit(PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1), target="income")
-    search.best_params_; search.predict(...); search.comparison()
+search = people.fit(PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1), target="income")
+search.best_params_; search.predict(...); search.comparison()
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class PrivateSearch(TableEstimator):
     @property
     def _settings(self) -> list[dict[str, Any]]:
         if not isinstance(self.space, Mapping) or not self.space:
-            raise _require.fail("space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}')
+            raise _require.fail(
+                "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'
+            )
         lists = [_require.listed(**{name: values}) for name, values in self.space.items()]
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
         if not settings or any(name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")):
@@ -94,7 +96,11 @@ class PrivateSearch(TableEstimator):
             model._labels = self._labels
             candidates.append(model.mechanism(public, target=target, features=features))
         return RandomTrials(
-            public=public, candidates=tuple(candidates), score_epsilon=each, trials=trials, holdout=self.holdout  # type: ignore[arg-type]
+            public=public,
+            candidates=tuple(candidates),
+            score_epsilon=each,
+            trials=trials,
+            holdout=self.holdout,  # type: ignore[arg-type]
         )
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
@@ -114,7 +120,9 @@ class PrivateSearch(TableEstimator):
         if hasattr(base, "target_lower"):
             self._run(X, column_of(y, X).astype(np.float64), Bounds(base.target_lower, base.target_upper))
         elif classes is None:
-            raise PrivateFact("which classes occur is private: declare them at the estimator, classes=[...]. Nothing was trained.")
+            raise PrivateFact(
+                "which classes occur is private: declare them at the estimator, classes=[...]. Nothing was trained."
+            )
         else:
             # numbered by the sorted order, as the estimator does
             labels = np.array(sorted(classes)).tolist()

@@ -74,7 +74,9 @@ class RandomTrials:
             if not isinstance(candidate, LinearERM) or candidate.delta != 0:
                 raise _require.fail("candidates", type(candidate).__name__, "pure linear learners (delta 0)")
             if candidate.public != self.public or candidate.design != self.candidates[0].design:
-                raise InvalidInput("all candidates must be priced for the same table and read the same columns. Nothing was charged.")
+                raise InvalidInput(
+                    "all candidates must be priced for the same table and read the same columns. Nothing was charged."
+                )
 
     @property
     def design(self) -> Any:
