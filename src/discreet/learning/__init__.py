@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .safety import made_up, probe
     from .scaler import PrivateScaler, Scaling
     from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
-    from .trainer import Progress, Run, Trainer
     from .tabular import PCA, HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateSearch, Ridge
+    from .trainer import Progress, Run, Trainer
 
 # Where each name lives.
 _HOMES = {

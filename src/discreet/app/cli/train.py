@@ -59,7 +59,9 @@ def train(
     """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read; every step is paid for once."""
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
-        refuse_mixture({"--hidden": hidden, "--page": page, "--public": public, "--checkpoint": checkpoint, "--resume": resume})
+        refuse_mixture(
+            {"--hidden": hidden, "--page": page, "--public": public, "--checkpoint": checkpoint, "--resume": resume}
+        )
     opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     inputs: list[str | Path] = [data, *([] if schema is None else [schema]), *([] if public is None else [public])]
     outputs.check(path, force=force or resume, data=inputs)

@@ -27,7 +27,7 @@ _CELLS = 256
 _ROWS = 1 << 14
 
 
-@described
+@described("learning.GradientPerturbation")
 @dataclass(frozen=True, kw_only=True)
 class GradientPerturbation(LinearERM):
     """Noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section 2, with all rows in every step): the mean of the last half.

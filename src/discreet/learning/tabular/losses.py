@@ -37,7 +37,7 @@ class Loss(Protocol):
     def curvature(self, score: Array, y: Array) -> Array: ...
 
 
-@described
+@described("learning.Logistic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logistic:
     """The logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
@@ -67,7 +67,7 @@ class Logistic:
         return result
 
 
-@described
+@described("learning.HuberHinge")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuberHinge:
     """The smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic within `width` of margin 1.
@@ -109,7 +109,7 @@ class HuberHinge:
         return result
 
 
-@described
+@described("learning.Huber")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Huber:
     """The Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <= threshold and f'' <= 1.

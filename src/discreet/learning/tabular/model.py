@@ -18,7 +18,7 @@ from .rows import Design, classes_of
 Array = npt.NDArray[np.float64]
 
 
-@described
+@described("learning.LinearModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearModel:
     """A linear model of declared columns: one vector of weights, or one for each of several classes.

@@ -33,7 +33,7 @@ CELLS = 1 << 10
 _ROWS = 1 << 14
 
 
-@described
+@described("learning.Moments")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
     """Noisy second moments of the coordinates of a design, target last where there is one; `deviation` is the noise's, per entry."""
@@ -98,7 +98,7 @@ class Moments:
         return np.asarray(matrix[:-1, :-1] / max(1.0, float(matrix[-1, -1])) - np.outer(self.mean, self.mean))
 
 
-@described
+@described("learning.SecondMoments")
 @dataclass(frozen=True, kw_only=True)
 class SecondMoments:
     """Releases sum_i z_i z_i', upper triangle, on a grid with exact discrete noise: Laplace without a delta, Gaussian with one.

@@ -43,7 +43,7 @@ def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) 
     return min(1.0, sides * math.exp(first) * (-math.expm1(min(0.0, gap)) + 1e-13))
 
 
-@described
+@described("learning.ObjectivePerturbation")
 @dataclass(frozen=True, kw_only=True)
 class ObjectivePerturbation(LinearERM):
     """Minimizes J(w) + <b, w> for a random b, up to a certified tolerance, and releases the point on a grid with discrete noise.

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 _CELLS = 64
 
 
-@described
+@described("learning.OutputPerturbation")
 @dataclass(frozen=True, kw_only=True)
 class OutputPerturbation(LinearERM):
     """Releases the minimizer of J on a grid, with discrete noise on every coordinate (Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 1).

@@ -29,7 +29,7 @@ _MARGIN = 1 + 1e-9
 CLIPS = ("typical", "never")
 
 
-@described
+@described("learning.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """Which columns are the coordinates of a row, which one is the target, and how long a row may be.
@@ -87,9 +87,13 @@ class Design:
 
     def matrix(self, columns: Mapping[str, pa.Array], public: Public) -> Array:
         """Return the coordinates of rows, not yet scaled down."""
-        parts = [_coordinates(columns[name], public.fact(name)) for name in self.features]
-        rows = len(parts[0])
-        return np.concatenate([*parts, *([np.ones((rows, 1))] if self.intercept else [])], axis=1)
+        rows = len(columns[self.features[0]])
+        result, place = np.ones((rows, self.width(public))), 0
+        for name in self.features:
+            part = _coordinates(columns[name], public.fact(name))
+            result[:, place : place + part.shape[1]] = part
+            place += part.shape[1]
+        return result
 
     def read(self, source: Source, entropy: Entropy) -> tuple[Array, Array]:
         """Return the rows, scaled down to `norms`, and their targets; of each unit one row.
@@ -115,9 +119,13 @@ class Design:
 
     def _scaled(self, x: Array, public: Public) -> Array:
         """Scale rows down to the norms, a little below them: rounding stays inside the margin."""
+        if self.clip == "never":
+            # every coordinate is in [-1, 1], and of a category one is 1: nothing is longer
+            return x
         l1, l2 = (norm / _MARGIN for norm in self.norms(public))
-        longest = np.maximum(np.abs(x).sum(axis=1) / l1, np.sqrt((x * x).sum(axis=1)) / l2)
-        return np.ascontiguousarray(x / np.maximum(longest, 1.0)[:, None])
+        longest = np.maximum(np.abs(x).sum(axis=1) / l1, np.sqrt(np.einsum("ij,ij->i", x, x)) / l2)
+        x /= np.maximum(longest, 1.0)[:, None]
+        return x
 
     def encode(self, X: Any, public: Public) -> Array:
         """Return the coordinates of new rows (a mapping of columns, a data frame, an Arrow table), for prediction: never scaled down."""
@@ -199,9 +207,15 @@ def features_of(public: Public, target: str | None) -> tuple[str, ...]:
 def _coordinates(values: pa.Array, fact: Any) -> Array:
     if isinstance(fact, Bounds):
         low, high = float(fact.lower), float(fact.upper)
-        clipped = np.clip(_floats(values), low, high)
-        # both factors are at most 1 in size: no overflow for any declared bounds
-        return np.nan_to_num(np.clip((clipped / 2 - low / 2) / (high / 2 - low / 2) * 2 - 1, -1, 1))[:, None]
+        numbers = np.clip(_floats(values), low, high)
+        # in halves: no overflow for any declared bounds
+        numbers /= 2
+        numbers -= low / 2
+        numbers /= high / 4 - low / 4
+        numbers -= 1
+        np.clip(numbers, -1, 1, out=numbers)
+        numbers[np.isnan(numbers)] = 0.0
+        return numbers[:, None]
     if isinstance(fact, Boolean):
         numbers = _floats(values)
         return np.where(np.isnan(numbers), 0.0, np.where(numbers != 0, 1.0, -1.0))[:, None]

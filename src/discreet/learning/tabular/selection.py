@@ -25,7 +25,7 @@ from .model import LinearModel
 CELLS = 1 << 10
 
 
-@described
+@described("learning.Selected")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """What tuning released: the best model, which candidate it was, and its noisy score: the share of held-out rows it got right."""
@@ -38,7 +38,7 @@ class Selected:
         return self.model.predict(X)
 
 
-@described
+@described("learning.RandomTrials")
 @dataclass(frozen=True, kw_only=True)
 class RandomTrials:
     """Trains and scores a random candidate a random number of times, and releases the best run only (Liu & Talwar 2019; Papernot & Steinke 2022).

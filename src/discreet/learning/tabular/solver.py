@@ -8,7 +8,7 @@ added to them is bounded and counted.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +65,23 @@ class Problem:
         rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
         return 1.01 * _UNIT * (n * self.row_norm * slope + rest)
 
+    @property
+    def stride(self) -> int:
+        """Every how many rows one is taken where a part of them is enough."""
+        n, d = self.x.shape
+        return max(1, n // max(_LEAST, _PER_FEATURE * d))
+
+    def sampled(self) -> Problem:
+        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good start."""
+        stride = self.stride
+        return replace(
+            self, x=np.ascontiguousarray(self.x[::stride]), y=self.y[::stride], linear=self.linear / stride, strength=self.strength / stride,
+            weights=None if self.weights is None else self.weights[::stride],
+        )  # fmt: skip
+
     def hessian(self, scores: Array) -> Array:
         """Return Newton's matrix, from every k-th row where there are many."""
-        n, d = self.x.shape
-        stride = max(1, n // max(_LEAST, _PER_FEATURE * d))
+        d, stride = self.x.shape[1], self.stride
         part, y = self.x[::stride], self.y[::stride]
         curvature = self.loss.curvature(scores[::stride], y) * stride
         if self.weights is not None:
@@ -99,6 +112,8 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
     Newton direction descends. A gradient step with the inverse of the largest curvature stands in where none does.
     """
     n, d = problem.x.shape
+    if start is None and problem.stride > 1:
+        start = minimize(problem.sampled(), 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride)[0]
     w = np.zeros(d) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
     heaviest = 1.0 if problem.weights is None or not n else float(problem.weights.max())
