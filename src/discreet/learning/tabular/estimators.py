@@ -60,9 +60,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row a person."""
         _require_declared(self.n)
         X = self._checked(X)
-        public = Public(
-            schema={**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}, size=self.n
-        )
+        schema: Any = {**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}
+        public = Public(schema=schema, size=self.n)
         columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
         source = Memory({**columns, **({} if target is None else {TARGET: y})}, public)
         mechanism = self.mechanism(public, target=TARGET if target is not None else None)  # type: ignore[arg-type]
@@ -289,7 +288,7 @@ def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
     y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):
         raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
-    return y
+    return np.asarray(y)
 
 
 def _require_declared(n: Any) -> None:

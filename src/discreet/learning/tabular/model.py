@@ -50,7 +50,7 @@ class LinearModel:
         if not self.classes:
             return (np.clip(scores[:, 0], -1, 1) - targets) ** 2 / 4
         places = (scores[:, 0] > 0).astype(int) if len(self.weights) == 1 else scores.argmax(axis=1)
-        return (places != targets).astype(np.float64)
+        return np.asarray(places != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
@@ -61,7 +61,7 @@ class LinearModel:
             low, high = float(bounds.lower), float(bounds.upper)
             return np.clip((scores + 1) / 2 * (high - low) + low, low, high)
         places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return class_array(self.classes)[places]
+        return np.asarray(class_array(self.classes)[places])
 
     def probabilities(self, X: Any) -> Array:
         """Return chances of each class: the logistic function of scores, normalized where there are more than two."""

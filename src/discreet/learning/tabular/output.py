@@ -98,7 +98,7 @@ class OutputPerturbation(LinearERM):
     def _weights(self, problem: Problem, entropy: Entropy) -> Array:
         cells = np.rint(self._solve(problem) / self.cell).astype(np.int64)
         noisy: Any = self.noise(cells, entropy=entropy)
-        return noisy.astype(np.float64) * self.cell
+        return np.asarray(noisy.astype(np.float64) * self.cell)
 
     @property
     def expected_excess(self) -> float:

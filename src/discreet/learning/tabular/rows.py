@@ -129,8 +129,8 @@ class Design:
 
     def encode(self, X: Any, public: Public) -> Array:
         """Return the coordinates of new rows (a mapping of columns, a data frame, an Arrow table), for prediction: never scaled down."""
-        held = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
-        names = held.column_names if isinstance(held, pa.Table) else held
+        held: Any = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
+        names: Any = held.column_names if isinstance(held, pa.Table) else held
         if held is None or any(name not in names for name in self.features):
             raise InvalidInput(f"the model predicts from the columns {list(self.features)}, by name; some are missing.")
         columns = {name: _plain(held[name]) for name in self.features}
@@ -173,7 +173,7 @@ def goal(values: pa.Array, fact: Any) -> Array:
         return np.maximum(_places(values, fact), 0).astype(np.float64)
     if isinstance(fact, Boolean):
         numbers = _floats(values)
-        return (np.nan_to_num(numbers) != 0).astype(np.float64)
+        return np.asarray(np.nan_to_num(numbers) != 0, dtype=np.float64)
     return _coordinates(values, fact)[:, 0]
 
 

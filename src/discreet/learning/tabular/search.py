@@ -141,7 +141,7 @@ class PrivateSearch(TableEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)  # type: ignore[no-any-return]
 
-    @available_if(lambda self: hasattr(self.estimator, "predict_proba"))
+    @available_if(lambda self: getattr(self.estimator, "predict_proba", None) is not None)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)  # type: ignore[no-any-return]

@@ -63,13 +63,13 @@ class Problem:
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
         slope = (BLOCK + 80) * self.lipschitz + heaviest * self.loss.smoothness * (d + 2) * self.row_norm * size
         rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
-        return 1.01 * _UNIT * (n * self.row_norm * slope + rest)
+        return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
 
     @property
     def stride(self) -> int:
         """Every how many rows one is taken where a part of them is enough."""
         n, d = self.x.shape
-        return max(1, n // max(_LEAST, _PER_FEATURE * d))
+        return int(max(1, n // max(_LEAST, _PER_FEATURE * d)))
 
     def sampled(self) -> Problem:
         """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good start."""
