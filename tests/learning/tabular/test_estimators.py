@@ -194,6 +194,22 @@ def test_what_is_public_of_arrays_is_declared_and_missing_values_are_no_error() 
     assert weighted.mechanism_.facts.lipschitz == 5
 
 
+def test_no_message_quotes_a_value_and_no_edge_of_a_range_breaks() -> None:
+    X, y = np.array([["secret", 1.0]] * 4, dtype=object), np.array([0, 1, 0, 1])
+    for estimator in (LogisticRegression(classes=[0, 1], n=4), Ridge(n=4), HuberRegressor(n=4)):
+        with pytest.raises(InvalidInput) as refusal:
+            estimator.fit(X, y)
+        assert "secret" not in str(refusal.value)
+    with pytest.raises(InvalidInput, match="y must be numbers") as refusal:
+        Ridge(n=4).fit(np.zeros((4, 2)), ["secret"] * 4)
+    assert "secret" not in str(refusal.value)
+    with pytest.raises(InvalidInput, match="at least 1e-06"):
+        LogisticRegression(epsilon=1e-7, classes=[0, 1], n=4).fit(np.zeros((4, 2)), y)
+    for terms in ({"epsilon": 1e-6}, {"epsilon": 1e5}, {"regularization": 1e-9, "method": "output"}, {"regularization": 1e12}):
+        model = LogisticRegression(classes=[0, 1], n=4, **terms).fit(np.eye(4, 2), y)
+        assert np.isfinite(model.coef_).all()
+
+
 def test_parameters_clone_and_pipelines() -> None:
     model = LogisticRegression(epsilon=2.5, classes=[0, 1], n=60, lower=0, upper=1)
     assert clone(model).get_params() == model.get_params()

@@ -86,7 +86,7 @@ class Card:
         return json.dumps(self.facts, indent=1)
 
     def markdown(self) -> str:
-        lines = [f"# {self.facts['kind']} of {self.facts['target']}", ""]
+        lines = [f"# {self.facts.get('kind')} of {self.facts.get('target')}", ""]
         words = {
             "table": "Table", "unit": "Who is protected", "neighbors": "Neighbors", "size": "Declared number of units",
             "features": "Features", "mechanism": "Mechanism", "why": "Why this one", "epsilon": "epsilon", "delta": "delta",

@@ -31,6 +31,7 @@ Array = npt.NDArray[np.float64]
 _TOLERANCE = 2.0**-20
 # Of that, for each declared row: rounding grows with the number of rows (see `Problem.rounding`).
 _PER_ROW = 2.0**-37
+LEAST_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,10 @@ class LinearERM(ABC):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        _require.positive(epsilon=self.epsilon)
+        # below this, noise in cells of the grid would leave 64 bits
+        _require.finite(epsilon=self.epsilon)
+        if not self.epsilon >= LEAST_EPSILON:
+            raise _require.fail("epsilon", self.epsilon, f"at least {LEAST_EPSILON:g}")
         _require.probability(delta=self.delta)
         if not self.delta < 1:
             raise _require.fail("delta", self.delta, "below 1")

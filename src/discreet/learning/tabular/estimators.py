@@ -79,9 +79,15 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
         """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
-        return validate_data(  # type: ignore[no-any-return]
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0 if reset else 1
-        )
+        try:
+            return validate_data(  # type: ignore[no-any-return]
+                self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0 if reset else 1
+            )
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+        # its text would quote a value
+        raise InvalidInput("X must be numbers, one row per example. Nothing was trained.")
 
     def _bounds(self, width: int) -> dict[str, Bounds]:
         try:
@@ -275,8 +281,7 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
         return Huber(threshold=self.threshold)
 
     def fit(self, X: Any, y: Any) -> HuberRegressor:
-        y = column_of(y, X).astype(np.float64)
-        self._run(X, y, Bounds(self.target_lower, self.target_upper))
+        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -289,6 +294,16 @@ def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):
         raise InvalidInput("y must have one entry for each row of X. Nothing was trained.")
     return np.asarray(y)
+
+
+def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
+    """Return the targets of a regression; what is no number is refused without quoting it."""
+    try:
+        return column_of(y, X).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+    raise InvalidInput("y must be numbers. Nothing was trained.")
 
 
 def _require_declared(n: Any) -> None:

@@ -74,7 +74,7 @@ class ObjectivePerturbation(LinearERM):
 
     def _check(self) -> None:
         if not self._left(self.strength) > 0:
-            least = self.facts.curvature / math.expm1(self._objective_epsilon)
+            least = self.facts.curvature / math.expm1(min(700.0, self._objective_epsilon))
             raise InvalidInput(
                 f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the determinant alone costs "
                 f"{math.log1p(self.facts.curvature / self.strength):.3g} per model. Nothing was charged or trained. Take more than {least:.4g}."
@@ -88,7 +88,7 @@ class ObjectivePerturbation(LinearERM):
     @property
     def _model_delta(self) -> float:
         """Of two rows that change one after the other, (e, d) becomes (2e, (1 + exp(e)) d)."""
-        group = 1.0 if self.facts.changes == 1 else 1 + math.exp(self._model_epsilon)
+        group = 1.0 if self.facts.changes == 1 else 1 + math.exp(min(700.0, self._model_epsilon))
         return self.delta / (self.facts.models * group) * (1 - 1e-9)
 
     @property
@@ -104,7 +104,7 @@ class ObjectivePerturbation(LinearERM):
         """Lambda: the expected norm of b over the expected norm of weights, and enough to keep half of epsilon for the noise."""
         if self.regularization is not None:
             return float(self.regularization)
-        least = strength = self.facts.curvature / math.expm1(self._objective_epsilon / 2)
+        least = strength = self.facts.curvature / math.expm1(min(700.0, self._objective_epsilon / 2))
         for _ in range(30):
             strength = max(least, self._expected_noise(strength) / self.facts.expected_norm)
         return strength

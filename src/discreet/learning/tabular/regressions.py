@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..._public import Bounds, Public
 from ...mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, column_of
+from .estimators import TableEstimator, numbers_of
 from .model import LinearModel
 from .moments import Moments, SecondMoments
 from .rows import Design, features_of
@@ -58,7 +58,7 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return self
 
     def fit(self, X: Any, y: Any) -> Ridge:
-        self._run(X, column_of(y, X).astype(np.float64), Bounds(self.target_lower, self.target_upper))
+        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
         return self
 
     def path(self, penalties: Sequence[float]) -> list[LinearModel]:

@@ -22,7 +22,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Bounds, Categories, Public
 from ...accounting import geometric, logarithmic
 from ...mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, column_of
+from .estimators import TableEstimator, column_of, numbers_of
 from .selection import RandomTrials
 
 LAWS = {"logarithmic": logarithmic, "geometric": geometric}
@@ -118,7 +118,7 @@ class PrivateSearch(TableEstimator):
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
         if hasattr(base, "target_lower"):
-            self._run(X, column_of(y, X).astype(np.float64), Bounds(base.target_lower, base.target_upper))
+            self._run(X, numbers_of(y, X), Bounds(base.target_lower, base.target_upper))
         elif classes is None:
             raise PrivateFact(
                 "which classes occur is private: declare them at the estimator, classes=[...]. Nothing was trained."

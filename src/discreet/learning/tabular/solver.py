@@ -105,6 +105,16 @@ def blocked(x: Array, slopes: Array) -> Array:
     return total
 
 
+def _newton(matrix: Array, gradient: Array) -> Array:
+    """Return the Newton direction; the gradient itself where rounding left no positive matrix: no table may end in an error."""
+    matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
+    try:
+        direction: Array = cho_solve(cho_factor(matrix, lower=True), gradient)
+    except np.linalg.LinAlgError:
+        return gradient / float(np.trace(matrix))
+    return direction
+
+
 def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> tuple[Array, bool]:
     """Return a point whose gradient is at most `tolerance` in l2, rounding included, and whether that is certified.
 
@@ -122,7 +132,7 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
         length = float(np.linalg.norm(gradient))
         if length + problem.rounding(w) <= tolerance:
             return w, True
-        direction = cho_solve(cho_factor(problem.hessian(scores), lower=True), gradient)
+        direction = _newton(problem.hessian(scores), gradient)
         share = 1.0
         while share > 1e-3:
             candidate = w - share * direction
