@@ -205,7 +205,12 @@ def test_no_message_quotes_a_value_and_no_edge_of_a_range_breaks() -> None:
     assert "secret" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="at least 1e-06"):
         LogisticRegression(epsilon=1e-7, classes=[0, 1], n=4).fit(np.zeros((4, 2)), y)
-    for terms in ({"epsilon": 1e-6}, {"epsilon": 1e5}, {"regularization": 1e-9, "method": "output"}, {"regularization": 1e12}):
+    for terms in (
+        {"epsilon": 1e-6},
+        {"epsilon": 1e5},
+        {"regularization": 1e-9, "method": "output"},
+        {"regularization": 1e12},
+    ):
         model = LogisticRegression(classes=[0, 1], n=4, **terms).fit(np.eye(4, 2), y)
         assert np.isfinite(model.coef_).all()
 
