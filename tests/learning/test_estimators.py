@@ -21,13 +21,8 @@ from torch import nn
 import discreet as dp
 from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
-<<<<<<< HEAD
-from discreet.learning import DPClassifier, DPRegressor, LogisticRegression, files, models
+from discreet.learning import DPClassifier, DPRegressor, SGDLogisticRegression, files, models
 from discreet.learning.estimators import default_batch, encoded
-=======
-from discreet.learning import DPClassifier, DPRegressor, SGDLogisticRegression, models
-from discreet.learning.estimators import encoded
->>>>>>> 3575b10 (learning: second moments, ridge paths, PCA, private search, model files and cards)
 
 
 def digits() -> list[np.ndarray]:
@@ -171,15 +166,9 @@ def test_what_a_session_refuses_to_fit_costs_nothing(tmp_path: Path) -> None:
     assert session.spent == 0
     unsized = people(tmp_path, ledger=tmp_path / "other", size=None)
     with pytest.raises(PrivateFact, match="never read off"):
-<<<<<<< HEAD
-        unsized.fit(LogisticRegression(), target="risk")
-    with pytest.raises(InvalidInput, match="LogisticRegression has no option 'hidden'"):
-        LogisticRegression(hidden=[3])
-=======
         unsized.fit(SGDLogisticRegression(), target="risk")
-    with pytest.raises(InvalidInput, match="linear"):
+    with pytest.raises(InvalidInput, match="SGDLogisticRegression has no option 'hidden'"):
         SGDLogisticRegression(hidden=[3])
->>>>>>> 3575b10 (learning: second moments, ridge paths, PCA, private search, model files and cards)
 
 
 def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> None:
@@ -221,7 +210,7 @@ def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
     quick = {"noise_multiplier": 1.0, "epochs": 1, "n": 200, "lower": [0, 0, 1], "upper": 8}
     own = {"module": lambda features, outputs: nn.Sequential(nn.Linear(features, outputs))}
     for estimator, y, how in [
-        (LogisticRegression(classes=["a", "b"], **quick), np.where(X[:, 0] > 4, "a", "b"), {}),
+        (SGDLogisticRegression(classes=["a", "b"], **quick), np.where(X[:, 0] > 4, "a", "b"), {}),
         (DPClassifier(classes=[3, 1, 2], hidden=[4], **quick), rng.integers(1, 4, 200), {}),
         (DPClassifier(classes=[False, True], **own, **quick), X[:, 0] > 4, own),
         (DPRegressor(target_lower=-2, target_upper=9, **quick), X[:, 1], {}),
@@ -236,7 +225,7 @@ def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="Nothing was loaded"):
             models.load(tmp_path / "model", **({} if how else own))
     named = pd.DataFrame(X, columns=["x", "y", "z"])
-    model = LogisticRegression(classes=[0, 1], **quick).fit(named, X[:, 0] > 4)
+    model = SGDLogisticRegression(classes=[0, 1], **quick).fit(named, X[:, 0] > 4)
     models.save(model, tmp_path / "named")
     again = models.load(tmp_path / "named")
     np.testing.assert_array_equal(again.predict(named), model.predict(named))
@@ -255,7 +244,7 @@ def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
         models.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X), model.decision_function(X)
     )
     with pytest.raises(InvalidInput, match=r"not fitted yet\. Nothing was written"):
-        models.save(LogisticRegression(), tmp_path / "none")
+        models.save(SGDLogisticRegression(), tmp_path / "none")
 
 
 def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path: Path) -> None:
@@ -278,7 +267,7 @@ def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:
     shared = {"epsilon", "delta", "noise_multiplier", "n", "lower", "upper", "clip", "batch", "epochs", "optimizer"}
     for cls, more in [
         (DPClassifier, {"module", "classes", "hidden"}),
-        (LogisticRegression, {"classes"}),
+        (SGDLogisticRegression, {"classes"}),
         (DPRegressor, {"module", "hidden", "target_lower", "target_upper"}),
     ]:
         options = inspect.signature(cls).parameters
@@ -288,7 +277,7 @@ def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:
         assert cls.__name__ in dir(dp.learning)
         with pytest.raises(InvalidInput, match=f"{cls.__name__} has no option 'epochz'. Did you mean 'epochs'"):
             cls(epochz=3)
-    assert "hidden" not in inspect.signature(LogisticRegression).parameters
+    assert "hidden" not in inspect.signature(SGDLogisticRegression).parameters
 
 
 def test_the_batch_follows_public_n_and_epsilon_and_what_is_given_wins(tmp_path: Path) -> None:
@@ -299,7 +288,7 @@ def test_the_batch_follows_public_n_and_epsilon_and_what_is_given_wins(tmp_path:
         ({"epsilon": 1, "batch": 64}, 64),
         ({"noise_multiplier": 2.0}, 256),
     ]:
-        trainer = LogisticRegression(**how).mechanism(session.public, target="risk", delta=1e-6)
+        trainer = SGDLogisticRegression(**how).mechanism(session.public, target="risk", delta=1e-6)
         assert trainer.schedule.divisor == batch, how
     sizes = [default_batch(n, e) for n in (1, 300, 5000, 10**6) for e in (0.01, 0.1, 1, 10)]
     assert sizes == [1, 1, 1, 1, 256, 256, 256, 256, 2500, 2500, 1024, 256, 102_400, 10_240, 1024, 256]
