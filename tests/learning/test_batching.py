@@ -102,7 +102,7 @@ def test_the_probe_accepts_constants_and_decides_before_training() -> None:
         model = build()
         engine = Engine(model, loss)
         probe(engine, made_up(torch.zeros(1, T, WIDTH)), made_up(torch.zeros(1, T, 2)))
-        assert set(engine._layouts) == {True, False}
+        assert {mode for mode, _ in engine._layouts} == {True, False}
 
 
 def test_the_test_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .batching import NotBatchFirst
-from .layers import Recorder, affine, targets
+from .layers import Recorder, affine, owned, targets
 from .taps import Tap, Target
 
 
@@ -52,7 +52,7 @@ def attention(
 
 
 def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) -> Tensor:
-    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
+    out = owned(F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias))
     weight, bias = targets(layer.out_proj, "weight", "bias")
     _note(recorder, out, weight, bias, mixed.detach())
     return out if layer.batch_first else out.transpose(0, 1)
@@ -60,7 +60,7 @@ def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) 
 
 def _together(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Tensor:
     """Queries, keys and values of the same, [B, T, 3 width]."""
-    whole = F.linear(x, layer.in_proj_weight, layer.in_proj_bias)
+    whole = owned(F.linear(x, layer.in_proj_weight, layer.in_proj_bias))
     into, shift = targets(layer, "in_proj_weight", "in_proj_bias")
     _note(recorder, whole, into, shift, x.detach())
     return whole
@@ -73,7 +73,7 @@ def _apart(layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key:
         rows = (place * width, (place + 1) * width)
         part = slice(*rows)
         weight = layer.in_proj_weight[part] if layer._qkv_same_embed_dim else getattr(layer, f"{name}_proj_weight")
-        out = F.linear(x, weight, None if bias is None else bias[part])
+        out = owned(F.linear(x, weight, None if bias is None else bias[part]))
         (own,) = targets(layer, "in_proj_weight" if layer._qkv_same_embed_dim else f"{name}_proj_weight")
         into = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
         (shift,) = targets(layer, "in_proj_bias")

@@ -34,6 +34,15 @@ class Layout:
 
     inputs: tuple[Axis, ...]
     outputs: tuple[Axis, ...]
+    # The shapes of those arguments that are the same for all examples; None for the others.
+    constants: tuple[Any, ...] = ()
+
+    def fits(self, leaves: list[Any]) -> bool:
+        """Return whether a call's arguments look like those the decision was made for: as many, and constants of the same shapes."""
+        if len(leaves) != len(self.inputs):
+            return False
+        pairs = zip(leaves, self.constants, strict=True)
+        return all(shape is None or (isinstance(x, Tensor) and x.shape == shape) for x, shape in pairs)
 
 
 Form = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -62,7 +71,17 @@ def layouts(one: Survey, other: Survey) -> dict[Call, Layout]:
     Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other dimension changed.
     """
     both = [(call, form, other.forms[call]) for call, form in one.forms.items() if call in other.forms]
-    return {call: Layout(_axes(a[0], b[0]), _axes(a[1], b[1])) for call, a, b in both}
+    return {call: _layout(a, b) for call, a, b in both}
+
+
+def _layout(one: Form, other: Form) -> Layout:
+    inputs = _axes(one[0], other[0])
+    if len(one[0]) != len(other[0]):
+        return Layout(inputs, _axes(one[1], other[1]), (None,) * len(inputs))
+    constants = [
+        a if axis is CONSTANT and isinstance(a, torch.Size) else None for a, axis in zip(one[0], inputs, strict=True)
+    ]
+    return Layout(inputs, _axes(one[1], other[1]), tuple(constants))
 
 
 def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import InvalidInput, Unsupported
 from . import heap, plan
-from .batching import SIZES, Call, Layout, NotBatchFirst, Survey, few, layouts, undisturbed
+from .batching import CONSTANT, SIZES, Call, Layout, NotBatchFirst, Survey, few, layouts, undisturbed
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .fast import stack_of
 from .layers import Recorder
@@ -82,7 +82,7 @@ class Engine:
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         self.layers = _layers(self.parameters)
-        self._layouts: dict[bool, dict[Call, Layout]] = {}
+        self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
         self.recorder.whole = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
@@ -143,9 +143,9 @@ class Engine:
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found:
         """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
-        self.decide(inputs)
-        recorder.batch, recorder.active = _length(inputs), True
         try:
+            self.decide(inputs)
+            recorder.batch, recorder.active = _length(inputs), True
             with torch.enable_grad():
                 outputs = self.model(*inputs)
                 gradient = self._closed(outputs, targets)
@@ -160,22 +160,36 @@ class Engine:
         return taps, None, each.detach()
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
-        """Decide what follows the batch, from shapes at two batch sizes; once for training and once for evaluation."""
-        mode, recorder = self.model.training, self.recorder
+        """Decide what follows the batch, from shapes at two batch sizes; once for each mode, training or evaluation, and shape of example."""
         if self.isolate or not self.is_attached:
             return
-        if mode not in self._layouts:
+        shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
+        key = self.model.training, shapes
+        if key not in self._layouts:
             surveys = []
             with undisturbed():
                 for size in SIZES:
-                    recorder.batch, recorder.active, recorder.survey = size, True, Survey()
-                    surveys.append(recorder.survey)
-                    try:
-                        self.model(*few(inputs, size))
-                    finally:
-                        recorder.active, recorder.survey, recorder.calls = False, None, {}
-            self._layouts[mode] = layouts(*surveys)
-        recorder.layouts = self._layouts[mode]
+                    survey = Survey()
+                    surveys.append(survey)
+                    self._rehearse(inputs, size, survey)
+                decisions = layouts(*surveys)
+                self.recorder.layouts = decisions
+                if any(CONSTANT in layout.inputs for layout in decisions.values()):
+                    # What a layer makes of a constant is combined with batches by their size: it must be right at both sizes, so that it was no coincidence.
+                    for size in SIZES:
+                        self._rehearse(inputs, size)
+            self._layouts[key] = decisions
+        self.recorder.layouts = self._layouts[key]
+
+    def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: Survey | None = None) -> None:
+        """Run the model on a few examples; nothing of it is kept but what the survey notes."""
+        recorder = self.recorder
+        recorder.batch, recorder.active, recorder.survey = size, True, survey
+        try:
+            self.model(*few(inputs, size))
+        finally:
+            recorder.active, recorder.survey = False, None
+            recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
 
     def _stacked(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found | None:
         """The same by hand, for a plain stack of layers; None where it is not one."""

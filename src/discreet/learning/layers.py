@@ -50,6 +50,10 @@ class Recorder:
 
     def note(self, outputs: tuple[Tensor, ...], taps: Taps) -> None:
         """Ask for the gradients of `outputs`, and for `taps` to be called with them."""
+        if any(out._is_view() and not out.is_leaf for out in outputs):
+            raise NotBatchFirst(
+                "a layer gives a view, whose gradient would be lost where the model changes it in place."
+            )
         if all(out.requires_grad for out in outputs):
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
             self.edges.extend(map(get_gradient_edge, outputs))  # now: the tensor may be changed in place later
@@ -102,9 +106,18 @@ def targets(module: nn.Module, *names: str) -> list[Target | None]:
     return [Target(p) if p is not None and p.requires_grad else None for p in found]
 
 
+def owned(out: Tensor) -> Tensor:
+    """Return the same numbers as a tensor that autograd does not take for a view.
+
+    Torch's linear layer gives a view of a flat product where there are places. When a model changes that in place (`h += residual`), autograd rewrites its
+    history, and the edge that was noted before leads nowhere: the gradient would be lost.
+    """
+    return torch.ops.aten._unsafe_view(out, out.shape) if out._is_view() else out
+
+
 def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
     recorder.first(layer, input)
-    out = F.linear(input, layer.weight, layer.bias)
+    out = owned(F.linear(input, layer.weight, layer.bias))
     weight, bias = targets(layer, "weight", "bias")
     x = input.detach()
     recorder.note((out,), lambda g: affine(weight, bias, x, g))
@@ -191,7 +204,7 @@ def group_norm(layer: nn.GroupNorm, recorder: Recorder, input: Tensor) -> Tensor
 def instance_norm(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
     if input.dim() == layer._get_no_batch_dim():
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
-    out = F.instance_norm(input, weight=layer.weight, bias=layer.bias, eps=layer.eps)
+    out = owned(F.instance_norm(input, weight=layer.weight, bias=layer.bias, eps=layer.eps))
     return _scaled_channels(layer, recorder, input, out, lambda x: F.instance_norm(x, eps=layer.eps))
 
 

@@ -98,7 +98,8 @@ def _ordinary(module: nn.Module) -> bool:
     if type(module) not in KNOWN or "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
         return False
     if isinstance(module, nn.MultiheadAttention):
-        return module.bias_k is None and module.bias_v is None and not module.add_zero_attn
+        whole = "weight" in module.out_proj._parameters and isinstance(module.out_proj, nn.Linear)
+        return whole and module.bias_k is None and module.bias_v is None and not module.add_zero_attn
     if isinstance(module, nn.RNNCellBase):
         return {"weight_ih", "weight_hh"} <= module._parameters.keys()
     if isinstance(module, nn.RNNBase):
@@ -218,6 +219,7 @@ def _recorded(
     call = recorder.next_call(name)
     if recorder.survey is None:
         recorder.layout = layout_of(recorder.layouts, call)
+        _check_form(recorder, name, args, kwargs)
         recorder.axes = _axes(recorder.layout, args, kwargs)
         if _is_constant(recorder, rule, args):
             return _of_constant(recorder, rule, *args)
@@ -229,6 +231,20 @@ def _recorded(
         recorder.inside = False
     recorder.survey.note(call, (args, kwargs), results)
     return results
+
+
+def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
+    """Refuse a call that does not look like one of those by which it was decided what follows the batch.
+
+    Without a decision a size that equals the batch's would decide, which may be a coincidence.
+    """
+    if recorder.whole is not None:
+        return
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    if recorder.layout is None or not recorder.layout.fits(leaves):
+        raise NotBatchFirst(
+            f"{name or 'the model'} is called in another way, or with a constant of another shape, than when it was decided what follows the batch."
+        )
 
 
 def _is_constant(recorder: Recorder, rule: Any, args: tuple[Any, ...]) -> bool:

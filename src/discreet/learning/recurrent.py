@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from . import fast
 from .batching import NotBatchFirst
-from .layers import Recorder, affine, targets
+from .layers import Recorder, affine, owned, targets
 from .taps import Tap, Target, over_places, product, single
 
 
@@ -63,7 +63,7 @@ def _way(
     x = x.flip(0) if way else x
     gru = isinstance(layer, nn.GRU)
     shift = b_ih if gru or b_ih is None else b_ih + b_hh
-    gates = F.linear(x, w_ih, shift)
+    gates = owned(F.linear(x, w_ih, shift))
     if goals[1] is not None and not gates.requires_grad:
         gates.requires_grad_()  # only the recurrent weight learns: its gradient is tapped here
     if gru:

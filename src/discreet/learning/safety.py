@@ -11,11 +11,13 @@ It is a test, not a proof: code that mixes examples only on special inputs passe
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -25,6 +27,10 @@ from .engine import Engine, Gradients
 
 BATCH = 5
 FEWER = 3  # the second batch size: code may do one thing at one size, and another at another
+ONE, MORE = (
+    1,
+    11,
+)  # two more, at which examples are held against themselves alone: nothing is squeezed, nothing cut into parts
 TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
@@ -41,8 +47,8 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
     modes = [(module, module.training) for module in engine.model.modules()]
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
-            engine.model.eval()
-            _alone(engine, inputs, targets)
+            with _repeatable(engine, inputs, targets):
+                _alone(engine, inputs, targets)
             fewer = torch.arange(FEWER)
             for mode in (False, True):
                 engine.train(mode)
@@ -87,20 +93,54 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
 
 def rows_of(engine: Engine, inputs: Any, targets: Any) -> Tensor:
     """Return each example's gradient, [B, parameters], by the engine's own route. For probes and tests: it is not clipped."""
-    return _measured(engine, inputs, targets)[0]
+    return torch.stack(list(_measured(engine, inputs, targets).rows()))
 
 
-def _measured(engine: Engine, inputs: Any, targets: Any) -> tuple[Tensor, Gradients]:
+@dataclass
+class _Measured:
+    """The gradients of a batch; one example's at a time is built, since all of them are as many models."""
+
+    engine: Engine
+    gradients: Gradients
+
+    def row(self, place: int) -> Tensor:
+        weights = torch.zeros(len(self.gradients.losses), 1, dtype=self.engine.dtype)
+        weights[place] = 1
+        out = self.engine.buffer()
+        with torch.no_grad():
+            self.gradients.add(weights, self.engine.sums(out), self.engine.layers)
+        return out
+
+    def rows(self) -> Iterator[Tensor]:
+        return map(self.row, range(len(self.gradients.losses)))
+
+
+def _measured(engine: Engine, inputs: Any, targets: Any) -> _Measured:
     """Return each example's gradient, and what it was taken from."""
     gradients = engine.gradients(inputs, targets)
     gradients.silence(gradients.squares.sum(1).isfinite())
-    rows = []
-    for weights in torch.split(torch.eye(len(gradients.losses), dtype=engine.dtype), 1):
-        out = engine.buffer()
-        with torch.no_grad():
-            gradients.add(weights.T, engine.sums(out), engine.layers)
-        rows.append(out)
-    return torch.stack(rows), gradients
+    return _Measured(engine, gradients)
+
+
+@contextmanager
+def _repeatable(engine: Engine, inputs: Any, targets: Any) -> Iterator[None]:
+    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out; evaluation if that is still random."""
+    engine.train()
+    drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    rates = [(m, m.dropout) for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+    try:
+        for module in drops:
+            module.training = False
+        for module, _ in rates:
+            module.dropout = 0.0
+        single = _pick((inputs, targets), torch.tensor([0]))
+        first, second = (_loss(engine, *single).detach() for _ in range(2))
+        if not torch.equal(first, second) and bool(first.isfinite()):
+            engine.train(False)
+        yield
+    finally:
+        for module, rate in rates:
+            module.dropout = rate
 
 
 def _pick(data: Any, places: Any) -> Any:
@@ -173,47 +213,53 @@ def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
 
 def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
     """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is measured too short."""
-    rows, gradients = _measured(engine, inputs, targets)
-    size = min(FEWER, len(rows))
-    fewer, of_fewer = _measured(engine, *_pick((inputs, targets), torch.arange(size)))
-    scale, tolerance = rows.abs().max().clamp(min=1e-12), TOLERANCE
-    for i in range(len(rows)):
+    count, tolerance = len(tree_leaves(targets)[0]), TOLERANCE
+    sizes = (count, min(FEWER, count), ONE, MORE)
+    batches = [_measured(engine, *_pick((inputs, targets), torch.arange(size) % count)) for size in sizes]
+    scale = _scale(batches[0])
+    for i in range(count):
         truth = _plain(engine, *_pick((inputs, targets), torch.tensor([i])))
-        pair = [rows[i], fewer[i]] if i < size else [rows[i]]
-        if tolerance == TOLERANCE and _any_far(pair, truth, scale, tolerance) and _halves(engine, inputs):
-            # Not looked into before: watching loads torch's compiler, a hundred megabytes.
-            tolerance = HALF_TOLERANCE
-        if _any_far(pair, truth, scale, tolerance):
-            return True
-    _check_lengths(engine, rows, gradients)
-    _check_lengths(engine, fewer, of_fewer)
-    total = engine.gradients(inputs, targets, by_layer=False, lean=True).squares
-    _check_length(total.squeeze(1), rows)
+        for row in (
+            batch.row(place) for batch, size in zip(batches, sizes, strict=True) for place in range(i, size, count)
+        ):
+            if tolerance == TOLERANCE and _far(row, truth, scale) and _halves(engine, inputs):
+                # Not looked into before: watching loads torch's compiler, a hundred megabytes.
+                tolerance = HALF_TOLERANCE
+            if _far(row, truth, scale, tolerance):
+                return True
+    for batch in batches:
+        _check_lengths(engine, batch)
+    total = engine.gradients(inputs, targets, by_layer=False, lean=True).squares.squeeze(1)
+    for square, row in zip(total, batches[0].rows(), strict=True):
+        _check_length(square, row)
     return False
 
 
-def _check_lengths(engine: Engine, rows: Tensor, gradients: Gradients) -> None:
+def _scale(measured: _Measured) -> Tensor:
+    """Return the largest entry of all gradients."""
+    return torch.stack([row.abs().max() for row in measured.rows()]).max().clamp(min=1e-12)
+
+
+def _check_lengths(engine: Engine, measured: _Measured) -> None:
     """Hold each measured square against the gradient itself, layer by layer and as a whole; on made-up examples only, where it tells nothing."""
     parameters = list(engine.parameters.values())
-    pieces = torch.split(rows, [p.numel() for p in parameters], 1)
-    for layer in set(engine.layers.values()):
-        own = [piece for p, piece in zip(parameters, pieces, strict=True) if engine.layers[id(p)] == layer]
-        _check_length(gradients.squares[:, layer], torch.cat(own, 1))
-    _check_length(gradients.squares.sum(1), rows)
+    for squares, row in zip(measured.gradients.squares, measured.rows(), strict=True):
+        pieces = torch.split(row, [p.numel() for p in parameters])
+        own: dict[int, list[Tensor]] = {}
+        for p, piece in zip(parameters, pieces, strict=True):
+            own.setdefault(engine.layers[id(p)], []).append(piece)
+        for layer, its_pieces in own.items():
+            _check_length(squares[layer], *its_pieces)
+        _check_length(squares.sum(), row)
 
 
-def _check_length(squares: Tensor, rows: Tensor) -> None:
-    true = rows.double().square().sum(1)
-    finite = squares.isfinite()
-    if bool((squares[finite] < true[finite] * (1 - ROUNDING)).any()):
+def _check_length(square: Tensor, *pieces: Tensor) -> None:
+    true = sum(float(piece.double().square().sum()) for piece in pieces)
+    if bool(square.isfinite()) and float(square) < true * (1 - ROUNDING):
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would not be clipped enough: a weight is used in "
             "two ways that are not known together. No data was read. Run each example alone (isolate=True), and please report it."
         )
-
-
-def _any_far(rows: list[Tensor], truth: Tensor, scale: Tensor, tolerance: float) -> bool:
-    return any(_far(row, truth, scale, tolerance) for row in rows)
 
 
 def _loss(engine: Engine, inputs: Any, targets: Any) -> Tensor:
@@ -232,13 +278,16 @@ def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
 def _others(engine: Engine, inputs: Any, targets: Any) -> None:
     """Change one example in every way; no other's gradient or loss may move. The same random numbers each time."""
     seed = int(torch.randint(0, 1 << 30, ()))
-    before, losses = _seeded(engine, seed, inputs, targets)
-    scale = before.abs().max().clamp(min=1e-12)
+    before = _seeded(engine, seed, inputs, targets)
+    losses = before.gradients.losses
+    scale = _scale(before)
     for place, change in ((2, _others_value), (0, _huge), (1, _nan)):
-        rest = torch.arange(len(losses)) != place
+        rest = [i for i in range(len(losses)) if i != place]
         changed = _changed(inputs, place, change), _changed(targets, place, _others_value)
-        after, other_losses = _seeded(engine, seed, *changed)
-        moved = _far(after[rest], before[rest], scale) or _far(other_losses[rest], losses[rest], losses.abs().max())
+        after = _seeded(engine, seed, *changed)
+        moved = _far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or any(
+            _far(after.row(i), before.row(i), scale) for i in rest
+        )
         if moved:
             raise NotPrivate(
                 "changing one made-up example changed the gradient or the loss of another: the model or the loss mixes examples, and "
@@ -247,10 +296,9 @@ def _others(engine: Engine, inputs: Any, targets: Any) -> None:
             )
 
 
-def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> _Measured:
     torch.manual_seed(seed)
-    rows, gradients = _measured(engine, inputs, targets)
-    return rows, gradients.losses
+    return _measured(engine, inputs, targets)
 
 
 def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:

@@ -1,0 +1,180 @@
+"""What an outsider tried on the clipped sum: changes in place, sizes that coincide, code that depends on the mode or on the batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+
+from discreet import DiscreetError, Unsupported
+from discreet.learning import Engine, layers
+from discreet.learning.safety import made_up, probe
+
+from .zoo import naive
+
+T, WIDTH = 4, 6
+
+
+class Does(nn.Module):
+    """Parts, and what is done with them."""
+
+    def __init__(self, forward: Callable[..., Tensor], **parts: Any) -> None:
+        super().__init__()
+        self.does = forward
+        for name, part in parts.items():
+            if isinstance(part, Tensor):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, part)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.does(self, *inputs)
+
+
+def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    outputs = outputs.flatten(1)
+    return ((outputs * targets[:, None]) ** 2).sum(1) + outputs.sum(1)
+
+
+def check(model: nn.Module, inputs: Callable[[int], Any], sizes: tuple[int, ...] = (1, 2, T, T + 1, 2 * T)) -> None:
+    """Hold the clipped sum against a loop over single examples."""
+    engine = Engine(model, loss)
+    for size in sizes:
+        x, y = inputs(size), torch.logspace(-1, 1, size)
+        truth = naive(model, x, y, loss)
+        norms = truth.norm(dim=1)
+        clip = float(norms.median()) * 0.7
+        with engine.attached():
+            total = engine.clipped_sum(x, y, clip=clip)
+        wanted = (truth * (clip / norms).clamp(max=1).unsqueeze(1)).sum(0)
+        assert (total - wanted).norm() < 1e-3 * clip
+
+
+def sequences(size: int) -> Tensor:
+    return torch.randn(size, T, WIDTH)
+
+
+def images(size: int) -> Tensor:
+    return torch.randn(size, T, 5, 5)
+
+
+def words(size: int) -> Tensor:
+    return torch.randint(0, 5, (size, T))
+
+
+IN_PLACE: dict[str, tuple[nn.Module, Callable[[int], Tensor]]] = {
+    "linear": (nn.Linear(WIDTH, WIDTH), sequences),
+    "linear without bias": (nn.Linear(WIDTH, WIDTH, bias=False), sequences),
+    "convolution": (nn.Conv2d(T, T, 3), images),
+    "embedding": (nn.Embedding(5, WIDTH), words),
+    "layer norm": (nn.LayerNorm(WIDTH), sequences),
+    "rms norm": (nn.RMSNorm(WIDTH), sequences),
+    "group norm": (nn.GroupNorm(2, T), images),
+    "instance norm": (nn.InstanceNorm2d(T, affine=True), images),
+    "attention": (nn.MultiheadAttention(WIDTH, 2, batch_first=True), sequences),
+    "GRU": (nn.GRU(WIDTH, WIDTH, batch_first=True), sequences),
+}
+
+
+def called(layer: nn.Module, x: Tensor) -> Tensor:
+    out = layer(x, x, x) if isinstance(layer, nn.MultiheadAttention) else layer(x)
+    return out[0] if isinstance(out, tuple) else out
+
+
+def all_of_it(model: Any, x: Tensor) -> Tensor:
+    return called(model.layer, x).mul_(2).add_(1)
+
+
+def a_part_of_it(model: Any, x: Tensor) -> Tensor:
+    out = called(model.layer, x)
+    out[:, 0].mul_(3)
+    return out
+
+
+@pytest.mark.parametrize("change", [all_of_it, a_part_of_it])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_a_layer_gives_may_be_changed_in_place(name: str, change: Any) -> None:
+    torch.manual_seed(0)
+    layer, inputs = IN_PLACE[name]
+    check(Does(change, layer=layer), inputs, (1, T))
+
+
+def test_a_residual_is_added_in_place() -> None:
+    torch.manual_seed(0)
+    model = Does(lambda m, x: m.two(F.relu_(m.one(x).add_(x))), one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, 2))
+    probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+    check(model, sequences)
+
+
+def test_a_layer_that_gives_a_view_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "owned", lambda out: out)
+    with pytest.raises(Unsupported, match="view"):
+        check(Does(all_of_it, layer=nn.Linear(WIDTH, WIDTH)), sequences, (2,))
+
+
+TABLE, VECTOR = torch.randn(T, WIDTH), torch.randn(WIDTH)
+COINCIDE: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "a vector and a table": lambda m, x: m.two(x + (m.table + m.one(m.vector))),
+    "a row and a table": lambda m, x: m.two(x + (m.table + m.one(m.vector[None]))),
+    "a row expanded to a table": lambda m, x: m.two(x + m.one(m.vector[None]).expand(T, WIDTH)),
+    "a vector and the batch second": lambda m, x: m.two((x.transpose(0, 1) * m.one(m.vector)).transpose(0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", COINCIDE)
+def test_a_constant_with_as_many_rows_as_the_batch_is_not_taken_for_it(name: str) -> None:
+    """Each was refused at every size but T, and there the sum was off by more than two clips."""
+    model = Does(COINCIDE[name], one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, WIDTH), table=TABLE, vector=VECTOR)
+    for size in range(1, 2 * T + 1):
+        engine = Engine(model, loss)
+        with engine.attached(), pytest.raises(Unsupported):
+            engine.clipped_sum(sequences(size), torch.ones(size), clip=1.0)
+
+
+def other_order(model: Any, x: Tensor) -> Tensor:
+    one, other = (model.table, x) if len(x) > 5 else (x, model.table)
+    return model.one(one) + model.one(other)
+
+
+def more_calls(model: Any, x: Tensor) -> Tensor:
+    return model.one(x) + model.one(model.table) + (model.one(2 * model.table) if len(x) > 5 else 0)
+
+
+def squeezed(model: Any, x: Tensor) -> Tensor:
+    return model.one(x.squeeze()).view(len(x), -1)
+
+
+def outside_in_training(model: Any, x: Tensor) -> Tensor:
+    return model.drop(model.one(x) + (F.linear(x, model.one.weight) if model.training else 0))
+
+
+@pytest.mark.parametrize("does", [other_order, more_calls, squeezed, outside_in_training])
+def test_code_that_depends_on_the_batch_size_or_the_mode_is_refused_before_the_charge(does: Any) -> None:
+    model = Does(does, one=nn.Linear(WIDTH, WIDTH), table=TABLE, drop=nn.Dropout(0.5))
+    with pytest.raises(DiscreetError):
+        probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+
+
+def test_attention_with_a_computed_projection_runs_example_by_example() -> None:
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+    parametrizations.weight_norm(layer.out_proj)
+    check(Does(lambda m, x: called(m.layer, x), layer=layer), sequences, (2, T))
+
+
+def test_examples_of_another_shape_are_decided_anew() -> None:
+    torch.manual_seed(0)
+    model = Does(
+        lambda m, x: m.one(x) + m.place(torch.arange(x.shape[1])), one=nn.Linear(WIDTH, 3), place=nn.Embedding(9, 3)
+    )
+    engine = Engine(model, loss)
+    with engine.attached():
+        for places in (3, 7):
+            x, y = torch.randn(places, places, WIDTH), torch.ones(places)
+            total = engine.clipped_sum(x, y, clip=1e6)
+            torch.testing.assert_close(total, naive(model, x, y, loss).sum(0), rtol=1e-4, atol=1e-4)
