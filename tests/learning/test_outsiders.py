@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, rnn
 
 from discreet import DiscreetError, Unsupported
 from discreet.learning import Engine, layers
@@ -178,3 +180,70 @@ def test_examples_of_another_shape_are_decided_anew() -> None:
             x, y = torch.randn(places, places, WIDTH), torch.ones(places)
             total = engine.clipped_sum(x, y, clip=1e6)
             torch.testing.assert_close(total, naive(model, x, y, loss).sum(0), rtol=1e-4, atol=1e-4)
+
+
+def packed(model: Any, x: Tensor) -> Tensor:
+    lengths = 1 + (x[:, 0, 0] > 0).long() * (T - 2) + (x[:, 0, 1] > 0).long()
+    sequence = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    steps, last = model.layer(sequence)
+    out = rnn.pad_packed_sequence(steps, batch_first=True, total_length=T)[0]
+    ends = last if isinstance(last, tuple) else (last,)
+    return torch.cat([out.flatten(1), *(end.transpose(0, 1).flatten(1) for end in ends)], 1)
+
+
+RECURRENT: dict[str, tuple[type[nn.RNNBase], dict[str, Any]]] = {
+    "RNN": (nn.RNN, {}),
+    "GRU": (nn.GRU, {"num_layers": 2, "bidirectional": True}),
+    "LSTM": (nn.LSTM, {}),
+    "LSTM, both ways": (nn.LSTM, {"num_layers": 2, "bidirectional": True}),
+    "projected LSTM": (nn.LSTM, {"proj_size": 3, "bidirectional": True}),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_packed_sequences_are_those_of_single_examples(name: str) -> None:
+    torch.manual_seed(0)
+    kind, options = RECURRENT[name]
+    model = Does(packed, layer=kind(WIDTH, WIDTH, **options))
+    check(model, sequences)
+    probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+
+
+def test_sequences_sorted_by_hand_and_not_put_back_are_refused() -> None:
+    def sorted_by_length(model: Any, x: Tensor) -> Tensor:
+        order = x[:, 0, 0].argsort(descending=True)
+        sequence = rnn.pack_padded_sequence(x[order], torch.full((len(x),), T), batch_first=True)
+        return model.after(model.layer(sequence)[1][0][order.argsort()])
+
+    model = Does(sorted_by_length, layer=nn.GRU(WIDTH, WIDTH), after=nn.Linear(WIDTH, 2))
+    with pytest.raises(DiscreetError):
+        probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+
+
+class Conv1D(nn.Module):
+    """As in `transformers`."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf, self.nx = nf, nx
+        self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.randn(nf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], self.nf)
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("bias",)])
+def test_the_layer_of_gpt_2_is_tapped(frozen: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setitem(sys.modules, "transformers.pytorch_utils", SimpleNamespace(Conv1D=Conv1D))
+    layer = Conv1D(3, WIDTH)
+    for name in frozen:
+        layer.get_parameter(name).requires_grad_(False)
+    model = Does(
+        lambda m, x: torch.cat([m.layer(x), m.layer(x[:, :1]), m.layer(m.table) + x[..., :3]], 1),
+        layer=layer,
+        table=TABLE,
+    )
+    assert Engine(model, loss).routes == {"layer": "tapped"}
+    check(model, sequences)
+    check(Does(lambda m, x: m.layer(x[:, 0]), layer=layer), sequences)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 SIZES = (3, 2)
@@ -48,6 +49,11 @@ class Layout:
 Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
+def leaves_of(arguments: Any) -> list[Any]:
+    """Return all that a call is given. A packed sequence is one thing: its parts go with the lengths of the examples that it is packed from."""
+    return tree_leaves(arguments, is_leaf=lambda part: isinstance(part, PackedSequence))
+
+
 @dataclass
 class Survey:
     """Notes what the calls of one forward pass look like."""
@@ -56,7 +62,7 @@ class Survey:
 
     def note(self, call: Call, arguments: Any, results: Any) -> None:
         """Keep the shapes of all tensors, and the other values."""
-        self.forms[call] = tuple(map(_form, tree_leaves(arguments))), tuple(map(_form, tree_leaves(results)))
+        self.forms[call] = tuple(map(_form, leaves_of(arguments))), tuple(map(_form, leaves_of(results)))
 
 
 def _form(leaf: Any) -> Any:

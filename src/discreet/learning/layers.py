@@ -135,6 +135,22 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
     return found if bias is None else [*found, over_places(bias, g)]
 
 
+def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
+    """y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: inputs and gradients change places."""
+    recorder.first(layer, x)
+    out = owned(F.linear(x, layer.weight.t(), layer.bias))
+    weight, bias = targets(layer, "weight", "bias")
+    held = x.detach()
+
+    def taps(g: Tensor) -> list[Tap]:
+        g = single(g)
+        products = [] if weight is None else [product(weight, g, single(held))]
+        return products if bias is None else [*products, over_places(bias, g)]
+
+    recorder.note((out,), taps)
+    return out
+
+
 def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
     recorder.first(layer, input)
     out = F.embedding(input, layer.weight, layer.padding_idx)

@@ -7,6 +7,7 @@ itself, where examples cannot meet. Layers that mix examples by design are refus
 from __future__ import annotations
 
 import itertools
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from torch.nn.utils import parametrize, stateless
 from .._errors import InvalidInput, Unsupported
 from . import layers
 from .attention import attention
-from .batching import UNCLEAR, Axis, Layout, NotBatchFirst, layout_of
+from .batching import UNCLEAR, Axis, Layout, NotBatchFirst, layout_of, leaves_of
 from .convolution import convolution
 from .layers import Recorder
 from .recurrent import cell, recurrent
@@ -51,7 +52,7 @@ KNOWN: dict[type, Callable[..., Any]] = {
     nn.LSTMCell: cell,
     nn.GRUCell: cell,
 }
-_OF_LAST_DIMENSIONS = (layers.linear, layers.embedding, layers.layer_norm, layers.rms_norm)
+_OF_LAST_DIMENSIONS = (layers.linear, layers.transposed_linear, layers.embedding, layers.layer_norm, layers.rms_norm)
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
@@ -59,6 +60,14 @@ _TENSOR = object()  # its place in what a module returns
 _MIXING = (
     "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
 )
+
+
+def rule_of(module: nn.Module) -> Callable[..., Any] | None:
+    """Return the rule of exactly this class, or None. The one of `transformers` is known only where somebody has imported that library."""
+    others = sys.modules.get("transformers.pytorch_utils")
+    if others is not None and type(module) is getattr(others, "Conv1D", None):
+        return layers.transposed_linear
+    return KNOWN.get(type(module))
 
 
 def is_constant(module: nn.Module) -> bool:
@@ -95,7 +104,7 @@ def refusal(module: nn.Module) -> str | None:
 
 def _ordinary(module: nn.Module) -> bool:
     """Whether a known layer is just that: no forward of its own, no parameters computed from others, nothing unusual switched on."""
-    if type(module) not in KNOWN or "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
+    if rule_of(module) is None or "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
         return False
     if isinstance(module, nn.MultiheadAttention):
         whole = "weight" in module.out_proj._parameters and isinstance(module.out_proj, nn.Linear)
@@ -182,7 +191,7 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
             if way == CONSTANT:
                 _put(module, constant, module)
                 continue
-            rule = partial(KNOWN[type(module)] if way == "tapped" else partial(isolated, form_of(module)), module)
+            rule = partial(rule_of(module) if way == "tapped" else partial(isolated, form_of(module)), module)
             _put(module, _recorded, recorder, name, rule, module.forward)
         yield
     finally:
@@ -240,7 +249,7 @@ def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
     """
     if recorder.whole is not None:
         return
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    leaves = leaves_of((args, kwargs))
     if recorder.layout is None or not recorder.layout.fits(leaves):
         raise NotBatchFirst(
             f"{name or 'the model'} is called in another way, or with a constant of another shape, than when it was decided what follows the batch."
@@ -263,7 +272,7 @@ def _of_constant(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
 
 def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
     """Return the batch dimension of each tensor that a call is given, by its id."""
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    leaves = leaves_of((args, kwargs))
     if layout is None or len(layout.inputs) != len(leaves):
         return {}
     return {id(x): axis for x, axis in zip(leaves, layout.inputs, strict=True) if isinstance(x, Tensor)}

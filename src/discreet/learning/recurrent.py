@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from . import fast
 from .batching import NotBatchFirst
@@ -18,12 +19,33 @@ from .layers import Recorder, affine, owned, targets
 from .taps import Tap, Target, over_places, product, single
 
 
-def recurrent(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
-    """The same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded (not packed) batches."""
+def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tuple[Any, Any]:
+    """The same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed batches."""
+    if isinstance(input, PackedSequence):
+        return _packed(layer, recorder, input, hx)
     if not isinstance(input, Tensor) or input.dim() != 3:
-        raise NotBatchFirst(f"{type(layer).__name__} was given a packed sequence, or no batch dimension.")
+        raise NotBatchFirst(f"{type(layer).__name__} was given no batch dimension.")
     x = input.transpose(0, 1) if layer.batch_first else input  # [T, B, k]
     recorder.first(layer, input, 0 if layer.batch_first else 1)
+    x, ends = _layers(layer, recorder, x, hx, None)
+    return (x.transpose(0, 1) if layer.batch_first else x), ends
+
+
+def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+    """Run on the padded batch, in the order of the examples: steps beyond an example's length reach no result, and have no gradient."""
+    x, lengths = pad_packed_sequence(input)
+    if x.shape[1] != recorder.batch:
+        raise NotBatchFirst(
+            f"{type(layer).__name__} was given a packed sequence of other than one sequence for each example."
+        )
+    steps, ends = _layers(layer, recorder, x, hx, lengths)
+    order = torch.arange(len(lengths)) if input.sorted_indices is None else input.sorted_indices
+    data = torch.cat([step[order[:size]] for step, size in zip(steps, input.batch_sizes.tolist(), strict=True)])
+    return PackedSequence(data, input.batch_sizes, input.sorted_indices, input.unsorted_indices), ends
+
+
+def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
+    """All layers in all directions: outputs [T, B, h], and last states."""
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
     lasts: list[tuple[Tensor, ...]] = []
@@ -31,14 +53,28 @@ def recurrent(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> 
         ways = []
         for way in range(2 if layer.bidirectional else 1):
             state = tuple(s[len(lasts)] for s in states)
-            steps, last = _way(layer, recorder, x, state, depth, way)
+            steps, last = _way(layer, recorder, x, state, depth, way, lengths)
             ways.append(steps)
             lasts.append(last)
         x = torch.cat(ways, -1) if len(ways) > 1 else ways[0]
         if layer.dropout and layer.training and depth < layer.num_layers - 1:
             x = F.dropout(x, layer.dropout)
     ends = tuple(torch.stack(parts) for parts in zip(*lasts, strict=True))
-    return (x.transpose(0, 1) if layer.batch_first else x), (ends if lstm else ends[0])
+    return x, (ends if lstm else ends[0])
+
+
+def _turned(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return each sequence [T, B, k] from its own end to its beginning; what lies beyond stays."""
+    if lengths is None:
+        return x.flip(0)
+    places = torch.arange(len(x)).unsqueeze(1)
+    places = torch.where(places < lengths, lengths - 1 - places, places)
+    return x[places, torch.arange(x.shape[1])]
+
+
+def _at_ends(steps: Tensor, lengths: Tensor) -> Tensor:
+    """Return [B, h]: of each sequence its last step."""
+    return steps[lengths - 1, torch.arange(steps.shape[1])]
 
 
 def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
@@ -52,7 +88,7 @@ def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
 
 
 def _way(
-    layer: Any, recorder: Recorder, x: Tensor, state: tuple[Tensor, ...], depth: int, way: int
+    layer: Any, recorder: Recorder, x: Tensor, state: tuple[Tensor, ...], depth: int, way: int, lengths: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer in one direction: the outputs [T, B, h], and the last state."""
     end = f"_l{depth}" + ("_reverse" if way else "")
@@ -60,7 +96,7 @@ def _way(
     held: list[Any] = [getattr(layer, name, None) for name in names]
     w_ih, w_hh, b_ih, b_hh, w_hr = held
     goals = targets(layer, *names)
-    x = x.flip(0) if way else x
+    x = _turned(x, lengths) if way else x
     gru = isinstance(layer, nn.GRU)
     shift = b_ih if gru or b_ih is None else b_ih + b_hh
     gates = owned(F.linear(x, w_ih, shift))
@@ -69,9 +105,11 @@ def _way(
     if gru:
         steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, goals)
     elif isinstance(layer, nn.LSTM):
-        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, goals)
+        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, goals, lengths)
     else:
         steps, last = _rnn(gates, state[0], w_hh, torch.tanh if layer.nonlinearity == "tanh" else torch.relu)
+    if lengths is not None:
+        last = (_at_ends(steps, lengths), *last[1:])
     before = torch.cat([state[0].unsqueeze(0), steps[:-1]]).detach()
     inputs = x.detach()
 
@@ -83,7 +121,7 @@ def _way(
         return found
 
     recorder.note((gates,), taps)
-    return (steps.flip(0) if way else steps), last
+    return (_turned(steps, lengths) if way else steps), last
 
 
 def _products(target: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
@@ -103,16 +141,23 @@ def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, bend: Any) -> tuple[Tensor, tup
 
 
 def _lstm(
-    recorder: Recorder, gates: Tensor, state: tuple[Tensor, ...], w_hh: Tensor, w_hr: Tensor | None, goals: list[Any]
+    recorder: Recorder,
+    gates: Tensor,
+    state: tuple[Tensor, ...],
+    w_hh: Tensor,
+    w_hr: Tensor | None,
+    goals: list[Any],
+    lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    if recorder.fast and fast.takes_lstm(gates, w_hr):
+    if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
         outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
         return outputs, (outputs[-1], last)
-    (h, c), steps, outs, across = state, [], [], w_hh.t()
+    (h, c), steps, outs, cells, across = state, [], [], [], w_hh.t()
     for gate in gates.unbind(0):
         i, f, g, o = torch.addmm(gate, h, across).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
+        cells.append(c)
         if w_hr is not None:
             outs.append(h)
             h = F.linear(h, w_hr)
@@ -125,7 +170,7 @@ def _lstm(
             return _products(goals[4], held, single(torch.stack(g, 1)))
 
         recorder.note(tuple(steps), taps)
-    return made, (h, c)
+    return made, (h, c if lengths is None else _at_ends(torch.stack(cells), lengths))
 
 
 def _gru(
