@@ -213,25 +213,23 @@ def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
 
 def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
     """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is measured too short."""
-    count, tolerance = len(tree_leaves(targets)[0]), TOLERANCE
-    sizes = (count, min(FEWER, count), ONE, MORE)
-    batches = [_measured(engine, *_pick((inputs, targets), torch.arange(size) % count)) for size in sizes]
-    scale = _scale(batches[0])
-    for i in range(count):
-        truth = _plain(engine, *_pick((inputs, targets), torch.tensor([i])))
-        for row in (
-            batch.row(place) for batch, size in zip(batches, sizes, strict=True) for place in range(i, size, count)
-        ):
-            if tolerance == TOLERANCE and _far(row, truth, scale) and _halves(engine, inputs):
-                # Not looked into before: watching loads torch's compiler, a hundred megabytes.
-                tolerance = HALF_TOLERANCE
-            if _far(row, truth, scale, tolerance):
-                return True
-    for batch in batches:
-        _check_lengths(engine, batch)
+    count, tolerance, scale = len(tree_leaves(targets)[0]), TOLERANCE, torch.tensor(0.0)
     total = engine.gradients(inputs, targets, by_layer=False, lean=True).squares.squeeze(1)
-    for square, row in zip(total, batches[0].rows(), strict=True):
-        _check_length(square, row)
+    for size in (count, min(FEWER, count), ONE, MORE):
+        measured = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count))
+        scale = _scale(measured) if size == count else scale
+        for i in range(min(size, count)):
+            truth = _plain(engine, *_pick((inputs, targets), torch.tensor([i])))
+            for place in range(i, size, count):
+                row = measured.row(place)
+                if tolerance == TOLERANCE and _far(row, truth, scale) and _halves(engine, inputs):
+                    # Not looked into before: watching loads torch's compiler, a hundred megabytes.
+                    tolerance = HALF_TOLERANCE
+                if _far(row, truth, scale, tolerance):
+                    return True
+                _check_lengths(engine, measured.gradients.squares[place], row)
+                if size == count:
+                    _check_length(total[place], row)
     return False
 
 
@@ -240,17 +238,15 @@ def _scale(measured: _Measured) -> Tensor:
     return torch.stack([row.abs().max() for row in measured.rows()]).max().clamp(min=1e-12)
 
 
-def _check_lengths(engine: Engine, measured: _Measured) -> None:
-    """Hold each measured square against the gradient itself, layer by layer and as a whole; on made-up examples only, where it tells nothing."""
-    parameters = list(engine.parameters.values())
-    for squares, row in zip(measured.gradients.squares, measured.rows(), strict=True):
-        pieces = torch.split(row, [p.numel() for p in parameters])
-        own: dict[int, list[Tensor]] = {}
-        for p, piece in zip(parameters, pieces, strict=True):
-            own.setdefault(engine.layers[id(p)], []).append(piece)
-        for layer, its_pieces in own.items():
-            _check_length(squares[layer], *its_pieces)
-        _check_length(squares.sum(), row)
+def _check_lengths(engine: Engine, squares: Tensor, row: Tensor) -> None:
+    """Hold the measured squares against the gradient itself, layer by layer and as a whole; on made-up examples only, where it tells nothing."""
+    own: dict[int, list[Tensor]] = {}
+    pieces = torch.split(row, [p.numel() for p in engine.parameters.values()])
+    for p, piece in zip(engine.parameters.values(), pieces, strict=True):
+        own.setdefault(engine.layers[id(p)], []).append(piece)
+    for layer, its_pieces in own.items():
+        _check_length(squares[layer], *its_pieces)
+    _check_length(squares.sum(), row)
 
 
 def _check_length(square: Tensor, *pieces: Tensor) -> None:
