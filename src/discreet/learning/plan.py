@@ -191,7 +191,8 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
             if way == CONSTANT:
                 _put(module, constant, module)
                 continue
-            rule = partial(rule_of(module) if way == "tapped" else partial(isolated, form_of(module)), module)
+            own_rule = rule_of(module) if way == "tapped" else None
+            rule = partial(own_rule or partial(isolated, form_of(module)), module)
             _put(module, _recorded, recorder, name, rule, module.forward)
         yield
     finally:

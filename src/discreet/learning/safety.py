@@ -127,20 +127,21 @@ def _repeatable(engine: Engine, inputs: Any, targets: Any) -> Iterator[None]:
     """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out; evaluation if that is still random."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    rates = [(m, m.dropout) for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+    within = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [m.dropout for m in within]
     try:
-        for module in drops:
-            module.training = False
-        for module, _ in rates:
-            module.dropout = 0.0
+        for drop in drops:
+            drop.training = False
+        for layer in within:
+            layer.dropout = 0.0
         single = _pick((inputs, targets), torch.tensor([0]))
         first, second = (_loss(engine, *single).detach() for _ in range(2))
         if not torch.equal(first, second) and bool(first.isfinite()):
             engine.train(False)
         yield
     finally:
-        for module, rate in rates:
-            module.dropout = rate
+        for layer, rate in zip(within, rates, strict=True):
+            layer.dropout = rate
 
 
 def _pick(data: Any, places: Any) -> Any:
