@@ -296,7 +296,7 @@ class _Opened:
         sure that every value can be read, so that one row could decide whether queries fail."""
         for name, stamp in self._stamps.items():
             data = self._data[name]
-            parquet = isinstance(data, str | Path) and file_kind(data) == "parquet"
+            parquet = isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
             if parquet and stamp is not None and _stamp(data) != stamp:
                 raise EngineError(
                     f"the file of table {name!r} has changed since it was opened, or is gone. Nothing was charged. Open the table again."
