@@ -26,7 +26,7 @@ from .accounting.filters import Preview as Cost
 from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, segments
 from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
-from .mechanisms.protocols import Interactive, Mechanism, Release
+from .mechanisms.protocols import Interactive, Mechanism, Release, Stepped
 from .query import Answer, Preview, Query, ask, cut_off_sql, several_counts, where
 from .tables import SEVERAL, Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
 
@@ -243,7 +243,7 @@ class Session:
     @_require.spelled
     def train(
         self,
-        trainer: segments.Resumable,
+        trainer: Stepped,
         *,
         checkpoint: str | Path | None = None,
         every: int = 100,
@@ -263,7 +263,7 @@ class Session:
     @_require.spelled
     def resume(
         self,
-        trainer: segments.Resumable,
+        trainer: Stepped,
         checkpoint: str | Path,
         *,
         every: int | None = None,
@@ -298,7 +298,7 @@ class Session:
         delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
         mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
         note = f"{type(estimator).__name__} of {target}" if text is None else text
-        if isinstance(mechanism, segments.Resumable):
+        if isinstance(mechanism, Stepped):
             released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(

@@ -20,10 +20,10 @@ from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import Asked, asked_of
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Spent
-from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source
+from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source, rehearse
 from ..sampling import Entropy
 from ..tables import Source
-from . import books, limits, segments, values
+from . import books, limits, values
 from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
@@ -392,7 +392,7 @@ def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
     # An engine that broke is replaced before anything is charged, or says so.
     if hasattr(source, "ready"):
         source.ready()
-    segments.rehearse(mechanism, source)
+    rehearse(mechanism, source)
 
 
 def _released(made: Any) -> Release:

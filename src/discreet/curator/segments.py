@@ -15,15 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from .. import _require
 from .._errors import InvalidInput, LedgerError, NotPrivate
-from .._public import Public
-from ..accounting import Event, events
+from ..accounting import events
 from ..accounting.caps import asked_of
-from ..mechanisms.protocols import Release, check_source
-from ..sampling import Entropy
+from ..mechanisms.protocols import Release, Run, Stepped, check_source, rehearse
 from ..tables import Source
 from .accounts import said
 from .charges import SPENDING
@@ -40,47 +38,8 @@ _MAGIC = b"discreet checkpoint 1\n"
 _SIGNATURE = 64
 
 
-class Part(Protocol):
-    """A run on its way: `taken` steps of it are done or lost."""
-
-    taken: int
-
-    @property
-    def progress(self) -> Any:
-        """Public facts, to be shown."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *error: Any) -> Any: ...
-
-    def step(self) -> None: ...
-
-    def dump(self) -> bytes: ...
-
-    def release(self) -> Release: ...
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """A mechanism whose run can be cut after each `period` steps: fresh randomness from there on gives a run of the same law."""
-
-    @property
-    def public(self) -> Public: ...
-
-    @property
-    def event(self) -> Event: ...
-
-    @property
-    def length(self) -> int: ...
-
-    @property
-    def period(self) -> int: ...
-
-    def start(self, source: Source, *, entropy: Entropy) -> Part: ...
-
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Part: ...
-
-
+# The names under which these were known here.
+Part, Resumable = Run, Stepped
 Watch = Callable[[Any], Any]  # is told, after each step, what may be shown
 
 
@@ -101,7 +60,7 @@ def _tell(progress: Watch, facts: Any) -> None:
 
 def train(
     curator: Curator,
-    mechanism: Resumable,
+    mechanism: Stepped,
     checkpoint: str | Path | None = None,
     *,
     every: int = 100,
@@ -137,7 +96,7 @@ def train(
 
 def resume(
     curator: Curator,
-    mechanism: Resumable,
+    mechanism: Stepped,
     checkpoint: str | Path,
     *,
     every: int | None = None,
@@ -172,7 +131,7 @@ class Work:
     """One charge, its counter, its checkpoint file."""
 
     curator: Curator
-    mechanism: Resumable
+    mechanism: Stepped
     charge: Entry
     path: Path | None
 
@@ -228,7 +187,7 @@ class Work:
                 self._record(writer, head)
         return _counter(head), head
 
-    def guarded(self, begin: Callable[[], Part]) -> Part:
+    def guarded(self, begin: Callable[[], Run]) -> Run:
         """Start or restore; failing on private data ends the run, as everywhere. What is said about the checkpoint or the model is passed on."""
         try:
             return begin()
@@ -237,7 +196,7 @@ class Work:
         except Exception as error:
             raise self._failed() from (error if self._by_steward else None)
 
-    def go_on(self, part: Part, head: Entry, every: int, progress: Watch | None) -> Release:
+    def go_on(self, part: Run, head: Entry, every: int, progress: Watch | None) -> Release:
         length = int(self.charge.body["steps"])
         while part.taken < length:
             goal = min(part.taken + every, length)
@@ -314,19 +273,12 @@ def _counter(head: Entry) -> int:
 def _checked(mechanism: Any, source: Source, progress: Any) -> None:
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
-    if isinstance(mechanism, type) or not isinstance(mechanism, Resumable):
+    if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
         raise InvalidInput(
             f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing was charged or read."
         )
     check_source(mechanism.public, source)
     rehearse(mechanism, source)
-
-
-def rehearse(mechanism: Any, source: Source) -> None:
-    """Let a mechanism that can try itself on made-up data do so before it is charged: what fails then costs nothing."""
-    trial = getattr(mechanism, "rehearse", None)
-    if trial is not None:
-        trial(source)
 
 
 def _fresh(path: Path) -> Path:

@@ -11,7 +11,17 @@ from .lotteries import Design, Kary, grid_lottery, optimal_lottery, two_coins, y
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
-from .protocols import Interactive, Mechanism, Randomizer, Release, Sensitivity, Statistic, check_source, release
+from .protocols import (
+    Interactive,
+    Mechanism,
+    Randomizer,
+    Release,
+    Sensitivity,
+    Statistic,
+    Stepped,
+    check_source,
+    release,
+)
 from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
 from .randomized_response import RandomizedResponse, Reports
 from .sample_aggregate import PartMean, PartMode, SampleAndAggregate, SubsampleAggregateStable, enough_subsamples
@@ -108,6 +118,7 @@ __all__ = [
     "StableSparseVector",
     "Stack",
     "Statistic",
+    "Stepped",
     "SubsampleAggregateStable",
     "Sum",
     "SumOfSquares",

@@ -2,6 +2,8 @@
 
 `Statistic` is an exact integer-valued function of the data; noise and choices consume it. A `Mechanism` knows its price
 before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start and answers until it halts.
+A `Stepped` pays its whole price at the start as well, and runs in steps that can be interrupted. Any of them may have a method
+`rehearse(source)`, which tries on made-up data what could fail for other reasons than the data: the curator calls it before the charge.
 """
 
 from __future__ import annotations
@@ -109,6 +111,47 @@ class Randomizer(Protocol):
     def estimate(self, reports: Any, /) -> Release: ...
 
 
+class Run(Protocol):
+    """A `Stepped` mechanism on its way: `taken` steps of it are done or lost."""
+
+    taken: int
+
+    @property
+    def progress(self) -> Any:
+        """Public facts, to be shown."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: Any) -> Any: ...
+
+    def step(self) -> None: ...
+
+    def dump(self) -> bytes: ...
+
+    def release(self) -> Release: ...
+
+
+@runtime_checkable
+class Stepped(Protocol):
+    """Runs in steps, and can be cut after each `period` of them: fresh randomness from there on gives a run of the same law."""
+
+    @property
+    def public(self) -> Public: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def period(self) -> int: ...
+
+    def start(self, source: Source, *, entropy: Entropy) -> Run: ...
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """What a mechanism let out: the value, what it cost, and how far off it may be.
@@ -168,6 +211,13 @@ def release(
     """The release of `value`, marked as not private if its randomness was seeded."""
     paid = event if entropy.private else NonPrivate(neighbors=event.neighbors)
     return Release(value=value, event=paid, private=entropy.private, scored=scored, _error=error)
+
+
+def rehearse(mechanism: Any, source: Source) -> None:
+    """Let a mechanism that can try itself on made-up data do so before it is charged: what fails then costs nothing."""
+    trial = getattr(mechanism, "rehearse", None)
+    if trial is not None:
+        trial(source)
 
 
 def check_source(public: Public, source: Source) -> None:
