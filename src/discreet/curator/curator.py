@@ -23,7 +23,7 @@ from ..accounting.lanes import Spent
 from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source, rehearse
 from ..sampling import Entropy
 from ..tables import Source
-from . import books, limits, values
+from . import books, limits, tickets, values
 from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
@@ -81,6 +81,7 @@ class Curator:
         path = Path(path)
         if not path.exists():
             raise LedgerError(f"there is no ledger at {path}. Make one with a budget first.")
+        tickets.sweep(path)
         return cls(source, Ledger(path, Key.load(key_path(path))))
 
     @property

@@ -29,6 +29,25 @@ T = TypeVar("T")
 __all__ = ["Anchor", "Entry", "Ledger", "Writer", "canonical", "verify"]
 
 
+_LOCAL = threading.local()
+
+
+def _computing() -> list[str]:
+    """The ledgers for which this thread computes an answer."""
+    paths: list[str] = _LOCAL.__dict__.setdefault("paths", [])
+    return paths
+
+
+@contextmanager
+def computing(ledger: Ledger) -> Iterator[None]:
+    """An answer is computed by this thread: what asks in the middle of it would wait for itself, and is refused."""
+    _computing().append(os.path.realpath(ledger.path))
+    try:
+        yield
+    finally:
+        _computing().pop()
+
+
 class Ledger:
     """One dataset's ledger. Opened without a key it can be read and verified, not written.
 
@@ -67,9 +86,9 @@ class Ledger:
         """One transaction, alone among all writers; on disk and read back when the block ends, undone if it raises."""
         if self.key is None:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
-        if self._writer is not None:
+        if self._writer is not None or os.path.realpath(self.path) in _computing():
             raise LedgerError(
-                f"{self.path} is being written by this very thread: a mechanism may not ask. Nothing was charged."
+                f"{self.path} is being written, or asked, by this very thread: a mechanism may not ask. Nothing was charged."
             )
         with self._store.writing() as transaction:
             self._history.refresh(self._store, transaction.db)
@@ -87,17 +106,17 @@ class Ledger:
                 yield entry_of(row)
 
     def entry(self, seq: int) -> Entry:
-        entry: Entry = self._look(lambda reader: reader.entry(seq))
+        entry: Entry = self.look(lambda reader: reader.entry(seq))
         return entry
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
         """The newest entry of a kind, about a topic if one is given."""
-        newest: Entry | None = self._look(lambda reader: reader.last(kind, topic))
+        newest: Entry | None = self.look(lambda reader: reader.last(kind, topic))
         return newest
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
         """What the entries of a kind are about, each topic once."""
-        topics: list[str] = self._look(lambda reader: reader.topics(kind, after=after))
+        topics: list[str] = self.look(lambda reader: reader.topics(kind, after=after))
         return topics
 
     @property
@@ -108,7 +127,7 @@ class Ledger:
     @property
     def anchor(self) -> Anchor:
         """The head of the chain: print it, and keep it elsewhere."""
-        head: Anchor = self._look(lambda reader: reader.head)
+        head: Anchor = self.look(lambda reader: reader.head)
         return head
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
@@ -147,8 +166,8 @@ class Ledger:
             rows = self._store.read_rows(db, first)
         return [self._history.relied(row) for row in rows] if strict else rows
 
-    def _look(self, look: Callable[[Any], T]) -> T:
-        """Look through the transaction that this thread is in, or else through a connection of its own."""
+    def look(self, look: Callable[[Any], T]) -> T:
+        """Look through the transaction that this thread is in, or else through a connection of its own: one moment of the ledger."""
         writer = self._writer
         if writer is not None:
             return look(writer)

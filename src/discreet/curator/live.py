@@ -1,7 +1,8 @@
 """A live answerer: an interactive mechanism whose price is paid, with its secret state sealed in the ledger.
 
-State and answer are committed in one transaction before the answer is returned: a crash can neither lose noise nor draw it
-again, and two askers take turns. A state put back from an old copy of the file breaks the chain against an anchor.
+A question gets a ticket in the ledger, is answered when its turn comes, while the ledger is not locked, and state and answer are
+committed in one transaction before the answer is returned: a crash can neither lose noise nor choose between answers, two askers of
+one mechanism take turns, and all others never wait. A state put back from an old copy of the file breaks the chain against an anchor.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
-from . import limits, values
-from .ledger import Entry, Ledger, Writer, canonical
+from . import limits, tickets, values
+from .ledger import Entry, Ledger, Reader, Writer, canonical, computing
+from .tickets import STATE, Asker, Turn
 
 # Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its price, so there is a public
 # end to it; more than this is not an accident.
 FAILURES = 10
+# How the ledger shows a question that has no description.
+TRUSTED = "trusted code"
 
 
 class _WouldRead(BaseException):
@@ -54,8 +58,10 @@ class Live:
     def begin(cls, ledger: Ledger, source: Source, mechanism: Interactive, charge: Entry, entropy: Entropy) -> Live:
         """Draw the initial state, and commit it."""
         live = cls(ledger, source, mechanism, charge.seq, entropy)
+        with computing(ledger):
+            state = mechanism.start(source, entropy=entropy)
         with ledger.writing() as writer:
-            live._commit(writer, mechanism.start(source, entropy=entropy), 0, {})
+            live._commit(writer, state, 0, {})
         return live
 
     def answer(self, question: Any) -> Release:
@@ -63,32 +69,114 @@ class Live:
 
         A question that is refused before any data would be read changes nothing either. One that fails afterwards, or runs out of time,
         is entered in the ledger and counts as asked, because how it went may depend on the data; after `FAILURES` of them this halts for good.
+        A question that is given up while it waits for its turn stays asked: whoever asks next has it answered first.
+
+        Guarantee: what is shown is one run of the mechanism on the questions in the order of their tickets, whatever processes die and
+                   however long each question takes.
+        Proof:     an answer is computed from the state of the ticket before, and shown after it was committed with its own state in a
+                   transaction that compared both; of a ticket, one answer is committed. A ticket is computed again only if its asker is gone,
+                   and then nobody has seen what it had computed. Which of two is kept is decided by the entry of who took the ticket over,
+                   before the second is computed, never by which was faster.
+        Assumes:   as `tickets`; that a process ends does not depend on the noise drawn in it (at most `tickets.ATTEMPTS` times for one ticket).
         """
-        with self.ledger.writing() as writer:
-            self._same_price(writer.entry(self.number))
-            last = writer.last("state", str(self.number))
-            if last is None or last.sealed is None or self.ledger.key is None:
-                raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
-            version, failures = int(last.body["version"]), int(last.body.get("failures", 0))
-            if failures >= FAILURES:
-                raise Halted(
-                    f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
-                )
-            before = self.ledger.key.unseal(last.sealed, self._context(version))
-            limits.lengths(question, self.source.public)
-            self._rehearse(json.loads(before), question)
-            shown: dict[str, Any] = {"question": _shown(question)}
-            error: BaseException | None = None
-            try:
-                state, given = self._ask(json.loads(before), question)
-                shown["value"] = values.encode(given.value)
-            except BaseException as problem:
-                state, error, failures = _counted(json.loads(before)), problem, failures + 1
-                shown["failed"] = True
-            self._commit(writer, state, version + 1, shown | ({"failures": failures} if failures else {}))
+        self._same_price(self.ledger.entry(self.number))
+        limits.lengths(question, self.source.public)
+        now = self.ledger.look(self._turn)
+        self._check(now, question)
+        with Asker(self.ledger.path) as asker:
+            with self.ledger.writing() as writer:
+                self._same_price(writer.entry(self.number))
+                number = tickets.issue(writer, self.number, _shown(question), asker.name)
+            self._wait(number, asker)
+            release, error = self._settle(self.ledger.look(self._turn), question, asker)
         if error is not None:
-            raise self._withheld(error) from None
-        return given
+            raise error from None
+        assert release is not None
+        return release
+
+    def _wait(self, number: int, asker: Asker) -> None:
+        """Return when it is the turn of ticket `number`. The tickets before it of askers that are gone are answered on the way."""
+        while True:
+            now = self.ledger.look(self._turn)
+            if now.ticket is None or now.version >= number:
+                raise _elsewhere()
+            if now.version + 1 == number:
+                return
+            tickets.wait(self.ledger.path, now.ticket.body["asker"])
+            if self.ledger.look(self._turn) == now:
+                self._take_over(now, asker)
+
+    def _take_over(self, seen: Turn, asker: Asker) -> None:
+        """Answer the ticket of an asker that is gone; one that was tried too often, or whose question is not on record, has failed."""
+        with self.ledger.writing() as writer:
+            now = self._turn(writer)
+            if now != seen or now.ticket is None:
+                return
+            question = _recalled(now.ticket)
+            if question is None or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
+                self._enter_failure(writer, now)
+                return
+            ticket = tickets.take_over(writer, now.ticket, asker.name)
+        _, error = self._settle(Turn(now.state, ticket), question, asker, lost=True)
+        # How a question of somebody else went is in the ledger; what ends this program is passed on.
+        if error is not None and not isinstance(error, Exception):
+            raise error
+
+    def _settle(
+        self, now: Turn, question: Any, asker: Asker, *, lost: bool = False
+    ) -> tuple[Release | None, BaseException | None]:
+        """Compute the answer to the ticket whose turn it is, and commit it: the release, or else what may be said of its failure.
+
+        What is refused now because of answers before changes nothing but the number of the state. A question that was `lost` and is refused
+        otherwise is one whose description does not say everything: it has failed.
+        """
+        if now.ticket is None or now.ticket.body["asker"] != asker.name:
+            raise _elsewhere()
+        state, failures = self._opened(now), now.failures
+        shown: dict[str, Any] = {"question": now.ticket.body["question"]}
+        release, error = None, None
+        try:
+            self._check(now, question)
+        except DiscreetError as refused:
+            error = refused
+        if error is None:
+            try:
+                state, release = self._ask(state, question)
+                shown["value"] = values.encode(release.value)
+            except BaseException as problem:
+                error, release = self._withheld(problem), None
+                shown["failed"], state, failures = True, _counted(self._opened(now)), failures + 1
+        elif lost and not isinstance(error, Halted):
+            shown["failed"], state, failures = True, _counted(state), failures + 1
+        else:
+            shown["refused"] = True
+        with self.ledger.writing() as writer:
+            if self._turn(writer) != now or not asker.own:
+                raise _elsewhere()
+            self._commit(writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}))
+        return release, error
+
+    def _enter_failure(self, writer: Writer, now: Turn) -> None:
+        assert now.ticket is not None
+        shown = {"question": now.ticket.body["question"], "failed": True, "failures": now.failures + 1}
+        self._commit(writer, _counted(self._opened(now)), now.version + 1, shown)
+
+    def _turn(self, reader: Reader | Writer) -> Turn:
+        return tickets.turn(reader, self.number)
+
+    def _opened(self, now: Turn) -> Any:
+        """The secret state."""
+        if self.ledger.key is None or now.state.sealed is None:
+            raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
+        return json.loads(self.ledger.key.unseal(now.state.sealed, self._context(now.version)))
+
+    def _check(self, now: Turn, question: Any) -> None:
+        """Refuse a question because of what it is, or of answers before."""
+        if now.failures >= FAILURES:
+            raise Halted(
+                f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
+            )
+        self._rehearse(self._opened(now), question)
 
     def _same_price(self, charge: Entry) -> None:
         """Refuse to answer with other noise than was paid for: a later version may split the same epsilon in another way."""
@@ -102,7 +190,8 @@ class Live:
     def _rehearse(self, state: Any, question: Any) -> None:
         """Put the question to a table that is not there: what is refused then is refused because of the question, or of answers before."""
         try:
-            self.mechanism.answer(state, _NotRead(self.source.public), question, entropy=self.entropy)
+            with computing(self.ledger):
+                self.mechanism.answer(state, _NotRead(self.source.public), question, entropy=self.entropy)
         except (_WouldRead, DiscreetError) as refused:
             if isinstance(refused, DiscreetError):
                 raise
@@ -110,9 +199,10 @@ class Live:
             return
 
     def _ask(self, state: Any, question: Any) -> tuple[Any, Release]:
-        state, given = self.mechanism.answer(state, self.source, question, entropy=self.entropy)
-        canonical(state)
-        return state, given
+        with computing(self.ledger):
+            after, release = self.mechanism.answer(state, self.source, question, entropy=self.entropy)
+        canonical(after)
+        return after, release
 
     def _withheld(self, error: BaseException) -> BaseException:
         """Why a question failed may speak of the data, and is not passed on. What ends the program, or is about the ledger, is."""
@@ -126,7 +216,7 @@ class Live:
         assert self.ledger.key is not None  # `writing` has seen to it
         sealed = self.ledger.key.seal(canonical(state).encode(), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
-        writer.append("state", body, topic=str(self.number), sealed=sealed)
+        writer.append(STATE, body, topic=str(self.number), sealed=sealed)
 
     def _context(self, version: int) -> bytes:
         return f"{self.number}:{version}".encode()
@@ -142,4 +232,20 @@ def _shown(question: Any) -> Any:
     try:
         return _registry.to_json(question)
     except DescriptionError:
-        return "trusted code"
+        return TRUSTED
+
+
+def _recalled(ticket: Entry) -> Any:
+    """The question of a ticket, from its description; None where that does not say it."""
+    described = ticket.body["question"]
+    try:
+        return None if described == TRUSTED else _registry.from_json(described)
+    except (DiscreetError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _elsewhere() -> LedgerError:
+    return LedgerError(
+        "another process has taken this question over, though this one is still there: its sign of life beside the ledger was removed, or "
+        "this is a fork of the one that asked. Nothing was released here."
+    )

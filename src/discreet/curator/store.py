@@ -94,6 +94,16 @@ class Held:
 _HELD: set[Held] = set()
 
 
+def keep(held: Held) -> Held:
+    """Remember an open lock, so that a forked child does not hold it on."""
+    _HELD.add(held)
+    return held
+
+
+def forget(held: Held) -> None:
+    _HELD.discard(held)
+
+
 def _after_fork_in_child() -> None:
     """Closing an inherited connection would roll its parent's transaction back: it is kept for ever. The lock stays the parent's."""
     for held in _HELD:

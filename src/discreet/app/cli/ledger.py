@@ -305,8 +305,9 @@ def _what(entry: Entry) -> str:
         return f"served release {body['release']} from the store"
     if entry.kind == "account":
         return f"counted for {' '.join(body['account']).strip()} (entry {body['charge']})"
-    if entry.kind in ("release", "failed", "state"):
+    if entry.kind in ("release", "failed", "state", "ticket"):
         words = {
+            "ticket": f"live question {body.get('version')} {'taken over' if body.get('attempt') else 'asked'}",
             "release": "released",
             "failed": "failed, nothing released",
             "state": f"live answer {body.get('version')}",

@@ -1,0 +1,207 @@
+"""Tickets: the order in which questions to one live mechanism are answered, and who is answering.
+
+A question gets its ticket in one short transaction: an entry of the ledger with the number of the state that its answer will have, the
+question, and the asker. It is answered outside the lock, when all tickets before it are. Whether an asker is still there is told by
+a *sign of life*: a file beside the ledger that the asker keeps locked (`flock`), which the system unlocks when the process ends,
+however it ends. The ticket of an asker that is gone is taken over by the next one, who first says so in the ledger.
+
+Assumes: all who ask see one file system whose `flock` holds between them (as the ledger's own lock does), and nobody removes the sign of
+an asker that is there. Where there is no `flock` (Windows), one process at a time may ask a live mechanism.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._errors import LedgerError
+from .ledger import Entry, Reader, Writer
+from .store import Held, forget, keep
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover  (Windows)
+    fcntl = None  # type: ignore[assignment]
+
+TICKET, STATE = "ticket", "state"
+# How often one ticket is computed: a question that ends its process each time must not end every process that comes after.
+ATTEMPTS = 3
+_END = "-asker-"
+# The signs of this process, for systems without `flock`.
+_OURS: set[str] = set()
+_OURS_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The newest state of a live mechanism, and the ticket that is to be answered next, if there is one."""
+
+    state: Entry
+    ticket: Entry | None
+
+    @property
+    def version(self) -> int:
+        """The number of the newest state."""
+        return int(self.state.body["version"])
+
+    @property
+    def failures(self) -> int:
+        return int(self.state.body.get("failures", 0))
+
+
+def turn(reader: Reader | Writer, charge: int) -> Turn:
+    """Whose turn it is."""
+    state = reader.last(STATE, str(charge))
+    if state is None or state.sealed is None:
+        raise LedgerError(f"the state of the live mechanism {charge} is missing from the ledger.")
+    return Turn(state, reader.last(TICKET, topic(charge, int(state.body["version"]) + 1)))
+
+
+def issue(writer: Writer, charge: int, question: Any, asker: str) -> int:
+    """Give a question the next ticket, and return its number: that of the state which its answer will have."""
+    number = turn(writer, charge).version + 1
+    while writer.last(TICKET, topic(charge, number)) is not None:
+        number += 1
+    body = {"charge": charge, "version": number, "question": question, "asker": asker}
+    writer.append(TICKET, body, topic=topic(charge, number))
+    return number
+
+
+def take_over(writer: Writer, ticket: Entry, asker: str) -> Entry:
+    """Enter that another asker answers a ticket now."""
+    body = {**ticket.body, "asker": asker, "attempt": attempts(ticket) + 1}
+    return writer.append(TICKET, body, topic=ticket.topic)
+
+
+def attempts(ticket: Entry) -> int:
+    return int(ticket.body.get("attempt", 1))
+
+
+def topic(charge: int, number: int) -> str:
+    return f"{charge}:{number}"
+
+
+def problems(entries: Iterable[Entry]) -> list[str]:
+    """What is wrong with the tickets and states, in words: states in the order of their numbers, each with a ticket that is taken over in turn."""
+    wrong: list[str] = []
+    # Of each charge: the number of its newest state, and the newest ticket; the attempts at each ticket.
+    states: dict[int, int] = {}
+    newest: dict[int, int] = {}
+    tries: dict[tuple[int, int], int] = {}
+    for entry in entries:
+        if entry.kind == STATE:
+            states[entry.body["charge"]] = int(entry.body["version"])
+        elif entry.kind == TICKET:
+            charge, number = int(entry.body["charge"]), int(entry.body["version"])
+            state, attempt = states.get(charge, -1), attempts(entry)
+            fresh = attempt == 1 and number == max(state, newest.get(charge, 0)) + 1
+            again = attempt == tries.get((charge, number), attempt) + 1 and number == state + 1
+            if not (fresh or again):
+                wrong.append(f"entry {entry.seq} is a ticket out of turn")
+            newest[charge], tries[charge, number] = max(number, newest.get(charge, 0)), attempt
+    return wrong
+
+
+class Asker:
+    """A sign of life for as long as the block runs; `name` is what others know it by."""
+
+    def __init__(self, ledger: Path) -> None:
+        self._start = os.path.realpath(ledger) + _END
+        self.name = ""
+        self._held: Held | None = None
+
+    def __enter__(self) -> Asker:
+        while self._held is None:
+            self.name = secrets.token_hex(12)
+            self._held = self._locked(self._start + self.name)
+        with _OURS_LOCK:
+            _OURS.add(self._start + self.name)
+        return self
+
+    @property
+    def own(self) -> bool:
+        """Whether this is the process that asked, and not a fork of it."""
+        return self._held is not None and self._held.own
+
+    def _locked(self, path: str) -> Held | None:
+        """A new file, locked; None if somebody took it for one that was left behind, before it was locked."""
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerError(
+                f"no file can be made beside the ledger ({error.strerror}). Nothing was asked or charged."
+            ) from None
+        held = keep(Held(handle))
+        if fcntl is None or (_free(handle) and _is_at(handle, path)):
+            return held
+        forget(held)
+        os.close(handle)
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        held, self._held = self._held, None
+        # A forked child has closed its copy already, and the file is its parent's.
+        if held is None or held.lock is None or not held.own:
+            return
+        with suppress(OSError):
+            os.unlink(self._start + self.name)
+        with _OURS_LOCK:
+            _OURS.discard(self._start + self.name)
+        forget(held)
+        os.close(held.lock)
+
+
+def wait(ledger: Path, asker: str) -> None:
+    """Return when an asker is gone, or has done what it wanted. However long that takes: how long it takes may depend on the data."""
+    path = os.path.realpath(ledger) + _END + asker
+    if fcntl is None:  # pragma: no cover
+        while path in _OURS:
+            time.sleep(0.005)
+        return
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    held = keep(Held(handle))
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    finally:
+        forget(held)
+        os.close(handle)
+
+
+def sweep(ledger: Path) -> None:
+    """Remove the signs that killed processes left."""
+    if fcntl is None:  # pragma: no cover
+        return
+    for path in glob.glob(glob.escape(os.path.realpath(ledger) + _END) + "*"):
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                if _free(handle):
+                    os.unlink(path)
+            finally:
+                os.close(handle)
+
+
+def _free(handle: int) -> bool:
+    """Lock an open file if nobody else has."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(handle: int, path: str) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    return False
