@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ class Curator:
             )
         self._entropy = Entropy()
         self._seen: str | None = None
+        # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
+        self._latest: Policy | None = None
 
     @classmethod
     def create(
@@ -181,11 +185,12 @@ class Curator:
         described = _described(mechanism)
         limits.check(mechanism, described, text)
         key = None if described is None else self._question(getattr(mechanism, "key", described))
+        asked = asked_of(mechanism)
+        self._prepare(mechanism.event, analyst, asked)
         with self.ledger.writing() as writer:
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
                 return self._serve(writer, stored, mechanism, analyst)
-            asked = asked_of(mechanism)
             charge = self._charge(
                 writer, mechanism.event, analyst, asked, text=text, mechanism=described, trusted=key is None
             )
@@ -196,8 +201,9 @@ class Curator:
         _check(interactive, self.source, Interactive, "it is asked with `ask`")
         described = _described(interactive)
         limits.check(interactive, described)
+        asked = asked_of(interactive)
+        self._prepare(interactive.event, analyst, asked)
         with self.ledger.writing() as writer:
-            asked = asked_of(interactive)
             charge = self._charge(
                 writer, interactive.event, analyst, asked, mechanism=described, trusted=described is None
             )
@@ -220,6 +226,7 @@ class Curator:
 
     def enter(self, event: Event, note: str) -> Entry:
         """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""
+        self._prepare(event, STEWARD)
         with self.ledger.writing() as writer:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
 
@@ -263,6 +270,21 @@ class Curator:
             self._seen = self._whole._fingerprint(key.fingerprints()).hex()
         return question_key([described, self._seen] if self._seen else described)
 
+    def _prepare(self, event: Event, analyst: str, asked: Asked | None = None) -> None:
+        """Let the accountant work before the ledger is locked: under the lock, what it found is looked up in its caches.
+
+        Decides nothing. What is wrong with the event or the analyst is said under the lock, and if somebody else is charged in between,
+        a cap may have to be computed there.
+        """
+        with suppress(Exception):
+            policy = self._latest or self._in_force(self.ledger)
+            price = policy.budget.filter(self._whole.public.neighbors).price(event)
+            # A pure epsilon is charged as it is, and there is nothing more to compute.
+            if policy.of(analyst) is None and policy.budget.per is None and math.isfinite(price.sums[0]):
+                return
+            for owned in self._owners(self.ledger, analyst, policy):
+                owned.admit(event, self.periods, asked)
+
     def _charge(self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any) -> Entry:
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
@@ -275,7 +297,7 @@ class Curator:
         body: dict[str, Any] = {"event": price, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # Read and verified once: nobody else can write while this transaction is open.
-        policy = self._in_force(writer)
+        policy = self._latest = self._in_force(writer)
         return self._post(writer, books.SPENDING, body, event, policy, self._owners(writer, analyst, policy), asked)
 
     def _owners(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
@@ -308,7 +330,7 @@ class Curator:
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
             entry.body["release"] == stored.seq and entry.body["analyst"] == analyst
-            for entry in writer.entries(kind=books.SERVED)
+            for entry in writer.entries(kind=books.SERVED, after=stored.seq)
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}

@@ -84,6 +84,7 @@ def train(
         every = mechanism.length
     else:
         _multiple(every, mechanism.period)
+    curator._prepare(mechanism.event, analyst, asked_of(mechanism))
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
         charge = curator._charge(writer, mechanism.event, analyst, asked_of(mechanism), **facts)
