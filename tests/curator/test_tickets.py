@@ -4,8 +4,6 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -149,40 +147,40 @@ def test_questions_of_many_threads_and_processes_are_answered_in_the_order_of_th
     assert curator.verify() == []
 
 
-_VICTIM = """
-import sys
-from tests.curator.test_tickets import people, slow
-from discreet.curator import Curator
-from discreet.curator.live import Live
+class Process:
+    """A process of its own that asks one question, and writes the answer to a pipe."""
 
-opened = Curator.open(sys.argv[1], people())
-live = Live(opened.ledger, opened.source, slow(sys.argv[3]), int(sys.argv[2]), opened._entropy)
-print(live.answer(sys.argv[4]).value, flush=True)
-"""
+    def __init__(self, curator, live, question):
+        self._reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                answer = again(curator, live.number).answer(question).value
+                os.write(writer, json.dumps(answer).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
 
+    def output(self):
+        """What it wrote, once it has ended."""
+        with os.fdopen(self._reader) as file:
+            text = file.read()
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return text
 
-def process(curator, live, question):
-    folder = curator.ledger.path.parent
-    arguments = [str(curator.ledger.path), str(live.number), str(folder), question]
-    command = [sys.executable, "-c", _VICTIM, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
-
-
-def kill(victim):
-    victim.kill()
-    assert victim.stdout.read() == ""
-    victim.stdout.close()
-    victim.wait()
+    def killed(self):
+        os.kill(self.pid, signal.SIGKILL)
+        return self.output()
 
 
 def test_the_question_of_a_killed_process_is_answered_once_and_first(curator):
     live = curator.start(slow(curator.ledger.path.parent))
-    victim = process(curator, live, "a")
+    victim = Process(curator, live, "a")
     until(lambda: seen(curator) == ["a"])
     answers = {}
     thread = asked(live, "b", answers)
     until(lambda: len(list(curator.ledger.entries(kind="ticket"))) == 2)
-    kill(victim)
+    assert victim.killed() == ""
     # The next asker computes it again, from the committed state, before their own.
     until(lambda: seen(curator) == ["a", "a"])
     open_gate(curator, "a")
@@ -202,15 +200,15 @@ def test_the_question_of_a_killed_process_is_answered_once_and_first(curator):
 
 def test_two_processes_get_answers_in_the_order_of_their_tickets(curator):
     live = curator.start(slow(curator.ledger.path.parent))
-    first = process(curator, live, "a")
+    first = Process(curator, live, "a")
     until(lambda: seen(curator) == ["a"])
-    second = process(curator, live, "b")
+    second = Process(curator, live, "b")
     until(lambda: len(list(curator.ledger.entries(kind="ticket"))) == 2)
     open_gate(curator, "b")
     time.sleep(0.05)
-    assert second.poll() is None
+    assert os.waitpid(second.pid, os.WNOHANG) == (0, 0)
     open_gate(curator, "a")
-    outputs = [json.loads(victim.communicate(timeout=20)[0]) for victim in (first, second)]
+    outputs = [json.loads(victim.output()) for victim in (first, second)]
     assert [output[0] for output in outputs] == [1, 2]
     assert curator.verify() == []
 
@@ -220,9 +218,9 @@ def test_a_question_that_ends_every_process_that_computes_it_fails_in_the_end(cu
     for gate in ("fatal", "b"):
         open_gate(curator, gate)
     for attempt in range(tickets.ATTEMPTS):
-        victim = process(curator, live, "fatal" if attempt == 0 else "b")
-        assert victim.communicate(timeout=20)[0] == ""
-        assert victim.returncode == -signal.SIGKILL
+        victim = Process(curator, live, "fatal" if attempt == 0 else "b")
+        assert victim.output() == ""
+        assert victim.status == -signal.SIGKILL
     # Two more questions were asked by those who were killed by taking the first over.
     assert live.answer("b").value[0] == 4
     states = [(e.body.get("question"), e.body.get("failed", False)) for e in curator.ledger.entries(kind="state")]
@@ -239,13 +237,9 @@ class Undescribed:
 
 def test_a_lost_question_without_a_description_counts_as_failed(curator):
     live = curator.start(slow(curator.ledger.path.parent))
-    pid = os.fork()
-    if pid == 0:
-        again(curator, live.number).answer(Undescribed())
-        os._exit(0)
+    victim = Process(curator, live, Undescribed())
     until(lambda: seen(curator) == ["code"])
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    assert victim.killed() == ""
     open_gate(curator, "b")
     assert live.answer("b").value[0] == 2
     lost = list(curator.ledger.entries(kind="state"))[1]
@@ -292,9 +286,9 @@ def test_nothing_is_shown_if_the_answer_cannot_be_committed(curator, monkeypatch
 
 def test_a_failure_of_somebody_elses_lost_question_does_not_reach_the_next_asker(curator):
     live = curator.start(slow(curator.ledger.path.parent))
-    victim = process(curator, live, "bad")
+    victim = Process(curator, live, "bad")
     until(lambda: seen(curator) == ["bad"])
-    kill(victim)
+    assert victim.killed() == ""
     open_gate(curator, "bad")
     open_gate(curator, "b")
     assert live.answer("b").value[0] == 2

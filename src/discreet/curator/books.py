@@ -7,7 +7,7 @@ from .._public import Public
 from ..accounting.filters import BudgetFilter
 from ..accounting.lanes import Spent
 from ..accounting.odometers import Odometer, Reading
-from . import segments, tickets
+from . import segments, tickets, vault
 from .accounts import Account, Accounts
 from .charges import SERVED, SPENDING, cap_name, charged, last_charge, priced, spending, spent_by, split_by_first
 from .ledger import Anchor, Ledger, Writer
@@ -58,7 +58,7 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
-    for part in (_references, _totals, segments.problems, _tickets):
+    for part in (_references, _totals, segments.problems, _others):
         try:
             problems += part(ledger)
         except Exception as error:  # whatever a strange body does to who reads it
@@ -70,8 +70,8 @@ def _totals(ledger: Ledger) -> list[str]:
     return [line for owned in owners(ledger) for line in owned.problems()]
 
 
-def _tickets(ledger: Ledger) -> list[str]:
-    return tickets.problems(ledger.entries())
+def _others(ledger: Ledger) -> list[str]:
+    return tickets.problems(ledger.entries()) + vault.problems(ledger.entries())
 
 
 # what an entry of a kind points to in its body, and the kinds that may stand there
@@ -80,6 +80,7 @@ _POINTS = {
     "failed": ("charge", (SPENDING,)),
     tickets.STATE: ("charge", (SPENDING,)),
     tickets.TICKET: ("charge", (SPENDING,)),
+    vault.BLOB: ("charge", (SPENDING,)),
     segments.SEGMENT: ("charge", (SPENDING,)),
     segments.SAVED: ("charge", (SPENDING,)),
     "account": ("charge", (SPENDING, SERVED, "policy")),

@@ -32,6 +32,7 @@ from .ledger import Anchor, Entry, Ledger, Writer, canonical
 from .live import Live
 from .periods import Period
 from .policy import STEWARD, Policy
+from .vault import Vault
 
 # kinds of entries that are neither a price nor a release
 NOTES = ("looked",)
@@ -86,12 +87,19 @@ class Curator:
         if not path.exists():
             raise LedgerError(f"there is no ledger at {path}. Make one with a budget first.")
         tickets.sweep(path)
-        return cls(source, Ledger(path, Key.load(key_path(path))))
+        curator = cls(source, Ledger(path, Key.load(key_path(path))))
+        curator.vault.sweep()
+        return curator
 
     @property
     def policy(self) -> Policy:
         """The budgets now in force."""
         return books.policy_of(self.ledger)
+
+    @property
+    def vault(self) -> Vault:
+        """The secret blobs of charges, beside the ledger."""
+        return Vault(self.ledger)
 
     @property
     def filter(self) -> BudgetFilter:
@@ -258,7 +266,7 @@ class Curator:
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
         """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
-        return books.verify(self.ledger, anchor)
+        return books.verify(self.ledger, anchor) or self.vault.problems()
 
     def _question(self, described: Any) -> str:
         """The key of a question in the store: what is asked and, where data are held in memory, a keyed fingerprint of these.

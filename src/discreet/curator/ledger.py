@@ -55,7 +55,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path, key: Key | None = None, *, durable: bool = True) -> None:
-        self.path, self.key = path, key
+        self.path, self.key, self.durable = path, key, durable
         self._store = Store(path, durable=durable)
         self._history = History(None if key is None else key.public)
         self._local = threading.local()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..tables import Source
 from . import limits, tickets, values
 from .ledger import Entry, Ledger, Reader, Writer, canonical, computing
 from .tickets import STATE, Asker, Turn
+from .vault import Drawer, Staged, Vault
 
 # Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its price, so there is a public
 # end to it; more than this is not an accident.
@@ -58,10 +60,11 @@ class Live:
     def begin(cls, ledger: Ledger, source: Source, mechanism: Interactive, charge: Entry, entropy: Entropy) -> Live:
         """Draw the initial state, and commit it."""
         live = cls(ledger, source, mechanism, charge.seq, entropy)
+        drawer = live._drawer()
         with computing(ledger):
-            state = mechanism.start(source, entropy=entropy)
-        with ledger.writing() as writer:
-            live._commit(writer, state, 0, {})
+            state = mechanism.start(source, entropy=entropy, **_given(drawer))
+        with _staged(drawer) as blobs, ledger.writing() as writer:
+            live._commit(writer, state, 0, {}, blobs)
         return live
 
     def answer(self, question: Any) -> Release:
@@ -134,26 +137,27 @@ class Live:
             raise _elsewhere()
         state, failures = self._opened(now), now.failures
         shown: dict[str, Any] = {"question": now.ticket.body["question"]}
-        release, error = None, None
+        release, error, drawer = None, None, None
         try:
             self._check(now, question)
         except DiscreetError as refused:
             error = refused
         if error is None:
             try:
-                state, release = self._ask(state, question)
+                drawer = self._drawer()
+                state, release = self._ask(state, question, drawer)
                 shown["value"] = values.encode(release.value)
             except BaseException as problem:
-                error, release = self._withheld(problem), None
+                error, release, drawer = self._withheld(problem), None, None
                 shown["failed"], state, failures = True, _counted(self._opened(now)), failures + 1
         elif lost and not isinstance(error, Halted):
             shown["failed"], state, failures = True, _counted(state), failures + 1
         else:
             shown["refused"] = True
-        with self.ledger.writing() as writer:
+        with _staged(drawer) as blobs, self.ledger.writing() as writer:
             if self._turn(writer) != now or not asker.own:
                 raise _elsewhere()
-            self._commit(writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}))
+            self._commit(writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}), blobs)
         return release, error
 
     def _enter_failure(self, writer: Writer, now: Turn) -> None:
@@ -191,16 +195,17 @@ class Live:
         """Put the question to a table that is not there: what is refused then is refused because of the question, or of answers before."""
         try:
             with computing(self.ledger):
-                self.mechanism.answer(state, _NotRead(self.source.public), question, entropy=self.entropy)
+                given = _given(self._drawer())
+                self.mechanism.answer(state, _NotRead(self.source.public), question, entropy=self.entropy, **given)
         except (_WouldRead, DiscreetError) as refused:
             if isinstance(refused, DiscreetError):
                 raise
         except Exception:  # it will fail again, and be counted
             return
 
-    def _ask(self, state: Any, question: Any) -> tuple[Any, Release]:
+    def _ask(self, state: Any, question: Any, drawer: Drawer | None) -> tuple[Any, Release]:
         with computing(self.ledger):
-            after, release = self.mechanism.answer(state, self.source, question, entropy=self.entropy)
+            after, release = self.mechanism.answer(state, self.source, question, entropy=self.entropy, **_given(drawer))
         canonical(after)
         return after, release
 
@@ -212,14 +217,32 @@ class Live:
             "the question failed, and why is withheld, as it may speak of the data. It counts as asked (see the ledger). Nothing was released."
         )
 
-    def _commit(self, writer: Writer, state: Any, version: int, shown: dict[str, Any]) -> None:
+    def _drawer(self) -> Drawer | None:
+        """Where the mechanism keeps its blobs, if it has any."""
+        size = getattr(self.mechanism, "blob_size", None)
+        return None if size is None else Drawer(Vault(self.ledger), self.number, size)
+
+    def _commit(
+        self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
+    ) -> None:
         assert self.ledger.key is not None  # `writing` has seen to it
         sealed = self.ledger.key.seal(canonical(state).encode(), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
+        for blob in blobs:
+            blob.commit(writer)
         writer.append(STATE, body, topic=str(self.number), sealed=sealed)
 
     def _context(self, version: int) -> bytes:
         return f"{self.number}:{version}".encode()
+
+
+def _given(drawer: Drawer | None) -> dict[str, Any]:
+    return {} if drawer is None else {"drawer": drawer}
+
+
+def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
+    """The blobs of an answer, on disk before its transaction begins."""
+    return nullcontext(()) if drawer is None else drawer.staged()
 
 
 def _counted(state: Any) -> Any:

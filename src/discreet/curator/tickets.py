@@ -16,8 +16,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ class Asker:
     def __enter__(self) -> Asker:
         while self._held is None:
             self.name = secrets.token_hex(12)
-            self._held = self._locked(self._start + self.name)
+            self._held = locked_file(self._start + self.name)
         with _OURS_LOCK:
             _OURS.add(self._start + self.name)
         return self
@@ -130,21 +130,6 @@ class Asker:
     def own(self) -> bool:
         """Whether this is the process that asked, and not a fork of it."""
         return self._held is not None and self._held.own
-
-    def _locked(self, path: str) -> Held | None:
-        """A new file, locked; None if somebody took it for one that was left behind, before it was locked."""
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise LedgerError(
-                f"no file can be made beside the ledger ({error.strerror}). Nothing was asked or charged."
-            ) from None
-        held = keep(Held(handle))
-        if fcntl is None or (_free(handle) and _is_at(handle, path)):
-            return held
-        forget(held)
-        os.close(handle)
-        return None
 
     def __exit__(self, *error: object) -> None:
         held, self._held = self._held, None
@@ -155,8 +140,44 @@ class Asker:
             os.unlink(self._start + self.name)
         with _OURS_LOCK:
             _OURS.discard(self._start + self.name)
+        unlocked(held)
+
+
+def locked_file(path: str) -> Held | None:
+    """Make a new file, and lock it; None if somebody took it for one that was left behind, before it was locked."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(
+            f"no file can be made beside the ledger ({error.strerror}). Nothing was asked, stored or released."
+        ) from None
+    held = keep(Held(handle))
+    if fcntl is None or (_free(handle) and _is_at(handle, path)):
+        return held
+    unlocked(held)
+    return None
+
+
+def unlocked(held: Held) -> None:
+    """Give up a file that `locked_file` locked; a forked child has closed its copy already."""
+    if held.own and held.lock is not None:
         forget(held)
         os.close(held.lock)
+
+
+@contextmanager
+def unused(path: str | Path) -> Iterator[bool]:
+    """Whether a file is there and nobody has it locked; nobody else gets it for as long as the block runs."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    held = keep(Held(handle))
+    try:
+        yield fcntl is not None and _free(handle)
+    finally:
+        unlocked(held)
 
 
 def wait(ledger: Path, asker: str) -> None:
@@ -180,16 +201,10 @@ def wait(ledger: Path, asker: str) -> None:
 
 def sweep(ledger: Path) -> None:
     """Remove the signs that killed processes left."""
-    if fcntl is None:  # pragma: no cover
-        return
     for path in glob.glob(glob.escape(os.path.realpath(ledger) + _END) + "*"):
-        with suppress(OSError):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                if _free(handle):
-                    os.unlink(path)
-            finally:
-                os.close(handle)
+        with unused(path) as free, suppress(OSError):
+            if free:
+                os.unlink(path)
 
 
 def _free(handle: int) -> bool:

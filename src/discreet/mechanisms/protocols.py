@@ -81,6 +81,10 @@ class Interactive(Protocol):
 
     The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the answer. Refusals come
     before the source is read; where questions are counted, the state does so as "asked", and the curator counts those that fail.
+
+    One that keeps more than fits a state (teachers, noise) says so with `blob_size`, the public number of bytes that each of its blobs is
+    padded to: `start`, `answer` and `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. What is put is committed together
+    with the state and the answer, or not at all. How many blobs there are, and their names, are public.
     """
 
     @property

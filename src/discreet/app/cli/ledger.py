@@ -313,6 +313,9 @@ def _what(entry: Entry) -> str:
             "state": f"live answer {body.get('version')}",
         }
         return f"{words[entry.kind]} (charge {body['charge']})"
+    if entry.kind == "blob":
+        verb = "sealed" if body["file"] else "destroyed"
+        return f"{verb} {body['name']!r}, version {body['version']} (charge {body['charge']})"
     if entry.kind == segments.SEGMENT:
         return f"steps {body['from'] + 1} to {body['to']} {'forfeited' if body.get('failed') else 'begun'} (charge {body['charge']})"
     if entry.kind == segments.SAVED:
