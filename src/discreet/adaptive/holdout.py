@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -95,6 +95,9 @@ class Thresholdout:
     Assumes:   training values and questions are chosen without looking at the holdout except through these answers. Under
                add_remove n is a public guess that the means are divided by. For `within`: the rows are independent draws from one
                population, and n is their number.
+    Versions:  it may go on with another version of the holdout: privacy holds, for histories that differ in one unit in all versions, since
+               every sum still moves by at most w. The promise of `within` about the population does not: it is about one sample of n
+               independent rows, and versions are several samples that share rows. Start a new one to have it.
     """
 
     public: Public
@@ -105,6 +108,9 @@ class Thresholdout:
     upper: Real = 1
     step: Real = 1
     questions: int | None = None
+
+    # Each question may be asked of another version of the holdout ("Versions").
+    any_version: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _columns.require_public(self.public)

@@ -11,6 +11,7 @@ from . import segments, tickets, vault
 from .accounts import Account, Accounts
 from .charges import SERVED, SPENDING, cap_name, charged, last_charge, priced, spending, spent_by, split_by_first
 from .ledger import Anchor, Ledger, Writer
+from .live import FED
 from .policy import Budget, Policy
 
 __all__ = [
@@ -80,6 +81,7 @@ _POINTS = {
     "failed": ("charge", (SPENDING,)),
     tickets.STATE: ("charge", (SPENDING,)),
     tickets.TICKET: ("charge", (SPENDING,)),
+    FED: ("charge", (SPENDING,)),
     vault.BLOB: ("charge", (SPENDING,)),
     segments.SEGMENT: ("charge", (SPENDING,)),
     segments.SAVED: ("charge", (SPENDING,)),

@@ -22,7 +22,7 @@ from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import Asked, asked_of
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Spent
-from ..mechanisms.protocols import Interactive, Mechanism, Release, check_source, rehearse
+from ..mechanisms.protocols import Interactive, Mechanism, Release, as_of, check_source, rehearse
 from ..sampling import Entropy
 from ..tables import Source
 from . import books, limits, tickets, values
@@ -221,16 +221,37 @@ class Curator:
             raise self._failed(charge) from (error if analyst == STEWARD else None)
 
     def resume(self, interactive: Interactive, number: int) -> Live:
-        """An interactive mechanism that was started before, where it stands; `number` is that of its charge."""
+        """An interactive mechanism that was started before, where it stands; `number` is that of its charge.
+
+        The table may be another version than it was started on, if the mechanism says that it goes on with any (see `Interactive`).
+        """
+        if isinstance(getattr(self.source, "public", None), Public):
+            interactive = as_of(interactive, self.source.public)
         _check(interactive, self.source, Interactive, "it is asked with `ask`")
         _require.integer(number=number)
         charge = self.ledger.entry(number)
-        described = _described(interactive)
+        described = _described(_as_started(interactive, charge))
         trusted = described is None and not charge.body.get("trusted")
         elsewhere = charge.body.get("periods") != said(self._in_force(self.ledger).budget, self.periods).get("periods")
         if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
             raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
+
+    def feed(self, interactive: Interactive, number: int) -> Release | None:
+        """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started before; free of charge.
+
+        Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or batches.
+        Proof:     the mechanism's own; it is given each version at most once, in the order of tickets, like a question (`Live.answer`).
+        Assumes:   versions have different names, and when one arrives does not depend on the data.
+        """
+        if not hasattr(interactive, "feed"):
+            instead = (
+                "resume it over the new version" if getattr(interactive, "any_version", False) else "start a new one"
+            )
+            raise InvalidInput(
+                f"{type(interactive).__name__} is not fed with batches or versions: {instead}. Nothing was read or released."
+            )
+        return self.resume(interactive, number).feed()
 
     def enter(self, event: Event, note: str) -> Entry:
         """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""
@@ -408,6 +429,14 @@ def question_key(described: Any) -> str:
 def _identity(public: Public) -> tuple[Any, ...]:
     """What stays the same over all versions of a table: whom it protects, and from what."""
     return public.table, public.unit.column, public.neighbors
+
+
+def _as_started(mechanism: Any, charge: Entry) -> Any:
+    """The mechanism as it was when it was charged: for the version of the table that it was started on."""
+    described = charge.body.get("mechanism")
+    if described is None:
+        return mechanism
+    return as_of(mechanism, getattr(_registry.from_json(described), "public", mechanism.public))
 
 
 def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:

@@ -30,6 +30,8 @@ from .vault import Drawer, Staged, Vault
 FAILURES = 10
 # How the ledger shows a question that has no description.
 TRUSTED = "trusted code"
+# The kind of entry that says that a version was fed.
+FED = "fed"
 
 
 class _WouldRead(BaseException):
@@ -44,6 +46,13 @@ class _NotRead:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         raise _WouldRead
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Not a question: the mechanism is given this version of the table."""
+
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +71,7 @@ class Live:
         live = cls(ledger, source, mechanism, charge.seq, entropy)
         drawer = live._drawer()
         with computing(ledger):
-            state = mechanism.start(source, entropy=entropy, **_given(drawer))
+            state = mechanism.start(source, entropy=entropy, **({} if drawer is None else {"drawer": drawer}))
         with _staged(drawer) as blobs, ledger.writing() as writer:
             live._commit(writer, state, 0, {}, blobs)
         return live
@@ -82,6 +91,18 @@ class Live:
                    before the second is computed, never by which was faster.
         Assumes:   as `tickets`; that a process ends does not depend on the noise drawn in it (at most `tickets.ATTEMPTS` times for one ticket).
         """
+        if isinstance(question, Feed):
+            raise InvalidInput("a version of the table is no question: use feed. Nothing was read or released.")
+        release = self._put(question)
+        assert release is not None
+        return release
+
+    def feed(self) -> Release | None:
+        """Give the mechanism the table that this was opened over, once. What `answer` says of failing and crashing is true of this too."""
+        return self._put(Feed(self.source.public.version))
+
+    def _put(self, question: Any) -> Release | None:
+        """Get a ticket for a question, wait for its turn, and answer it."""
         self._same_price(self.ledger.entry(self.number))
         limits.lengths(question, self.source.public)
         now = self.ledger.look(self._turn)
@@ -89,12 +110,13 @@ class Live:
         with Asker(self.ledger.path) as asker:
             with self.ledger.writing() as writer:
                 self._same_price(writer.entry(self.number))
-                number = tickets.issue(writer, self.number, _shown(question), asker.name)
+                number = tickets.issue(
+                    writer, self.number, question=_shown(question), table=self.source.public.version, asker=asker.name
+                )
             self._wait(number, asker)
             release, error = self._settle(self.ledger.look(self._turn), question, asker)
         if error is not None:
             raise error from None
-        assert release is not None
         return release
 
     def _wait(self, number: int, asker: Asker) -> None:
@@ -110,13 +132,14 @@ class Live:
                 self._take_over(now, asker)
 
     def _take_over(self, seen: Turn, asker: Asker) -> None:
-        """Answer the ticket of an asker that is gone; one that was tried too often, or whose question is not on record, has failed."""
+        """Answer the ticket of an asker that is gone. It has failed if it was tried too often, or its question or table is not at hand."""
         with self.ledger.writing() as writer:
             now = self._turn(writer)
             if now != seen or now.ticket is None:
                 return
             question = _recalled(now.ticket)
-            if question is None or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
+            other = now.ticket.body["table"] != self.source.public.version
+            if question is None or other or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
                 self._enter_failure(writer, now)
                 return
             ticket = tickets.take_over(writer, now.ticket, asker.name)
@@ -136,7 +159,7 @@ class Live:
         if now.ticket is None or now.ticket.body["asker"] != asker.name:
             raise _elsewhere()
         state, failures = self._opened(now), now.failures
-        shown: dict[str, Any] = {"question": now.ticket.body["question"]}
+        shown: dict[str, Any] = {"question": now.ticket.body["question"], "table": self.source.public.version}
         release, error, drawer = None, None, None
         try:
             self._check(now, question)
@@ -145,8 +168,8 @@ class Live:
         if error is None:
             try:
                 drawer = self._drawer()
-                state, release = self._ask(state, question, drawer)
-                shown["value"] = values.encode(release.value)
+                state, release = self._ask(state, self.source, question, drawer)
+                shown |= {} if release is None else {"value": values.encode(release.value)}
             except BaseException as problem:
                 error, release, drawer = self._withheld(problem), None, None
                 shown["failed"], state, failures = True, _counted(self._opened(now)), failures + 1
@@ -158,6 +181,9 @@ class Live:
             if self._turn(writer) != now or not asker.own:
                 raise _elsewhere()
             self._commit(writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}), blobs)
+            if isinstance(question, Feed) and error is None:
+                body = {"charge": self.number, "table": question.version}
+                writer.append(FED, body, topic=f"{self.number}:{question.version}")
         return release, error
 
     def _enter_failure(self, writer: Writer, now: Turn) -> None:
@@ -180,6 +206,10 @@ class Live:
             raise Halted(
                 f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
             )
+        if isinstance(question, Feed) and self.ledger.last(FED, f"{self.number}:{question.version}") is not None:
+            raise InvalidInput(
+                f"the version {question.version!r} of the table was fed to this before: its rows would count twice. Nothing was read or released."
+            )
         self._rehearse(self._opened(now), question)
 
     def _same_price(self, charge: Entry) -> None:
@@ -195,18 +225,29 @@ class Live:
         """Put the question to a table that is not there: what is refused then is refused because of the question, or of answers before."""
         try:
             with computing(self.ledger):
-                given = _given(self._drawer())
-                self.mechanism.answer(state, _NotRead(self.source.public), question, entropy=self.entropy, **given)
+                self._run(state, _NotRead(self.source.public), question, self._drawer())
         except (_WouldRead, DiscreetError) as refused:
             if isinstance(refused, DiscreetError):
                 raise
         except Exception:  # it will fail again, and be counted
             return
 
-    def _ask(self, state: Any, question: Any, drawer: Drawer | None) -> tuple[Any, Release]:
+    def _ask(self, state: Any, source: Source, question: Any, drawer: Drawer | None) -> tuple[Any, Release | None]:
         with computing(self.ledger):
-            after, release = self.mechanism.answer(state, self.source, question, entropy=self.entropy, **_given(drawer))
+            after, release = self._run(state, source, question, drawer)
         canonical(after)
+        if release is None and not isinstance(question, Feed):
+            raise TypeError("a live mechanism answers with a Release")
+        return after, release
+
+    def _run(self, state: Any, source: Source, question: Any, drawer: Drawer | None) -> tuple[Any, Release | None]:
+        given = {"entropy": self.entropy} | ({} if drawer is None else {"drawer": drawer})
+        mechanism: Any = self.mechanism
+        after, release = (
+            mechanism.feed(state, source, **given)
+            if isinstance(question, Feed)
+            else mechanism.answer(state, source, question, **given)
+        )
         return after, release
 
     def _withheld(self, error: BaseException) -> BaseException:
@@ -234,10 +275,6 @@ class Live:
 
     def _context(self, version: int) -> bytes:
         return f"{self.number}:{version}".encode()
-
-
-def _given(drawer: Drawer | None) -> dict[str, Any]:
-    return {} if drawer is None else {"drawer": drawer}
 
 
 def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:

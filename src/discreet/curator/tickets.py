@@ -65,12 +65,12 @@ def turn(reader: Reader | Writer, charge: int) -> Turn:
     return Turn(state, reader.last(TICKET, topic(charge, int(state.body["version"]) + 1)))
 
 
-def issue(writer: Writer, charge: int, question: Any, asker: str) -> int:
+def issue(writer: Writer, charge: int, *, question: Any, table: str, asker: str) -> int:
     """Give a question the next ticket, and return its number: that of the state which its answer will have."""
     number = turn(writer, charge).version + 1
     while writer.last(TICKET, topic(charge, number)) is not None:
         number += 1
-    body = {"charge": charge, "version": number, "question": question, "asker": asker}
+    body = {"charge": charge, "version": number, "question": question, "table": table, "asker": asker}
     writer.append(TICKET, body, topic=topic(charge, number))
     return number
 

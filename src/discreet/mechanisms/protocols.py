@@ -9,7 +9,7 @@ A `Stepped` pays its whole price at the start as well, and runs in steps that ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -85,6 +85,11 @@ class Interactive(Protocol):
     One that keeps more than fits a state (teachers, noise) says so with `blob_size`, the public number of bytes that each of its blobs is
     padded to: `start`, `answer` and `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. What is put is committed together
     with the state and the answer, or not at all. How many blobs there are, and their names, are public.
+
+    It belongs to one version of a table, unless it says otherwise, in one of two ways. With `any_version = True`, each question may be asked of
+    another version. With a method `feed(state, batch, *, entropy) -> (state, Release | None)` it is given each version, or batch of new rows,
+    once. In both cases neighbors are *histories*, which differ in the rows of one unit in all versions or batches; when one arrives is public,
+    and the guarantee must hold for histories: the docstring says what becomes of it ("Versions").
     """
 
     @property
@@ -222,6 +227,15 @@ def rehearse(mechanism: Any, source: Source) -> None:
     trial = getattr(mechanism, "rehearse", None)
     if trial is not None:
         trial(source)
+
+
+def as_of(mechanism: Any, public: Public) -> Any:
+    """The same mechanism for another version of its table, if it may go on with one; otherwise the mechanism as it is."""
+    goes_on = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
+    priced = getattr(mechanism, "public", None)
+    if not goes_on or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:
+        return mechanism
+    return mechanism if public == priced else replace(mechanism, public=public)
 
 
 def check_source(public: Public, source: Source) -> None:

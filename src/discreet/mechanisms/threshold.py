@@ -112,6 +112,8 @@ class Thresholds:
     monotone: bool
     gap: bool
     redraws: ClassVar[bool] = False  # whether each positive gets a new noisy threshold
+    # Each question may be asked of another version of the table (`SparseVector`, "Versions").
+    any_version: ClassVar[bool] = True
 
     @property
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
@@ -244,6 +246,9 @@ class SparseVector(Thresholds):
                if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer shift by s costs s/scale, which is
                all that the argument of Lyu, Su & Li (their Algorithm 7) and, for the gap, of Ding, Wang, Zhang & Kifer (2019,
                arXiv:1904.12773) needs of the noise.
+    Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors are then histories that
+               differ in one unit in all versions: every value still moves by at most D, all in one direction if monotone, and the proof
+               uses nothing else. When a version arrives is public.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
     """
 
