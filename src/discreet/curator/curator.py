@@ -22,10 +22,19 @@ from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import Asked, asked_of
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Spent
-from ..mechanisms.protocols import Interactive, Mechanism, Release, as_of, check_source, rehearse
+from ..mechanisms.protocols import (
+    Interactive,
+    Mechanism,
+    Release,
+    SecretlyStepped,
+    Stepped,
+    as_of,
+    check_source,
+    rehearse,
+)
 from ..sampling import Entropy
 from ..tables import Source
-from . import books, limits, tickets, values
+from . import books, limits, sealed_runs, segments, tickets, values
 from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
@@ -220,6 +229,35 @@ class Curator:
         except Exception as error:
             raise self._failed(charge) from (error if analyst == STEWARD else None)
 
+    def run(
+        self,
+        mechanism: Stepped | SecretlyStepped,
+        *,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        number: int | None = None,
+        analyst: str = STEWARD,
+        text: str | None = None,
+        progress: segments.Watch | None = None,
+        pace: float = 0.0,
+    ) -> Release:
+        """Pay the whole price of a mechanism that runs in steps, and run it: `segments.train`, or if the number of steps is secret, `sealed_runs.run`.
+
+        The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The second keeps its state in the vault:
+        `number`, that of its charge, goes on with one that was interrupted; `pace` hides its running time.
+        """
+        if hasattr(mechanism, "blob_size"):
+            if checkpoint is not None or progress is not None:
+                raise InvalidInput(
+                    "a run with a secret number of steps keeps its state in the vault and shows no progress. Nothing was charged or read."
+                )
+            return sealed_runs.run(self, mechanism, number=number, analyst=analyst, text=text, pace=pace)
+        if number is not None or pace:
+            raise InvalidInput(
+                "number and pace are for runs with a secret number of steps; others are resumed from their checkpoint. Nothing was charged or read."
+            )
+        return segments.train(self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress)
+
     def resume(self, interactive: Interactive, number: int) -> Live:
         """An interactive mechanism that was started before, where it stands; `number` is that of its charge.
 
@@ -390,6 +428,10 @@ class Curator:
     def _failed(self, charge: Entry) -> ReleaseFailed:
         with self.ledger.writing() as writer:
             writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
+        return self.failure(charge)
+
+    def failure(self, charge: Entry) -> ReleaseFailed:
+        """What may be said of a mechanism that failed."""
         return ReleaseFailed(
             f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge stays, because how it "
             f"failed may depend on the data; nothing was released."

@@ -166,6 +166,23 @@ def unlocked(held: Held) -> None:
 
 
 @contextmanager
+def alone(ledger: Path, name: str) -> Iterator[None]:
+    """Be the only one, among all processes, that does what `name` stands for; refused if somebody does it already."""
+    path = os.path.realpath(ledger) + f"-{name}"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    held = keep(Held(handle))
+    try:
+        if fcntl is not None and not (_free(handle) and _is_at(handle, path)):
+            raise LedgerError("another process is at this run. Nothing was run or released here.")
+        yield
+        if held.own:
+            with suppress(OSError):
+                os.unlink(path)
+    finally:
+        unlocked(held)
+
+
+@contextmanager
 def unused(path: str | Path) -> Iterator[bool]:
     """Whether a file is there and nobody has it locked; nobody else gets it for as long as the block runs."""
     try:

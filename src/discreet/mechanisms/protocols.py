@@ -161,6 +161,38 @@ class Stepped(Protocol):
     def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run: ...
 
 
+class SecretRun(Run, Protocol):
+    """A run that knows when it is finished, and keeps it secret."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+@runtime_checkable
+class SecretlyStepped(Protocol):
+    """Runs in a secret number of steps: private tuning, where the number of trials is drawn at the start and must stay hidden.
+
+    `length` is the public cap of the number, `blob_size` the public size that `dump` fits whatever the number is. `taken` of `restore` counts
+    the rounds of the curator, of which those after the last step do nothing. `release` is a function of the state that was dumped.
+    """
+
+    @property
+    def public(self) -> Public: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def blob_size(self) -> int: ...
+
+    def start(self, source: Source, *, entropy: Entropy) -> SecretRun: ...
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SecretRun: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
     """What a mechanism let out: the value, what it cost, and how far off it may be.

@@ -1,0 +1,154 @@
+"""Runs with a secret number of steps: private tuning, where how many trials there were is part of what hides the best of them.
+
+The ledger must not tell the number. So a run takes as many *rounds* as the public cap, each with one version of one sealed blob of one public
+size; a round after the last step does nothing but seal the state again. No counter of steps is written, no progress is shown. A round
+that was lost in a crash is run again from the sealed state before it, and not forfeited: forfeiting would change the law of the number of
+steps, which the price is computed for; and nobody has seen what was lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _require
+from .._errors import InvalidInput, LedgerError
+from ..accounting import events
+from ..accounting.caps import asked_of
+from ..mechanisms.protocols import Release, SecretlyStepped, SecretRun, check_source, rehearse
+from .accounts import said
+from .charges import SPENDING
+from .ledger import Entry, computing
+from .policy import STEWARD
+from .tickets import alone
+
+if TYPE_CHECKING:
+    from .curator import Curator
+
+NAME = "run"
+
+
+def run(
+    curator: Curator,
+    mechanism: SecretlyStepped,
+    *,
+    number: int | None = None,
+    analyst: str = STEWARD,
+    text: str | None = None,
+    pace: float = 0.0,
+) -> Release:
+    """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, go on with one that was interrupted.
+
+    Guarantee: the entries of the ledger and the files of the vault, but for their times, are the same for every number of steps up to the
+               cap; every step that counts was run once, from the state before.
+    Proof:     rounds, blobs and sizes depend on `length` and `blob_size` alone; a blob is encrypted. A round is committed by the entry of its
+               blob; what a crash lost was never committed, and nobody saw it.
+    Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not hidden**: who can watch the machine, or
+               the times of the entries, sees when steps end. With a `pace`, in seconds, every round lasts at least that long: if
+               no step takes longer, times tell nothing either.
+    """
+    _checked(curator, mechanism, pace)
+    charge = (
+        _begun(curator, mechanism, analyst, text) if number is None else _resumed(curator, mechanism, number, analyst)
+    )
+    with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
+        state = _state(curator, mechanism, charge)
+        while (taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
+            begun = time.monotonic()
+            with _guarded(curator, charge):
+                if not state.done:
+                    with computing(curator.ledger), state:
+                        state.step()
+                raw = _dumped(mechanism, state)
+            time.sleep(max(0.0, begun + pace - time.monotonic()))
+            curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
+            assert curator.vault.version(charge.seq, NAME) == taken + 1
+        return _released(curator, charge, state)
+
+
+def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
+    """The charge of a new run."""
+    asked = asked_of(mechanism)
+    curator._prepare(mechanism.event, analyst, asked)
+    with curator.ledger.writing() as writer:
+        facts = {"text": text, "trusted": True, "rounds": mechanism.length, "size": mechanism.blob_size}
+        return curator._charge(writer, mechanism.event, analyst, asked, **facts)
+
+
+def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst: str) -> Entry:
+    """The charge of a run that was begun before."""
+    _require.integer(number=number)
+    charge = curator.ledger.entry(number)
+    during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
+    facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": during}
+    same = charge.kind == SPENDING and all(charge.body.get(name) == fact for name, fact in facts.items())
+    if not same or events.from_json(charge.body["event"]) != mechanism.event:
+        raise InvalidInput(f"entry {number} of the ledger is not the start of this run. Nothing was charged or run.")
+    if curator.ledger.last("failed", str(number)) is not None:
+        raise InvalidInput(
+            f"the run of entry {number} of the ledger has failed, and is not gone on with. Nothing was run."
+        )
+    return charge
+
+
+def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry) -> SecretRun:
+    """The state to go on from: the newest one in the vault, or that of a run which has just begun."""
+    if curator.ledger.last("blob", f"{charge.seq}:{NAME}") is None:
+        with _guarded(curator, charge):
+            with computing(curator.ledger):
+                state = mechanism.start(curator.source, entropy=curator._entropy)
+            raw = _dumped(mechanism, state)
+        curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
+        return state
+    raw, taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
+    with _guarded(curator, charge), computing(curator.ledger):
+        return mechanism.restore(curator.source, raw, taken, entropy=curator._entropy)
+
+
+def _released(curator: Curator, charge: Entry, state: SecretRun) -> Release:
+    with _guarded(curator, charge):
+        if not state.done:
+            raise ValueError("more steps than the public cap")
+        release = state.release()
+        if not isinstance(release, Release) or not release.private:
+            raise TypeError("a run gives a private Release")
+    with curator.ledger.writing() as writer:
+        if writer.last("release", str(charge.seq)) is None:
+            body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
+            writer.append("release", body, topic=str(charge.seq))
+    return release
+
+
+@contextmanager
+def _guarded(curator: Curator, charge: Entry) -> Iterator[None]:
+    """What fails while the run computes ends it, and why is withheld: how it failed may depend on the data, and on the number of steps."""
+    try:
+        yield
+    except LedgerError:
+        raise
+    except Exception:
+        with curator.ledger.writing() as writer:
+            body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
+            writer.append("failed", body, topic=str(charge.seq))
+        raise curator.failure(charge) from None
+
+
+def _dumped(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
+    raw = state.dump()
+    if len(raw) > mechanism.blob_size:
+        raise ValueError("the state is larger than the public size of its blobs")
+    return raw
+
+
+def _checked(curator: Curator, mechanism: Any, pace: Any) -> None:
+    if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
+        raise InvalidInput(
+            f"{type(mechanism).__name__} does not run in a secret number of steps: it has no `blob_size`. Nothing was charged or read."
+        )
+    _require.non_negative(pace=pace)
+    _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)
+    check_source(mechanism.public, curator.source)
+    rehearse(mechanism, curator.source)
