@@ -16,7 +16,7 @@ from discreet import DiscreetError, InvalidInput, NotPrivate, Public
 from discreet.adaptive import Ladder, ShakyLadder
 from discreet.app.cli import app
 from discreet.curator import Budget, Curator, Policy
-from discreet.curator.leaderboard import Leaderboard
+from discreet.leaderboard import Leaderboard
 from discreet.tables import Memory
 
 runner = CliRunner()

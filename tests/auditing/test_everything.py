@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 from typing import Any
 
 import numpy as np
 import pytest
 
-import discreet
 from discreet import REPLACE, Categories, Public, auditing, sampling
 from discreet.mechanisms import RandomizedResponse
-from discreet.mechanisms.protocols import Interactive, Mechanism
 from discreet.tables import Memory
 
 from ..contracts.audit import answers, claim_of
 from ..contracts.randomizers import CASES as RANDOMIZER_CASES
 from ..contracts.test_mechanisms import CASES
+from ..contracts.walker import classes, public_classes, runs_for_a_price
 
 SURE = 1 - 1e-9 / 20  # twenty audits of true claims, a false alarm in a billion
 BY_NAME = {case.name: case for case in CASES}
@@ -48,26 +46,6 @@ so often gets an audit of its own and is listed in ELSEWHERE (tests/auditing/tes
 # References without a guarantee claim nothing (their event is NonPrivate): what is tested is that the curator refuses them.
 _REFUSED = ("tests.adaptive.test_leaderboard", "test_boards_without_a_guarantee_are_refused_on_protected_data")
 ELSEWHERE |= {f"discreet.adaptive.ladder.{name}": _REFUSED for name in ("Ladder", "ParameterFreeLadder", "PlainBoard")}
-
-
-def classes() -> list[type]:
-    """Every public class of the whole package that runs on a source for a price."""
-    found: list[type] = []
-    for info in pkgutil.walk_packages(discreet.__path__, "discreet."):
-        if info.name.startswith("discreet.app"):
-            continue
-        module = importlib.import_module(info.name)
-        for name, cls in inspect.getmembers(module, inspect.isclass):
-            own = cls.__module__ == module.__name__ and not name.startswith("_") and not inspect.isabstract(cls)
-            if own and cls not in (Mechanism, Interactive) and _is_one(cls):
-                found.append(cls)
-    return found
-
-
-def _is_one(cls: type) -> bool:
-    names = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", {}))
-    runs = any("__call__" in vars(base) for base in cls.__mro__[:-1])
-    return {"public", "event"} <= names and ({"start", "answer"} <= names or runs)
 
 
 def test_every_mechanism_and_every_interactive_one_in_the_package_has_an_audit() -> None:
@@ -96,20 +74,8 @@ def is_randomizer(cls: type) -> bool:
 
 def randomizers() -> dict[str, type]:
     """Every public client randomizer of the whole package."""
-    found: dict[str, type] = {}
-    for info in pkgutil.walk_packages(discreet.__path__, "discreet."):
-        if not info.name.startswith("discreet.app"):
-            module = importlib.import_module(info.name)
-            for name, cls in inspect.getmembers(module, inspect.isclass):
-                full = f"{module.__name__}.{name}"
-                if (
-                    cls.__module__ == module.__name__
-                    and not name.startswith("_")
-                    and full not in BASES
-                    and is_randomizer(cls)
-                ):
-                    found[full] = cls
-    return found
+    named = {f"{cls.__module__}.{cls.__name__}": cls for cls in public_classes()}
+    return {name: cls for name, cls in named.items() if name not in BASES and is_randomizer(cls)}
 
 
 def without_a_case(found: dict[str, type]) -> list[str]:
@@ -136,6 +102,13 @@ def test_a_client_randomizer_without_a_case_is_noticed() -> None:
 
     assert is_randomizer(Unchecked)
     assert without_a_case({"Unchecked": Unchecked}) == ["Unchecked"]
+
+
+def test_the_walker_knows_all_ways_to_run_for_a_price() -> None:
+    for way in ({"__call__"}, {"start", "answer"}, {"start", "restore"}):
+        body = dict.fromkeys({"public", "event", *way}, lambda *args: None)
+        assert runs_for_a_price(type("Unheard", (), body))
+        assert not runs_for_a_price(type("Free", (), {name: body[name] for name in way}))
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

@@ -13,7 +13,7 @@ import pytest
 import discreet as dp
 from discreet import Halted, InvalidInput, _registry
 from discreet.curator import Anchor, Curator, Ledger, books
-from discreet.curator.leaderboard import Leaderboard
+from discreet.leaderboard import Leaderboard
 from discreet.mechanisms import Entry, Histogram
 
 from . import write

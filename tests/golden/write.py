@@ -21,7 +21,7 @@ import discreet as dp
 from discreet import _registry, accounting
 from discreet.adaptive.leaderboard import ShakyLadder
 from discreet.curator import Curator, Ledger, Policy, books, values
-from discreet.curator.leaderboard import Leaderboard
+from discreet.leaderboard import Leaderboard
 from discreet.mechanisms import (
     AddNoise,
     Entry,

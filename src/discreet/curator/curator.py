@@ -246,7 +246,7 @@ class Curator:
         The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The second keeps its state in the vault:
         `number`, that of its charge, goes on with one that was interrupted; `pace` hides its running time.
         """
-        if hasattr(mechanism, "blob_size"):
+        if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
                 raise InvalidInput(
                     "a run with a secret number of steps keeps its state in the vault and shows no progress. Nothing was charged or read."

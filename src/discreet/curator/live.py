@@ -160,7 +160,8 @@ class Live:
             raise _elsewhere()
         state, failures = self._opened(now), now.failures
         shown: dict[str, Any] = {"question": now.ticket.body["question"], "table": self.source.public.version}
-        release, error, drawer = None, None, None
+        error: BaseException | None = None
+        release, drawer = None, None
         try:
             self._check(now, question)
         except DiscreetError as refused:

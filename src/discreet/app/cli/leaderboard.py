@@ -52,7 +52,7 @@ def init(
 ) -> None:
     """Start a board on a table whose ledger is open (discreet init), and pay its whole price."""
     from ...adaptive import ShakyLadder, SparseVectorBoard
-    from ...curator.leaderboard import Leaderboard
+    from ...leaderboard import Leaderboard
 
     opened = _opened(data, schema, ledger)
     if opened.public.size is None:
@@ -159,7 +159,7 @@ def _opened(data: str, schema: Path | None, ledger: Path | None) -> sessions.Ses
 
 
 def _board(data: str, schema: Path | None, ledger: Path | None, number: int | None) -> Any:
-    from ...curator.leaderboard import Leaderboard
+    from ...leaderboard import Leaderboard
 
     return Leaderboard.find(_opened(data, schema, ledger).curator, number)
 

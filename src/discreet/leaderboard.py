@@ -11,15 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _registry
-from .._errors import InvalidInput
-from ..adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing
-from ..adaptive.submissions import Submission
-from . import values
-from .books import SPENDING
-from .curator import Curator
-from .live import Live
-from .policy import STEWARD
+from . import _registry
+from ._errors import InvalidInput
+from .adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing
+from .adaptive.submissions import Submission
+from .curator import STEWARD, Curator, Live, books, values
 
 Board = ShakyLadder | SparseVectorBoard
 
@@ -42,7 +38,7 @@ class Leaderboard:
     @classmethod
     def find(cls, curator: Curator, number: int | None = None) -> Leaderboard:
         """A board that was started before: by the number of its charge, or the newest."""
-        found = [entry.seq for entry in curator.ledger.entries(kind=SPENDING) if _is_board(entry.body)]
+        found = [entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)]
         if number is None and not found:
             raise InvalidInput("no leaderboard was started on this ledger. Start one: discreet leaderboard init")
         chosen = found[-1] if number is None else number
