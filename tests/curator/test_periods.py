@@ -267,7 +267,8 @@ def test_a_part_of_a_part_is_refused():
 
 def _enter_january(path, results):
     curator = Curator.open(path, Memory(DATA, dp.Public(schema=SCHEMA, table="visits")))
-    curator.periods = ("2026-01",)  # as `during` would, without an engine in a forked process
+    # as `during` would, without an engine in a forked process
+    curator.periods, curator._cut = ("2026-01",), MONTHS.cut
     paid = 0
     while True:
         try:

@@ -346,8 +346,8 @@ class Curator:
         with suppress(Exception):
             policy = self._latest or self._in_force(self.ledger)
             price = policy.budget.filter(self._whole.public.neighbors).price(event)
-            # A pure epsilon is charged as it is, and there is nothing more to compute.
-            if policy.of(analyst) is None and policy.budget.per is None and math.isfinite(price.sums[0]):
+            # A pure epsilon is charged as it is, and there is nothing more to compute: the ledger need not be read for that.
+            if math.isfinite(price.sums[0]):
                 return
             for owned in self._owners(self.ledger, analyst, policy):
                 owned.admit(event, self.periods, asked)
