@@ -25,18 +25,16 @@ class _NoData:
 
     public: Public
 
+    def ready(self) -> None:
+        """What the curator asks of a source before every charge: this one never is."""
+        raise LedgerError(_NO_TABLE)
+
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         raise LedgerError(_NO_TABLE)
 
 
 class Books(Curator):
     """A curator that has no table: what would read it is refused before it is charged."""
-
-    def ask(self, mechanism: Any, **how: Any) -> Any:
-        raise LedgerError(_NO_TABLE)
-
-    def start(self, interactive: Any, **how: Any) -> Any:
-        raise LedgerError(_NO_TABLE)
 
     def _part(self, per: Any, periods: tuple[str, ...]) -> Any:
         """Nothing is read, so no view of the rows is needed."""

@@ -491,9 +491,6 @@ def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
     if not isinstance(mechanism, kind):
         raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read.")
     check_source(facts, source)
-    # An engine that broke is replaced before anything is charged, or says so.
-    if hasattr(source, "ready"):
-        source.ready()
     rehearse(mechanism, source)
 
 

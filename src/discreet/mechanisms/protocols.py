@@ -255,7 +255,10 @@ def release(
 
 
 def rehearse(mechanism: Any, source: Source) -> None:
-    """Let a mechanism that can try itself on made-up data do so before it is charged: what fails then costs nothing."""
+    """Before a charge: see that the source is ready, and let a mechanism that can try itself on made-up data do so. What fails costs nothing."""
+    # An engine that broke is replaced before anything is charged, or says so.
+    if hasattr(source, "ready"):
+        source.ready()
     trial = getattr(mechanism, "rehearse", None)
     if trial is not None:
         trial(source)
