@@ -129,14 +129,16 @@ def test_orphans_go_at_the_next_start_and_only_orphans(curator):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert len(files(curator)) == 2
+    (curator.vault.folder / "notes.txt").write_text("not ours")
     # What somebody is writing right now is no orphan.
     with curator.vault.staged(CHARGE, "b", b"new") as blob:
         again = Curator.open(curator.ledger.path, people())
-        assert len(files(curator)) == 2
+        assert len(files(curator)) == 3
         with curator.ledger.writing() as writer:
             blob.commit(writer)
     assert again.vault.get(CHARGE, "a") == b"kept"
     assert again.vault.get(CHARGE, "b") == b"new"
+    assert (curator.vault.folder / "notes.txt").exists()
     assert curator.verify() == []
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -31,6 +32,7 @@ LARGEST = 1 << 30
 # Names of blobs of one charge.
 MOST = 1000
 _LENGTH = 8
+_OURS = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,9 @@ class Vault:
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
+            # What is not named as we name files is somebody else's.
+            if not _OURS.fullmatch(path.name):
+                continue
             # Whoever writes a file has it locked until its entry is committed.
             with unused(path) as free:
                 if free and path.name not in self.ledger.look(_files):
