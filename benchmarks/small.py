@@ -3,8 +3,8 @@
 CPU time of the process and of its children, the least of several runs: what else runs on the machine only adds to it.
 
 The last line is the longest time that a ledger on disk was locked for writing, over questions with Laplace and Gaussian noise and to a live
-mechanism: the CPU time is what our code does under the lock, and has the target; the rest of the wall time is the disk, which is waited for
-four times in a transaction, and whatever else runs on the machine.
+mechanism: the CPU time is what our code does under the lock, and has the target; the rest of the wall time is waiting
+for the disk and for whatever else runs on the machine, which are not told apart.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_ledger_and_vault_look_the_same_for_every_number_of_steps(tmp_path):
 
 
 def test_the_test_has_teeth(tmp_path, monkeypatch):
-    """Blobs that are not padded, and rounds that stop with the last step, are seen."""
+    """Blobs that are not padded are seen."""
     views = []
     for trials in (1, CAP):
         curator = made(tmp_path / f"{trials}")
