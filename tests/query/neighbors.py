@@ -13,6 +13,7 @@ from discreet.query import Query
 from discreet.query.exact import Exact, measure
 from discreet.query.measures import Bounding
 from discreet.tables.engine import ROW
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 KEY = 987654321
 TOWNS = pa.table({"town": ["a", "a", "b", "c"], "size": [1.0, 4.0, 2.0, 30.0]})
@@ -31,6 +32,8 @@ SCHEMA = (
 
 class Swapped:
     """An engine over small tables that tests replace again and again."""
+
+    dialect = DUCKDB
 
     def __init__(self, public: Public) -> None:
         self.public = public
@@ -65,6 +68,12 @@ class Swapped:
 
     def batches(self, columns: Any) -> Any:
         raise AssertionError("rows never leave")
+
+    def ready(self) -> None:
+        """Always."""
+
+    def stopwatch(self) -> Any:
+        return lambda: None
 
     def answer(self, sql: str) -> pa.Table:
         table = self.con.execute(sql).to_arrow_table()

@@ -16,6 +16,7 @@ from discreet.query.domain import Kind, number
 from discreet.query.errors import Refusal
 from discreet.query.nodes import Column, Literal, Output, make
 from discreet.tables import connect
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 CON = duckdb.connect(config={"threads": 1})
 A, B = Column("a", number(-7, 12)), Column("b", number(-3, 5, nullable=False))
@@ -50,7 +51,7 @@ def numeric(call):
 
 
 def in_engine(expression, a, b):
-    text = nodes.sql(expression).sql(dialect="duckdb")
+    text = DUCKDB.write(nodes.sql(expression))
     CON.execute("CREATE OR REPLACE TEMP TABLE one (a DOUBLE, b DOUBLE)")
     CON.execute("INSERT INTO one VALUES (?, ?)", [a, b])
     ((found,),) = CON.execute(f"SELECT {text} FROM one").fetchall()

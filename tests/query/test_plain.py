@@ -13,6 +13,7 @@ from discreet.query import Query, QueryError, nodes
 from discreet.query.domain import number
 from discreet.query.nodes import Column, Literal, make
 from discreet.tables import connect, engine_values
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 from .plain import WORDS, people
 
@@ -144,7 +145,7 @@ def test_one_rule_for_halves_and_negatives(ours, plain):
     con = duckdb.connect(config={"threads": 1})
     con.execute("CREATE TABLE g (a DOUBLE)")
     con.executemany("INSERT INTO g VALUES (?)", [[value] for value in GRID])
-    text = nodes.sql(ours).sql(dialect="duckdb")
+    text = DUCKDB.write(nodes.sql(ours))
     rows = con.execute(f"SELECT a, {text}, CAST({plain} AS DOUBLE) FROM g").fetchall()
     released = nodes.value(_swapped(ours), [], [np.array([row[0] for row in rows])])
     for (a, mine, theirs), after in zip(rows, released, strict=True):

@@ -12,7 +12,9 @@ import pytest
 import discreet as dp
 from discreet.query import Query
 from discreet.sampling import SeededEntropy
-from discreet.tables import connect, reading
+from discreet.tables import connect
+from discreet.tables.engines import duckdb_reading
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 GROUPS = ["a", "b", "rare"]
 FACTS = dp.Public(
@@ -96,7 +98,7 @@ def test_one_odd_row_changes_no_plan(kind, odd, tmp_path):
 
 
 def test_the_engines_own_shortcuts_would_tell(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "DATA_DEPENDENT", ())
+    monkeypatch.setattr(duckdb_reading, "DATA_DEPENDENT", ())
     pairs = compared(tmp_path, "parquet", "huge")
     assert any(ordinary != neighbor for ordinary, neighbor in pairs)
     assert any("Filters:" in plan for ordinary, _ in pairs for plan in ordinary)
@@ -111,7 +113,7 @@ def test_a_number_is_clipped_exactly(value, low, high):
     from discreet.query.operators import clipped, double
     from discreet.query.scan import name
 
-    expression = clipped(name("x"), double(low), double(high)).sql(dialect="duckdb")
+    expression = DUCKDB.write(clipped(name("x"), double(low), double(high)))
     (found,) = duckdb.connect().execute(f"SELECT {expression} FROM (SELECT CAST(? AS DOUBLE) AS x)", [value]).fetchone()
     if value is None or not np.isfinite(value):
         assert found is None

@@ -13,6 +13,7 @@ import pytest
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query
 from discreet.query.exact import PLACEHOLDER, statements
+from discreet.tables.engines.duckdb_dialect import DUCKDB
 
 FOLDER = Path(__file__).parent / "snapshots"
 SCHEMA = (
@@ -81,7 +82,7 @@ EXPRESSIONS = {
 
 def texts(sql, public, **how):
     query = Query(sql=sql, public=public, epsilon=1, delta=1e-6, **how)
-    written = statements(query._plan, query._recipes, query._bounding, KINDS)
+    written = statements(query._plan, query._recipes, query._bounding, KINDS, DUCKDB)
     parts = [written.additive, *(text for _, text in written.distinct), *written.choices]
     return [text.replace(str(PLACEHOLDER), "KEY") for text in parts if text is not None]
 
@@ -91,8 +92,8 @@ def everything():
     made["fanning join"] = texts(QUERIES["fanning join"], ROWS, rows=2, groups=2)
     many = {**{f"{name}, of people": sql for name, sql in QUERIES.items()}, **OF_PEOPLE}
     made |= {name: texts(sql, IDS, rows=3, groups=2) for name, sql in many.items()}
-    clamped = {name: f"SELECT SUM(CLAMP({x}, -9e6, 9e6)) FROM people" for name, x in EXPRESSIONS.items()}
-    return made | {name: texts(sql, ROWS) for name, sql in clamped.items()}
+    filters = {name: f"SELECT COUNT(*) FROM people WHERE ({x}) > CLAMP(spend + 1, 2, 3)" for name, x in EXPRESSIONS.items()}
+    return made | {name: texts(sql, ROWS) for name, sql in filters.items()}
 
 
 KNOWN = json.loads((FOLDER / "duckdb.json").read_text()) if (FOLDER / "duckdb.json").exists() else {}

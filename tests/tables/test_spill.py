@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from discreet.tables import spill
-from discreet.tables.reading import connection
+from discreet.tables.engines.duckdb_reading import connection
 
 VICTIM = """
 import os, sys

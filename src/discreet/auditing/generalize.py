@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from .. import _require
 from .._errors import InvalidInput
-from ..tables.engine import as_arrow, literal, quoted
+from ..tables.engine import literal, quoted
+from ..tables.engines.duckdb_reading import as_arrow
 from .anonymity import engine
 
 

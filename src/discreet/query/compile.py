@@ -20,11 +20,13 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from .._public import Bounds
+from ..tables import dialect
+from ..tables.dialect import Dialect
 from .domain import Kind
 from .errors import Node
 from .measures import Bounding, Choice, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
-from .operators import call, cast, double, if_
+from .operators import double, if_
 from .plan import Key, Plan
 from .scan import (
     Kinds,
@@ -32,6 +34,8 @@ from .scan import (
     all_of,
     binary,
     clean,
+    coalesced,
+    convert,
     identity,
     name,
     not_null,
@@ -51,10 +55,10 @@ class Argument(NamedTuple):
 
 
 class Compiler:
-    """Writes the engine queries of one plan. `key` is the secret of this run."""
+    """Builds the engine's queries of one plan from the closed set of nodes, and has its dialect write them. `key` is the secret of this run."""
 
-    def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int) -> None:
-        self.plan, self.bounding, self.kinds, self.key = plan, bounding, kinds, key
+    def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, written_by: Dialect) -> None:
+        self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, written_by
         self.raw = raw_columns(plan.source, kinds)
         self.chooses = plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
         # Where a single row is the unit and a join makes many of it, its position says which rows belong together, and its identity
@@ -81,7 +85,7 @@ class Compiler:
             .group_by(name("u"), name("j"), *(name(n) for n in self._names(self.chooses)), *self._raw_keys())
         )
         query = query.with_("pairs", copy=False, as_=pairs, materialized=self.chooses)
-        totals = [aliased(call("SUM", name(f"a{i}")), f"m{i}") for i in range(len(measures))]
+        totals = [aliased(_sum(name(f"a{i}")), f"m{i}") for i in range(len(measures))]
         source = "pairs"
         if self.chooses:
             query = self._chosen(query, "pairs", [f"a{i}" for i in range(len(measures))])
@@ -97,11 +101,8 @@ class Compiler:
             mine = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
             query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
-            pair = exp.Struct(expressions=[_slice("h", order), _slice("x", name("x0"))])
-            taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", pair, whole(self.bounding.rows))), "t"))
-            query = query.with_("taken", copy=False, as_=taken.from_("mine").group_by(name("u"), name("j")))
-            value = exp.Dot(this=name("t"), expression=exp.to_identifier("x", quoted=True))
-            query = query.with_("picked", copy=False, as_=exp.select(name("j"), aliased(value, "x0")).from_("taken"))
+            picked = dialect.SmallestValues(alias="picked", source="mine", order=order, n=self.bounding.rows)
+            query.args["with_"].append("expressions", picked)
             return self._finish(query, "picked", [aliased(_count_distinct("x0"), "m0")])
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
 
@@ -109,8 +110,8 @@ class Compiler:
         """How many rows lie nearest to each candidate of a quantile, in each group: (group, candidate, rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
-        nearest = cast(call("ROUND", sql(scaled)), "BIGINT")
-        bounded = call("LEAST", call("GREATEST", nearest, whole(0)), whole(choice.points - 1))
+        nearest = dialect.NearestWhole(this=dialect.RoundHalfAway(this=sql(scaled)))
+        bounded = _least(_greatest(nearest, whole(0)), whole(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)], choosing=self.plan.many)
         query = self._with_choice(query, [*self._beside(), "x0"])
@@ -125,16 +126,12 @@ class Compiler:
 
         Equal values of one unit are numbered, so that each of its rows has a hash of its own.
         """
-        by = [name(n) for n in ("u", "j", *self._beside(), "x0")]
-        counted = exp.select(*by, aliased(exp.Count(this=exp.Star()), "n")).from_("present")
-        query = query.with_("counted", copy=False, as_=counted.group_by(*(column.copy() for column in by)))
-        each = exp.select(*(column.copy() for column in by), aliased(call("UNNEST", call("RANGE", name("n"))), "o"))
-        query = query.with_("each_row", copy=False, as_=each.from_("counted"))
-        ordered = _packed(self._hash(self._who(), *self._group(), name("x0"), name("o")), name("x0"), 32)
-        taken = exp.select(name("j"), aliased(call("UNNEST", call("MIN", ordered, whole(self.bounding.rows))), "t"))
-        query = query.with_("taken", copy=False, as_=taken.from_("each_row").group_by(name("u"), name("j")))
-        unpacked = cast(exp.BitwiseAnd(this=name("t"), expression=_unsigned((1 << 32) - 1)), "BIGINT")
-        return query.with_("picked", copy=False, as_=exp.select(name("j"), aliased(unpacked, "x0")).from_("taken"))
+        order = self._hash(self._who(), *self._group(), name("x0"), name("o"))
+        picked = dialect.SmallestRows(
+            alias="picked", source="present", columns=self._beside(), order=order, n=self.bounding.rows
+        )
+        query.args["with_"].append("expressions", picked)
+        return query
 
     def frequencies(self, choice: Choice) -> str:
         """How often each value occurs, in each group: (group, value's index, times); a unit counts at most `rows` times for each."""
@@ -144,10 +141,10 @@ class Compiler:
         query = query.with_("indexed", copy=False, as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
-            limited = call("LEAST", exp.Count(this=exp.Star()), whole(self.bounding.rows))
+            limited = _least(exp.Count(this=exp.Star()), whole(self.bounding.rows))
             mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
             query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
-            source, total = "mine", call("SUM", name("n"))
+            source, total = "mine", _sum(name("n"))
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
@@ -159,7 +156,7 @@ class Compiler:
         query = query.with_("read", copy=False, as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped)
         names = [f"m{i}" for i in range(len(sums))]
         query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
-        return self._finish(query, "keyed", [aliased(call("SUM", name(m)), m) for m in names])
+        return self._finish(query, "keyed", [aliased(_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
         """Each argument computed once, under a name of its own: numbers that are summed in whole steps, others as they are."""
@@ -180,7 +177,7 @@ class Compiler:
             if kind == "integer" and whole_ends and step <= 1:
                 return _clipped_integer(raw, fact), int(1 / step)
             return _raw_steps(raw, fact, step), 1
-        return cast(_times(sql(clean(x)), step), "BIGINT"), 1
+        return dialect.NearestWhole(this=_times(sql(clean(x)), step)), 1
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
@@ -228,7 +225,7 @@ class Compiler:
             keyed, position = _position(keyed, k, i)
             size = len(k.values or ())
             index = position if i == 0 else binary(exp.Add, binary(exp.Mul, index, whole(size)), position)
-        return keyed.select(*(name(n) for n in names), aliased(cast(index, "BIGINT"), "j"), copy=False)
+        return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
     def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
         """Groups are numbered in the order of their keys, so that the order of two keys depends on nobody else."""
@@ -238,7 +235,7 @@ class Compiler:
                 keyed = keyed.select(name(f"k{i}")).where(not_null(f"k{i}"))
             else:
                 keyed, position = _position(keyed, k, i)
-                keyed = keyed.select(aliased(cast(position, "BIGINT"), f"k{i}"), append=True)
+                keyed = keyed.select(aliased(convert(position, "bigint"), f"k{i}"), append=True)
         query = query.with_("named", copy=False, as_=keyed)
         columns = [name(f"k{i}") for i in range(len(keys))]
         seen = exp.select(*columns).distinct().from_("named")
@@ -264,23 +261,19 @@ class Compiler:
             return []
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
-        return [aliased(_packed(self._hash(self._who(), *self._group()), name("j"), bits), "h")]
+        return [aliased(dialect.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits), "h")]
 
     def _hash(self, *parts: Node) -> Node:
-        """A keyed hash whose order is uniform over keys, and independent between units.
-
-        The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose the third of three groups
-        half of the time, and two units the same group more often than chance. The outer hash mixes all bits, at no cost that was measurable (10 million rows).
-        """
-        return call("hash", call("hash", _unsigned(self.key), *parts))
+        """A keyed hash whose order is uniform over keys, and independent between units."""
+        return dialect.KeyedHash(key=self.key, expressions=list(parts))
 
     def _chosen(self, query: exp.Select, source: str, names: list[str], pairs: str | None = None) -> exp.Select:
         """Of each unit the groups with the smallest rank: those up to the rank of its last one. `pairs` has each group once a unit."""
-        last = call("LIST_MAX", call("MIN", name("h"), whole(self.bounding.groups)))
-        kept = exp.select(aliased(name("u"), "ku"), aliased(last, "last")).from_(pairs or source).group_by(name("u"))
-        on = all_of([_equal("u", "ku"), exp.LTE(this=name("h"), expression=name("last"))])
-        chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_(source).join("kept", on=on)
-        return query.with_("kept", copy=False, as_=kept).with_("chosen", copy=False, as_=chosen)
+        chosen = dialect.SmallestRanks(
+            alias="chosen", source=source, pairs=pairs or source, n=self.bounding.groups, columns=names
+        )
+        query.args["with_"].append("expressions", chosen)
+        return query
 
     def _with_choice(self, query: exp.Select, names: list[str]) -> exp.Select:
         """WITH chosen AS the rows that count, for queries that are not sums."""
@@ -306,7 +299,7 @@ class Compiler:
             outer = outer.join("dictionary", on=exp.EQ(this=_of("r", "j"), expression=_of("dictionary", "j")))
             outer.set("with_" if "with_" in query.args else "with", clause)
             query = outer
-        return query.sql(dialect="duckdb", copy=False)
+        return self.dialect.write(query)
 
     def _source(self, choosing: bool = False) -> exp.Select:
         asked = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
@@ -327,8 +320,8 @@ def _per_row(m: Measure, x: Argument | None) -> Node:
     if m.kind == "square":
         steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), whole(x.times))
         centered = binary(exp.Sub, steps, whole(m.center)) if m.center else steps
-        return call("COALESCE", call("SUM", binary(exp.Mul, centered, centered.copy())), whole(0))
-    total = call("COALESCE", call("SUM", x.node.copy()), whole(0))
+        return coalesced(_sum(binary(exp.Mul, centered, centered.copy())), whole(0))
+    total = coalesced(_sum(x.node.copy()), whole(0))
     if x.times > 1:
         total = binary(exp.Mul, total, whole(x.times))
     if not m.center:
@@ -337,18 +330,18 @@ def _per_row(m: Measure, x: Argument | None) -> Node:
 
 
 def _times(x: Node, step: Fraction) -> Node:
-    return x if step == 1 else binary(exp.Mul, x, double(float(1 / step)))
+    return x if step == 1 else dialect.Times(this=x, expression=double(float(1 / step)))
 
 
 def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """The same whole steps as from the cleaned column, in one go: almost all rows pass the first test."""
     low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
-    number = cast(x, "DOUBLE")
-    steps = exp.TryCast(this=_times(number, step), to=exp.DataType.build("BIGINT", dialect="duckdb"))
+    number = convert(x, "double")
+    steps = dialect.SafeNearestWhole(this=_times(number, step))
     beyond = if_(exp.GT(this=number.copy(), expression=double(float(fact.upper))), whole(high), whole(low))
     cases = [
         (exp.Between(this=steps, low=whole(low), high=whole(high)), steps.copy()),
-        (call("isfinite", number.copy()), beyond),
+        (dialect.IsFinite(this=number.copy()), beyond),
     ]
     missing = exp.Null() if fact.nullable else whole(low)
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
@@ -357,7 +350,7 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
     """Whole numbers stay whole, and clipped they are small enough to be multiplied."""
     low, high = whole(int(fact.lower)), whole(int(fact.upper))
-    inside = cast(call("LEAST", call("GREATEST", x.copy(), low), high), "BIGINT")  # a missing one counts as the least
+    inside = convert(_least(_greatest(x.copy(), low), high), "bigint")  # a missing one counts as the least
     return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
 
 
@@ -369,17 +362,12 @@ def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) ->
     if m.scaled:
         assert x is not None
         rows, count = whole(bounding.rows), exp.Count(this=x.node.copy())
-        share = call(
-            "divide", binary(exp.Mul, cast(total.copy(), "HUGEINT"), whole(bounding.rows * m.fine)), count.copy()
-        )
-        own = total if m.fine == 1 else binary(exp.Mul, cast(total, "HUGEINT"), whole(m.fine))
+        scaled = binary(exp.Mul, convert(total.copy(), "wide"), whole(bounding.rows * m.fine))
+        share = dialect.FloorDivide(this=scaled, expression=count.copy())
+        own = total if m.fine == 1 else binary(exp.Mul, convert(total, "wide"), whole(m.fine))
         total = if_(exp.GT(this=count, expression=rows), share, own)
-    clipped = (
-        call("LEAST", total, whole(high))
-        if low == 0
-        else call("LEAST", call("GREATEST", total, whole(low)), whole(high))
-    )
-    return cast(clipped, "BIGINT" if max(-low, high) < 1 << 62 else "HUGEINT")
+    clipped = _least(total if low == 0 else _greatest(total, whole(low)), whole(high))
+    return convert(clipped, "bigint" if max(-low, high) < 1 << 62 else "wide")
 
 
 def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:
@@ -390,7 +378,7 @@ def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:
     first, last = values[0], values[-1]
     if isinstance(first, int) and values == tuple(range(first, first + len(values))):
         inside = exp.Between(this=column, low=whole(first), high=whole(int(str(last))))
-        return keyed.where(inside), cast(binary(exp.Sub, column.copy(), whole(first)), "INTEGER")
+        return keyed.where(inside), convert(binary(exp.Sub, column.copy(), whole(first)), "integer")
     alias = f"v{i}"
     return keyed.join(_values(values, alias), on=_equal(f"k{i}", f"{alias}k")), name(f"{alias}i")
 
@@ -413,16 +401,13 @@ def _count_distinct(column: str) -> Node:
     return exp.Count(this=exp.Distinct(expressions=[name(column)]))
 
 
-def _slice(field: str, value: Node) -> Node:
-    return exp.PropertyEQ(this=exp.to_identifier(field, quoted=True), expression=value)
+def _sum(node: Node) -> Node:
+    return dialect.WideSum(this=node)
 
 
-def _unsigned(value: int) -> Node:
-    return cast(exp.Literal.number(value), "UBIGINT")
+def _least(a: Node, b: Node) -> Node:
+    return dialect.Least(expressions=[a, b])
 
 
-def _packed(high: Node, low: Node, bits: int) -> Node:
-    """`high` without its last bits, which hold `low`."""
-    mask = _unsigned((1 << 64) - (1 << bits))
-    top = binary(exp.BitwiseAnd, high, mask)
-    return binary(exp.BitwiseOr, top, cast(low, "UBIGINT"))
+def _greatest(a: Node, b: Node) -> Node:
+    return dialect.Greatest(expressions=[a, b])

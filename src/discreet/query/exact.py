@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..tables import Engine
+from ..tables.dialect import Dialect
 from .compile import Compiler
 from .counts import Counts
 from .errors import QueryError
@@ -43,13 +44,13 @@ class Statements:
     choices: tuple[str, ...]
 
 
-def statements(plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds) -> Statements:
+def statements(plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect) -> Statements:
     """One query for all sums and counts, and one for each distinct count, quantile and most common value; written once."""
     known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
-    cached: Statements | None = recipes.written.get((bounding, known))
+    cached: Statements | None = recipes.written.get((bounding, known, dialect.name))
     if cached is not None:
         return cached
-    compiler = Compiler(plan, bounding, kinds, PLACEHOLDER)
+    compiler = Compiler(plan, bounding, kinds, PLACEHOLDER, dialect)
     asked = [m for m in recipes.measures if m.kind != "distinct"]
     if not plan.known_keys and UNITS not in asked:
         asked.append(UNITS)
@@ -64,13 +65,13 @@ def statements(plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds) -
         )
     except RecursionError:
         raise QueryError("the query nests too deep. Nothing was read or charged.") from None
-    recipes.written[bounding, known] = made
+    recipes.written[bounding, known, dialect.name] = made
     return made
 
 
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
     """Runs the engine's queries under the key of this run."""
-    written = statements(plan, recipes, bounding, engine.kinds)
+    written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:
         return engine.answer(sql.replace(str(PLACEHOLDER), str(key)))

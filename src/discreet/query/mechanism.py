@@ -28,7 +28,7 @@ from .._registry import described, to_json
 from ..accounting import Event, NonPrivate, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Engine, Source, engine_of
+from ..tables import Engine, Source, dialect_of, engine_of
 from . import partition
 from .answer import Answer
 from .counts import Counts
@@ -111,7 +111,7 @@ class Query:
     def rehearse(self, source: Source) -> None:
         """Write the engine's queries, once for trial and run: what cannot be written is refused before it is charged."""
         kinds = source.kinds if isinstance(source, Engine) else {}
-        statements(self._plan, self._recipes, self._bounding, kinds)
+        statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
 
     def _try_outputs(self) -> None:
         """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
+from ..tables import dialect
 from .domain import Domain, Kind, constant
 from .errors import Node, Refusal
-from .operators import OPERATORS, cast, double
+from .operators import OPERATORS, double
 
 HEAVIEST = 20_000
 DEEPEST = 64
@@ -149,7 +150,7 @@ def literal(value: Any) -> Node:
     if isinstance(value, str):
         return exp.Literal.string(value)
     if isinstance(value, date):
-        return cast(exp.Literal.string(value.isoformat()), "DATE")
+        return dialect.Day(this=value.isoformat())
     return double(value)
 
 

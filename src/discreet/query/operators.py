@@ -1,4 +1,4 @@
-"""The closed list of what an expression may do: for each operator its range, its SQL and its value on released numbers.
+"""The closed list of what an expression may do: for each operator its range, its node for the engine and its value on released numbers.
 
 Every operator is total: no division, cast, root or logarithm can fail on any row, because a failure would tell of that row.
 Numbers are computed as DOUBLE. Where plain SQL would stop, the result is NULL.
@@ -11,31 +11,19 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from sqlglot import exp
 
-from ..tables import engine_values
+from ..tables import dialect, engine_values
+from ..tables.dialect import INTEGERS
 from . import rules
 from .domain import Domain, boolean
 from .errors import Node
 
 Rule = Callable[..., Domain]
-# Integer types that can be cast to, by DuckDB's names.
-INTEGERS = {
-    **{
-        name: (-(1 << bits - 1), (1 << bits - 1) - 1)
-        for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))
-    },
-    **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (("BIGINT", 64), ("HUGEINT", 128))},
-    **{
-        name: (0, (1 << bits) - 1)
-        for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))
-    },
-}
-_SPECIAL = set(r"\.+*?()|[]{}^$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +33,8 @@ class Operator:
     value: Callable[..., Any] | None = None  # on numpy arrays of released numbers; NaN is NULL
 
 
-def cast(node: Node, to: str) -> Node:
-    return exp.Cast(this=node, to=exp.DataType.build(to, dialect="duckdb"))
-
-
 def double(value: float) -> Node:
-    return cast(exp.Literal.number(repr(float(value))), "DOUBLE")
-
-
-def call(name: str, *args: Node) -> Node:
-    return exp.Anonymous(this=name, expressions=list(args))
+    return dialect.Number(this=repr(float(value)))
 
 
 def paren(node: Node) -> Node:
@@ -69,8 +49,20 @@ def _binary(cls: type[exp.Binary]) -> Callable[[Node, Node], Node]:
     return lambda a, b: paren(cls(this=a, expression=b))
 
 
-def _round_sql(a: Node, digits: Node | None = None) -> Node:
-    return call("ROUND", a) if digits is None else call("ROUND", a, cast(digits, "INTEGER"))
+def _unary(cls: type[dialect.Semantic]) -> Callable[[Node], Node]:
+    return lambda a: cls(this=a)
+
+
+def _of_two(cls: type[dialect.Semantic]) -> Callable[[Node, Node], Node]:
+    return lambda a, b: cls(this=a, expression=b)
+
+
+def _of_many(cls: type[dialect.Semantic]) -> Callable[..., Node]:
+    return lambda *args: cls(expressions=list(args))
+
+
+def _to_digits(cls: type[dialect.Semantic]) -> Callable[..., Node]:
+    return lambda a, digits=None: cls(this=a, digits=digits)
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,76 +123,27 @@ def _in(a: Any, *items: Any) -> Any:
     return result
 
 
-def _guarded(name: str, above: float, *, strictly: bool) -> Callable[[Node], Node]:
-    cls = exp.GT if strictly else exp.GTE
-    return lambda a: call(name, if_(cls(this=a.copy(), expression=double(above)), a))  # the argument itself is safe
-
-
 def _case_sql(*args: Node) -> Node:
     ifs = [exp.If(this=c, true=v) for c, v in zip(args[:-1:2], args[1:-1:2], strict=True)]
     return exp.Case(ifs=ifs, default=args[-1])
 
 
 def clipped(x: Node, low: Node, high: Node, *, may_be_nan: bool = True) -> Node:
-    """A number inside [low, high]; what is not finite is missing, not large.
-
-    Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the engine a third of the time of
-    its comparisons, which have to put NaN in order. -0.0 may fail the first test, and is then left as it is by the second.
-    """
-    minus = _binary(exp.Sub)
-    outside = [call("signbit", minus(x.copy(), low)), call("signbit", minus(high, x.copy()))]
-    outside += [call("isnan", x.copy())] if may_be_nan else []
-    below, above = exp.LT(this=x.copy(), expression=low.copy()), exp.GT(this=x.copy(), expression=high.copy())
-    exactly = exp.Case(
-        ifs=[exp.If(this=below, true=low.copy()), exp.If(this=above, true=high.copy())], default=x.copy()
-    )
-    cases = [(exp.Not(this=paren(exp.or_(*outside))), x.copy()), (call("isfinite", x.copy()), exactly)]
-    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases])
+    """A number inside [low, high]; what is not finite is missing, not large."""
+    return dialect.Clip(this=x, low=low, high=high, may_be_nan=may_be_nan)
 
 
 def _like_sql(a: Node, pattern: Node) -> Node:
-    """In time that grows with the text's length and no faster: the engine's own LIKE tries all ways to fit `_`, which takes hours
-    on some texts, and would tell who has one."""
-    if "_" not in pattern.name:
-        return paren(exp.Like(this=a, expression=pattern))
-    parts = {"%": ".*", "_": "."}
-    regex = "".join(parts.get(c) or (f"\\{c}" if c in _SPECIAL else c) for c in pattern.name)
-    return call("regexp_full_match", a, exp.Literal.string(regex), exp.Literal.string("s"))
+    return dialect.Matches(this=a, pattern=pattern)
 
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
     """Both in the engine's own lower case, which is not Python's."""
-    return _like_sql(call("lower", a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
-
-
-def _divided(a: Node, b: Node) -> Node:
-    return paren(exp.Div(this=a, expression=call("NULLIF", b, double(0)), typed=False, safe=False))
-
-
-def _part_sql(name: str) -> Callable[[Node], Node]:
-    return lambda a: cast(call("date_part", exp.Literal.string(name), a), "DOUBLE")
-
-
-def _trunc_sql(unit: str) -> Callable[[Node], Node]:
-    return lambda a: cast(call("date_trunc", exp.Literal.string(unit), a), "DATE")
-
-
-def _try(to: str) -> Callable[[Node], Node]:
-    return lambda a: exp.TryCast(this=a, to=exp.DataType.build(to, dialect="duckdb"))
-
-
-def _to_double(a: Node) -> Node:
-    return _try("DOUBLE")(a)
-
-
-def _to_integer(name: str) -> Callable[[Node], Node]:
-    """By way of a wider integer: DuckDB's cast of a number at the edge of a narrow type turns it around."""
-    return lambda a: cast(_try(name)(_try("HUGEINT")(a)), "DOUBLE")
+    return _like_sql(dialect.Lower(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
 
 
 def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
-    to = f"DECIMAL({int(float(width.this.name))}, {int(float(scale.this.name))})"
-    return cast(_try(to)(a), "DOUBLE")
+    return dialect.AsDecimal(this=a, width=int(float(width.this)), scale=int(float(scale.this)))
 
 
 def _half_away(a: Any, digits: Any = 0) -> Any:
@@ -280,31 +223,33 @@ def _substring(value: str, start: int, length: int | None = None) -> str:
     return value[begin:] if length is None else value[begin : max(begin, start - 1 + length)]
 
 
-def _sub_sql(a: Node, *rest: Node) -> Node:
-    return call("substring", a, *(cast(arg, "BIGINT") for arg in rest))
+def _sub_sql(a: Node, start: Node, length: Node | None = None) -> Node:
+    return dialect.Substring(this=a, start=start, length=length)
 
 
 def _joined(*args: Node) -> Node:
-    result = args[0]
-    for arg in args[1:]:
-        both = exp.DPipe(this=result, expression=arg, safe=False)
-        result = call("substring", both, exp.Literal.number(1), exp.Literal.number(rules.LONGEST))
-    return result
-
-
-def _trunc_number_sql(a: Node, digits: Node | None = None) -> Node:
-    return call("TRUNC", a) if digits is None else call("TRUNC", a, cast(digits, "INTEGER"))
+    return reduce(lambda a, b: dialect.Concat(this=a, expression=b, most=rules.LONGEST), args)
 
 
 def _replace_sql(a: Node, old: Node, new: Node) -> Node:
     """Cut before and after, so that no text grows beyond measure."""
-    first, last = exp.Literal.number(1), exp.Literal.number(rules.LONGEST)
-    made = call("replace", call("substring", a, first, last), old, new)
-    return call("substring", made, first.copy(), last.copy())
+    return dialect.Replace(this=a, old=old, new=new, most=rules.LONGEST)
 
 
-def _months_sql(a: Node, n: Node) -> Node:
-    return cast(paren(exp.Add(this=a, expression=call("to_months", cast(n, "INTEGER")))), "DATE")
+def _day_text(a: Node, format: Node) -> Node:
+    return dialect.DayText(this=a, format=format)
+
+
+def _part_sql(name: str) -> Callable[[Node], Node]:
+    return lambda a: dialect.DatePart(this=a, part=name)
+
+
+def _start_sql(unit: str) -> Callable[[Node], Node]:
+    return lambda a: dialect.StartOf(this=a, unit=unit)
+
+
+def _to_integer(name: str) -> Callable[[Node], Node]:
+    return lambda a: dialect.AsInteger(this=a, type=name)
 
 
 def _start_value(unit: str) -> Callable[[str], str]:
@@ -312,41 +257,41 @@ def _start_value(unit: str) -> Callable[[str], str]:
 
 
 OPERATORS: dict[str, Operator] = {
-    "+": Operator(rules.arithmetic(operator.add, "+"), _binary(exp.Add), _quiet(np.add)),
-    "-": Operator(rules.arithmetic(operator.sub, "-"), _binary(exp.Sub), _quiet(np.subtract)),
-    "days": Operator(rules.days, lambda a, b: cast(call("datediff", exp.Literal.string("day"), b, a), "DOUBLE")),
-    "later": Operator(rules.later, lambda a, n: cast(paren(exp.Add(this=a, expression=cast(n, "INTEGER"))), "DATE")),
-    "*": Operator(rules.arithmetic(operator.mul, "*"), _binary(exp.Mul), _quiet(np.multiply)),
-    "/": Operator(rules.divide, _divided, _quiet(np.divide)),
+    "+": Operator(rules.arithmetic(operator.add, "+"), _of_two(dialect.Plus), _quiet(np.add)),
+    "-": Operator(rules.arithmetic(operator.sub, "-"), _of_two(dialect.Minus), _quiet(np.subtract)),
+    "days": Operator(rules.days, _of_two(dialect.DaysBetween)),
+    "later": Operator(rules.later, _of_two(dialect.AddDays)),
+    "*": Operator(rules.arithmetic(operator.mul, "*"), _of_two(dialect.Times), _quiet(np.multiply)),
+    "/": Operator(rules.divide, _of_two(dialect.Divide), _quiet(np.divide)),
     "//": Operator(
-        rules.integer_divide, lambda a, b: call("TRUNC", _divided(a, b)), _quiet(lambda a, b: np.trunc(a / b))
+        rules.integer_divide, lambda a, b: dialect.Truncate(this=dialect.Divide(this=a, expression=b)), _quiet(lambda a, b: np.trunc(a / b))
     ),
     "%": Operator(
-        rules.modulo, lambda a, b: paren(exp.Mod(this=a, expression=call("NULLIF", b, double(0)))), _quiet(np.fmod)
+        rules.modulo, _of_two(dialect.Remainder), _quiet(np.fmod)
     ),
-    "floor": Operator(rules.monotone(math.floor, "FLOOR", whole=True), lambda a: call("FLOOR", a), _quiet(np.floor)),
-    "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), lambda a: call("CEIL", a), _quiet(np.ceil)),
-    "round": Operator(rules.round_rule, _round_sql, _quiet(_half_away)),
-    "trunc": Operator(rules.truncated_number, _trunc_number_sql, _quiet(_cut)),
-    "sign": Operator(rules.sign, lambda a: cast(call("SIGN", a), "DOUBLE"), _quiet(np.sign)),
-    "abs": Operator(rules.absolute, lambda a: call("ABS", a), _quiet(np.abs)),
-    "sqrt": Operator(rules.root, _guarded("SQRT", 0.0, strictly=False), _quiet(np.sqrt)),
-    "ln": Operator(rules.logarithm(math.log, "LN"), _guarded("LN", 0.0, strictly=True), _quiet(np.log)),
-    "log2": Operator(rules.logarithm(math.log2, "LOG2"), _guarded("LOG2", 0.0, strictly=True), _quiet(np.log2)),
-    "log10": Operator(rules.logarithm(math.log10, "LOG10"), _guarded("LOG10", 0.0, strictly=True), _quiet(np.log10)),
+    "floor": Operator(rules.monotone(math.floor, "FLOOR", whole=True), _unary(dialect.Floor), _quiet(np.floor)),
+    "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), _unary(dialect.Ceil), _quiet(np.ceil)),
+    "round": Operator(rules.round_rule, _to_digits(dialect.RoundHalfAway), _quiet(_half_away)),
+    "trunc": Operator(rules.truncated_number, _to_digits(dialect.Truncate), _quiet(_cut)),
+    "sign": Operator(rules.sign, _unary(dialect.Sign), _quiet(np.sign)),
+    "abs": Operator(rules.absolute, _unary(dialect.Absolute), _quiet(np.abs)),
+    "sqrt": Operator(rules.root, _unary(dialect.SquareRoot), _quiet(np.sqrt)),
+    "ln": Operator(rules.logarithm(math.log, "LN"), _unary(dialect.Ln), _quiet(np.log)),
+    "log2": Operator(rules.logarithm(math.log2, "LOG2"), _unary(dialect.Log2), _quiet(np.log2)),
+    "log10": Operator(rules.logarithm(math.log10, "LOG10"), _unary(dialect.Log10), _quiet(np.log10)),
     "finite": Operator(
-        lambda a: replace(a, nullable=True), lambda a: if_(call("isfinite", a.copy()), a), _quiet(np.copy)
+        lambda a: replace(a, nullable=True), lambda a: if_(dialect.IsFinite(this=a.copy()), a), _quiet(np.copy)
     ),
     "exactly whole": Operator(
         rules.exactly_whole,
-        lambda a: if_(exp.EQ(this=a.copy(), expression=call("TRUNC", a.copy())), a),
+        lambda a: if_(exp.EQ(this=a.copy(), expression=dialect.Truncate(this=a.copy())), a),
         _quiet(lambda a: np.where(a == np.trunc(a), a, np.nan)),
     ),
-    "exp": Operator(rules.exponential, lambda a: call("EXP", a), _quiet(np.exp)),
-    "power": Operator(rules.power, lambda a, b: call("POW", a, b), _quiet(np.power)),
+    "exp": Operator(rules.exponential, _unary(dialect.Exponential), _quiet(np.exp)),
+    "power": Operator(rules.power, _of_two(dialect.Power), _quiet(np.power)),
     "clamp": Operator(rules.clamp, clipped, _quiet(np.clip)),
-    "least": Operator(rules.extreme(min), lambda *a: call("LEAST", *a), lambda *a: reduce(np.fmin, a)),
-    "greatest": Operator(rules.extreme(max), lambda *a: call("GREATEST", *a), lambda *a: reduce(np.fmax, a)),
+    "least": Operator(rules.extreme(min), _of_many(dialect.Least), lambda *a: reduce(np.fmin, a)),
+    "greatest": Operator(rules.extreme(max), _of_many(dialect.Greatest), lambda *a: reduce(np.fmax, a)),
     "=": Operator(rules.comparison, _binary(exp.EQ), _truth(operator.eq)),
     "<>": Operator(rules.comparison, _binary(exp.NEQ), _truth(operator.ne)),
     "<": Operator(rules.comparison, _binary(exp.LT), _truth(operator.lt)),
@@ -356,7 +301,7 @@ OPERATORS: dict[str, Operator] = {
     "and": Operator(rules.logic, _binary(exp.And), _and),
     "or": Operator(rules.logic, _binary(exp.Or), _or),
     "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - a),
-    "same": Operator(rules.same, lambda a, b: paren(exp.NullSafeEQ(this=a, expression=b)), _alike),
+    "same": Operator(rules.same, _of_two(dialect.Same), _alike),
     "null?": Operator(
         lambda a: boolean(False), lambda a: paren(exp.Is(this=a, expression=exp.Null())), lambda a: _missing(a) * 1.0
     ),
@@ -364,41 +309,41 @@ OPERATORS: dict[str, Operator] = {
     "like": Operator(rules.like, _like_sql),
     "ilike": Operator(rules.like, _ilike_sql),
     "case": Operator(rules.case, _case_sql, _case_value),
-    "coalesce": Operator(rules.coalesce, lambda *a: call("COALESCE", *a), _first_value),
+    "coalesce": Operator(rules.coalesce, lambda a, *rest: exp.Coalesce(this=a, expressions=list(rest)), _first_value),
     "nullif": Operator(
-        rules.nullif, lambda a, b: call("NULLIF", a, b), lambda a, b: np.where(np.asarray(a) == b, np.nan, a)
+        rules.nullif, lambda a, b: exp.Nullif(this=a, expression=b), lambda a, b: np.where(np.asarray(a) == b, np.nan, a)
     ),
     **{
-        name: Operator(rules.by_engine(name), partial(call, name), _engine_text(name))
-        for name in ("upper", "lower", "trim")
+        name: Operator(rules.by_engine(name), _unary(cls), _engine_text(name))
+        for name, cls in (("upper", dialect.Upper), ("lower", dialect.Lower), ("trim", dialect.Trim))
     },
     "substring": Operator(
         rules.mapped(_substring, "SUBSTRING"), _sub_sql, _texts(lambda v, *at: _substring(v, *map(int, at)))
     ),
     "replace": Operator(rules.replaced, _replace_sql, _engine_text("replace")),
     "||": Operator(rules.concat, _joined, _pasted),
-    "length": Operator(rules.length, lambda a: cast(call("length", a), "DOUBLE"), _texts(len, number=True)),
-    "number": Operator(rules.to_number, _to_double, lambda a: np.asarray(a, dtype=float)),
+    "length": Operator(rules.length, _unary(dialect.Length), _texts(len, number=True)),
+    "number": Operator(rules.to_number, lambda a: dialect.SafeCast(this=a, to="double"), lambda a: np.asarray(a, dtype=float)),
     "float": Operator(
-        rules.to_float, lambda a: cast(_try("FLOAT")(a), "DOUBLE"), _quiet(lambda a: np.float32(a) * 1.0)
+        rules.to_float, _unary(dialect.AsFloat), _quiet(lambda a: np.float32(a) * 1.0)
     ),
     "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(a, scale))),
     **{
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
         for name, ends in INTEGERS.items()
     },
-    "months": Operator(rules.months_later, _months_sql),
-    "strftime": Operator(rules.formatted, partial(call, "strftime"), _engine_text("strftime", days=True)),
+    "months": Operator(rules.months_later, _of_two(dialect.AddMonths)),
+    "strftime": Operator(rules.formatted, _day_text, _engine_text("strftime", days=True)),
     **{
-        name: Operator(rules.day_name(name), partial(call, name), _engine_text(name, days=True))
-        for name in ("dayname", "monthname")
+        name: Operator(rules.day_name(name), _unary(cls), _engine_text(name, days=True))
+        for name, cls in (("dayname", dialect.DayName), ("monthname", dialect.MonthName))
     },
     **{
         f"part:{name}": Operator(rules.part(name), _part_sql(name), _texts(_part_value(name), number=True))
         for name in rules.PARTS
     },
     **{
-        f"start:{unit}": Operator(rules.truncated(unit), _trunc_sql(unit), _texts(_start_value(unit)))
+        f"start:{unit}": Operator(rules.truncated(unit), _start_sql(unit), _texts(_start_value(unit)))
         for unit in ("year", "quarter", "month", "week", "day")
     },
 }

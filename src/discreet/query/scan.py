@@ -11,14 +11,15 @@ from datetime import date
 from sqlglot import exp
 
 from .._public import Boolean, Bounds, Categories, Dates, Fact
+from ..tables import dialect
+from ..tables.engine import ROW
 from .domain import Kind
 from .errors import Node
 from .measures import grid
 from .nodes import Column, Expr, Literal, literal, make, sql
-from .operators import call, cast, clipped, double, if_
+from .operators import clipped, double, if_
 from .sources import Filtered, From, Joined, Marked, Projected, Scan, columns_of
 
-ROW = "__discreet_row"
 Kinds = Mapping[str, Mapping[str, str]]
 
 
@@ -32,6 +33,14 @@ def aliased(node: Node, alias: str) -> Node:
 
 def whole(value: int) -> Node:
     return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
+
+
+def convert(node: Node, to: str) -> Node:
+    return dialect.Convert(this=node, to=to)
+
+
+def coalesced(node: Node, other: Node) -> Node:
+    return exp.Coalesce(this=node, expressions=[other])
 
 
 def binary(cls: type, a: Node, b: Node) -> Node:
@@ -123,7 +132,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         on = all_of([sql(c) for c in node.on])
         if node.kind == "left":
             return joined.join(right.subquery("r"), on=on, join_type="left")
-        found = f"found{_joins(node)}"  # an inner join, in words that the engine can plan without moving filters about (see `tables.reading`)
+        found = f"found{_joins(node)}"  # an inner join, in words that the engine can plan without moving filters about (see `tables.engines.duckdb_reading`)
         right = right.select(aliased(exp.Boolean(this=True), found))
         return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
     child = source_sql(node.child, used, kinds).subquery("p", copy=False)
@@ -133,7 +142,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
         return exp.select("*", *made).from_(child)
     unit = name(node.unit)
-    query = exp.select(aliased(unit, f"{node.prefix}u"), aliased(cast(unit.copy(), "VARCHAR"), f"{node.prefix}w"))
+    query = exp.select(aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w"))
     keys = [sql(k) for k in node.keys]
     query = query.select(*(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)))
     query = query.select(*(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates)))
@@ -142,7 +151,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
 
 def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select:
     """Joined with what differs among the inner values, so that a row stays one row: the engine's own EXISTS would compare all
-    rows with all others, as it may not move filters about (see `tables.reading`)."""
+    rows with all others, as it may not move filters about (see `tables.engines.duckdb_reading`)."""
     prefix = node.prefix
     if not node.pairs:
         some = exp.GT(this=exp.Count(this=exp.Star()), expression=whole(0))
@@ -156,8 +165,8 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
     if not node.counted:
         return rows
     counts = [
-        aliased(cast(exp.Count(this=exp.Star()), "DOUBLE"), f"{prefix}n"),
-        aliased(cast(exp.Count(this=sql(node.pairs[0][1])), "DOUBLE"), f"{prefix}c"),
+        aliased(convert(exp.Count(this=exp.Star()), "double"), f"{prefix}n"),
+        aliased(convert(exp.Count(this=sql(node.pairs[0][1])), "double"), f"{prefix}c"),
     ]
     return rows.join(exp.select(*counts).from_(right.copy().subquery("i")).subquery("y"), join_type="cross")
 
@@ -165,24 +174,20 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
 def _per_unit(function: str, argument: Expr | None) -> Node:
     """An aggregate of one unit's own rows, exact, so that it depends on nothing but these."""
     if function == "count":
-        return cast(exp.Count(this=exp.Star() if argument is None else sql(argument)), "DOUBLE")
+        return convert(exp.Count(this=exp.Star() if argument is None else sql(argument)), "double")
     assert argument is not None
     if function == "distinct":
-        return cast(exp.Count(this=exp.Distinct(expressions=[sql(argument)])), "DOUBLE")
+        return convert(exp.Count(this=exp.Distinct(expressions=[sql(argument)])), "double")
     x = sql(clean(argument))
     if function in ("min", "max"):
-        return call(function.upper(), x)
+        return exp.Min(this=x) if function == "min" else exp.Max(this=x)
     step, _, _ = grid(argument.domain)
-    steps = x if step == 1 else binary(exp.Mul, x, double(float(1 / step)))
-    total = cast(call("SUM", cast(steps, "BIGINT")), "DOUBLE")
-    summed: Node = total if step == 1 else binary(exp.Mul, total, double(float(step)))
+    steps = x if step == 1 else dialect.Times(this=x, expression=double(float(1 / step)))
+    total = convert(dialect.WideSum(this=dialect.NearestWhole(this=steps)), "double")
+    summed: Node = total if step == 1 else dialect.Times(this=total, expression=double(float(step)))
     if function == "sum":
         return summed
-    return exp.Paren(
-        this=exp.Div(
-            this=summed, expression=call("NULLIF", exp.Count(this=x.copy()), whole(0)), typed=False, safe=False
-        )
-    )
+    return dialect.Divide(this=summed, expression=convert(exp.Count(this=x.copy()), "double"))
 
 
 def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
@@ -191,7 +196,7 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
     if scan.private:
         columns.append(aliased(name(scan.unit or ROW), f"{scan.prefix}u"))
     if f"{scan.prefix}w" in used and scan.unit is not None:
-        columns.append(aliased(cast(name(scan.unit), "VARCHAR"), f"{scan.prefix}w"))
+        columns.append(aliased(convert(name(scan.unit), "text"), f"{scan.prefix}w"))
     for column, fact in scan.schema:
         alias = scan.alias(column)
         if alias in used and column != scan.unit:
@@ -232,40 +237,40 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
     # The first column is the row's position.
     content = [name(column.alias) for column in query.selects[1:]]
     numbers = {scan.alias(column) for column, fact in scan.schema if isinstance(fact, Bounds)}
-    signs = [call("SIGNBIT", cast(c.copy(), "DOUBLE")) for c in content if c.name.removesuffix("r") in numbers]
+    signs = [dialect.SignBit(this=convert(c.copy(), "double")) for c in content if c.name.removesuffix("r") in numbers]
     ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs])
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
-    return exp.select("*", aliased(call("hash", call("hash", *parts)), _identified(scan))).from_(query.subquery("c"))
+    return exp.select("*", aliased(dialect.ContentHash(expressions=parts), _identified(scan))).from_(query.subquery("c"))
 
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
     """A column as declared: converted where it can be, clipped, and missing (or the least value) otherwise."""
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
-        number = _as("DOUBLE", column, kind in ("integer", "number", "boolean"))
+        number = _as("double", column, kind in ("integer", "number", "boolean"))
         inside = clipped(number, low, high, may_be_nan=kind != "integer")
-        return inside if fact.nullable else call("COALESCE", inside, low.copy())
+        return inside if fact.nullable else coalesced(inside, low.copy())
     if isinstance(fact, Dates):
         low, high = (literal(date.fromisoformat(end)) for end in (fact.lower, fact.upper))
-        inside_days = _clipped_day(_as("DATE", column, kind == "date"), low, high)
-        return inside_days if fact.nullable else call("COALESCE", inside_days, low.copy())
+        inside_days = _clipped_day(_as("date", column, kind == "date"), low, high)
+        return inside_days if fact.nullable else coalesced(inside_days, low.copy())
     if isinstance(fact, Boolean):
-        truth = _as("BOOLEAN", column, kind in ("boolean", "integer"))
-        return truth if fact.nullable else call("COALESCE", truth, exp.Boolean(this=False))
+        truth = _as("boolean", column, kind in ("boolean", "integer"))
+        return truth if fact.nullable else coalesced(truth, exp.Boolean(this=False))
     if isinstance(fact, Categories) and all(isinstance(v, int) for v in fact.values):
-        return _listed_only(_as("DOUBLE", column, kind in ("integer", "number")), fact)
-    return column if kind == "text" else cast(column, "VARCHAR")
+        return _listed_only(_as("double", column, kind in ("integer", "number")), fact)
+    return column if kind == "text" else convert(column, "text")
 
 
 def _listed_only(x: Node, fact: Categories) -> Node:
     """A number that is declared, or missing: sums rely on the declared ones being all there are."""
     listed = exp.In(this=x.copy(), expressions=[double(float(value)) for value in fact.values])
-    return if_(exp.And(this=call("isfinite", x.copy()), expression=listed), x)
+    return if_(exp.And(this=dialect.IsFinite(this=x.copy()), expression=listed), x)
 
 
 def _as(to: str, column: Node, safe: bool) -> Node:
     """A conversion that cannot fail."""
-    return cast(column, to) if safe else exp.TryCast(this=column, to=exp.DataType.build(to, dialect="duckdb"))
+    return convert(column, to) if safe else dialect.SafeCast(this=column, to=to)
 
 
 def _clipped_day(day: Node, low: Node, high: Node) -> Node:

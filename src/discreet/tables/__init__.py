@@ -2,7 +2,9 @@
 
 from .bundled import rand_hie
 from .dummy import dummy
-from .engine import Database, DuckDB, Engine, EngineError, TimeLimit, connect, draft, engine_of, version_of
+from .engine import Engine, EngineError, TimeLimit
+from .engines.duckdb import DuckDB, connect, dialect_of, draft, engine_of, version_of
+from .engines.duckdb_reading import Database
 from .fit import fit_of
 from .formats import SEVERAL, Csv, Format, format_of, formatted
 from .parts import within
@@ -23,6 +25,7 @@ __all__ = [
     "TimeLimit",
     "connect",
     "data_of",
+    "dialect_of",
     "draft",
     "dummy",
     "dump",

@@ -1,35 +1,24 @@
-"""Engines: tables that answer aggregate SQL by themselves, so that rows stay where they are.
+"""What an engine is: a table that answers aggregate SQL by itself, so that rows stay where they are.
 
-`connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an Arrow table. The
-query room writes the SQL (DuckDB's dialect); only its aggregated result comes back, as Arrow. DuckDB runs embedded,
-with no access to files or network beyond the table itself. That lock is a second line: queries are rebuilt from checked plans.
+The engines are in `tables.engines`, each with a `Dialect` that writes the closed set of nodes (`tables.dialect`) in its words.
 """
 
 from __future__ import annotations
 
-import hashlib
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from .. import _require
-from .._errors import DiscreetError, InvalidInput, PublicMismatch
-from .._public import ADD_REMOVE, Public
-from .columns import check_public, converted_to, kind_of
-from .formats import Csv, Format
-from .look import delimiter_of, look
-from .reading import ROW, Database, Reader, as_arrow, connection, file_kind, literal, lock, quoted
-from .schema import drafted
-from .source import Memory, Source, fingerprint
+from .._errors import DiscreetError
+from .source import Source
 
-# How many bytes at either end of a file are compared when questions are looked up.
-_END = 1 << 16
+if TYPE_CHECKING:
+    from .dialect import Dialect
+
+# A number for each row of one reading of a table: it tells rows apart, and says nothing else. It moves when other rows come or go, so
+# nothing may be chosen, drawn or ordered by it (`query.scan` has an identity that stays).
+ROW = "__discreet_row"
 
 
 class EngineError(DiscreetError, RuntimeError):
@@ -42,449 +31,31 @@ class TimeLimit(EngineError):
 
 @runtime_checkable
 class Engine(Source, Protocol):
-    """A source that runs SQL by itself. `kinds` says of each table's columns "integer", "number", "text", "boolean" or "date"."""
+    """A source that runs SQL by itself.
+
+    `dialect` writes a tree of the closed set of nodes as this engine's SQL, and `answer` runs that text; only aggregates come back.
+    `kinds` says of each table's columns "integer", "number", "text", "boolean" or "date". `ready` raises `EngineError` if nothing can be
+    answered, before anybody is charged. `stopwatch` starts a clock; calling what it returns fails with `TimeLimit` after the public limit.
+    """
 
     def answer(self, sql: str) -> pa.Table: ...
+
+    def ready(self) -> None: ...
+
+    def stopwatch(self) -> Callable[[], None]: ...
 
     @property
     def kinds(self) -> Mapping[str, Mapping[str, str]]: ...
 
-
-class DuckDB:
-    """A table, and those related to it, in an embedded DuckDB. Made by `connect`.
-
-    >>> people = connect({"age": [31, 45, 27]}, Public(table="people"))
-    >>> people.answer('SELECT COUNT(*) AS n FROM "people"').column("n").to_pylist()
-    [3]
-    """
-
-    def __init__(
-        self,
-        tables: Mapping[str, Any],
-        public: Public,
-        *,
-        threads: int | None = None,
-        memory: str | None = None,
-        seconds: float | None = None,
-    ) -> None:
-        if seconds is not None:
-            _require.positive(seconds=seconds)
-        self._public, self._seconds = public, seconds
-        self._running: set[Any] = set()
-        self._opened = _Opened(tables, _declared(public), threads, memory)
-        self._kinds = self._opened.kinds
-        self._check()
-        self._check_keys()
-        self._opened.lock()
-
     @property
-    def _con(self) -> Any:
-        return self._opened.con
-
-    def ready(self) -> None:
-        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an engine that is gone."""
-        self._opened.renew()
-
-    def _fingerprint(self, key: bytes) -> bytes:
-        """What changes with the data that are held in memory; under a secret key, so that it tells nobody what they are."""
-        return self._opened.fingerprint(key)
-
-    @property
-    def public(self) -> Public:
-        return self._public
-
-    @property
-    def kinds(self) -> Mapping[str, Mapping[str, str]]:
-        return self._kinds
-
-    def answer(self, sql: str) -> pa.Table:
-        """The result of one aggregate query that the query room has built; at most `seconds` long."""
-        with self._cancellable() as cursor:
-            late = threading.Event()
-            timer = self._timer(cursor, late)
-            try:
-                return cursor.execute(sql).to_arrow_table()
-            except Exception:  # its text could quote a value
-                error = self._too_late() if late.is_set() else _withheld()
-                self._opened.try_renew()
-                raise error from None
-            finally:
-                timer.cancel()
-
-    def stopwatch(self) -> Callable[[], None]:
-        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
-        start = time.monotonic()
-
-        def check() -> None:
-            if self._seconds is not None and time.monotonic() - start > self._seconds:
-                raise self._too_late()
-
-        return check
-
-    def interrupt(self) -> None:
-        """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
-        for cursor in list(self._running):
-            cursor.interrupt()
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time. No limit of time: who reads may take theirs."""
-        known = self._kinds[self._public.table]
-        if unknown := [name for name in columns if name not in known]:
-            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
-        names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
-        with self._cancellable() as cursor:
-            try:
-                reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(1 << 16)
-            except Exception:
-                raise _withheld() from None
-            while (batch := _next(reader)) is not None:
-                yield (
-                    batch
-                    if columns
-                    else pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-                )
-
-    def _typed(self, column: str, kind: str) -> str:
-        """A column as its declared type: a CSV file holds text only, and what does not convert is missing."""
-        fact = next((fact for name, fact in self._public.schema if name == column), None)
-        to = None if fact is None else converted_to(fact, kind)
-        if to is None:
-            return quoted(column)
-        value = f"TRY_CAST({quoted(column)} AS {to})"
-        # Text may say "infinity", which is a day to the engine and to nobody else.
-        first, last = "DATE '0001-01-01'", "DATE '9999-12-31'"
-        if to == "DATE":
-            value = f"CASE WHEN {value} < {first} THEN {first} WHEN {value} > {last} THEN {last} ELSE {value} END"
-        return f"{value} AS {quoted(column)}"
-
-    @contextmanager
-    def _cancellable(self) -> Iterator[Any]:
-        cursor = self._cursor()
-        self._running.add(cursor)
-        try:
-            yield cursor
-        finally:
-            self._running.discard(cursor)
-
-    def _timer(self, cursor: Any, late: threading.Event) -> threading.Timer:
-        def stop() -> None:
-            late.set()
-            cursor.interrupt()
-
-        timer = threading.Timer(threading.TIMEOUT_MAX if self._seconds is None else self._seconds, stop)
-        timer.daemon = True
-        if self._seconds is not None:
-            timer.start()
-        return timer
-
-    def _too_late(self) -> TimeLimit:
-        return TimeLimit(
-            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. Nothing was released. Ask for "
-            f"less, or have the steward raise the limit."
-        )
-
-    def _cursor(self) -> Any:
-        return self._opened.cursor()
-
-    def _check(self) -> None:
-        public = self._public
-        wanted = [(public.table, public.schema, public.unit.column)]
-        wanted += [(t.name, t.schema, t.unit) for t in public.tables]
-        for name, schema, unit in wanted:
-            if name not in self._kinds:
-                raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(self._kinds)}.")
-            columns = self._kinds[name]
-            missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
-            if missing:
-                near = _require.meant(missing[0], columns)
-                raise InvalidInput(
-                    f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It has: {', '.join(columns)}. "
-                    f"Nothing was opened."
-                )
-        check_public(public, self._kinds)
-        self._check_size()
-
-    def _check_size(self) -> None:
-        """Where the size is public, what is declared must be true: mechanisms scale by it."""
-        public = self._public
-        if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
-            return
-        (rows,) = self._con.execute(f"SELECT COUNT(*) FROM {quoted(public.table)}").fetchone()
-        if rows != public.size:
-            raise PublicMismatch(
-                f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the table has {rows} rows."
-            )
-
-    def _check_keys(self) -> None:
-        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
-        for table in self._public.tables:
-            if not table.key:
-                continue
-            texts = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in table.key)
-            repeated = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1)"
-            if self._con.execute(repeated).fetchone()[0]:
-                raise InvalidInput(
-                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: leave key out."
-                )
-
-    def __repr__(self) -> str:
-        return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+    def dialect(self) -> Dialect: ...
 
 
-class _Opened:
-    """The connection with its tables in it. One that broke (the engine gives up as a whole after an internal error) is replaced."""
-
-    def __init__(
-        self,
-        tables: Mapping[str, Any],
-        declared: Mapping[str, Sequence[str]],
-        threads: int | None,
-        memory: str | None,
-    ) -> None:
-        self._limits, self._declared = (threads, memory), declared
-        self._renewing = threading.Lock()
-        self._stamps = {name: _stamp(data) for name, data in tables.items()}
-        self._marks = {name: mark for name, data in tables.items() if (mark := _mark(data)) is not None}
-        self._data = dict(tables)
-        self._open()
-        # Held as Arrow from now on: a data frame may change, the table that was opened must not.
-        self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
-
-    def _open(self) -> None:
-        self.con, folder = connection(*self._limits)
-        self._reader = Reader(self.con, folder, self._declared)
-        for name, data in self._data.items():
-            self._reader(name, data)
-        unreadable = self._reader.unreadable
-        self.kinds = {name: {**self._describe(name), **unreadable.get(name, {})} for name in self._data}
-
-    def lock(self) -> None:
-        lock(self.con, self._reader.paths)
-
-    def cursor(self) -> Any:
-        """A connection of its own, so that threads do not disturb each other; what is registered must be so for each."""
-        try:
-            return self._registered()
-        except Exception:
-            self.renew()
-            return self._registered()
-
-    def _registered(self) -> Any:
-        cursor = self.con.cursor()
-        for raw, table in self._reader.held.items():
-            cursor.register(raw, table)
-        return cursor
-
-    def renew(self) -> None:
-        """Make the connection anew if it answers nothing any more; `EngineError` if that cannot be done."""
-        with self._renewing:
-            if self._answers():
-                self._check_files()
-                return
-            if any(_stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None):
-                raise EngineError(
-                    "the engine stopped, and a file of the table has changed since it was opened. Nothing was charged. Open the table again."
-                )
-            try:
-                self._open()
-                self.lock()
-            except Exception:
-                raise EngineError("the engine stopped and cannot be started again. Nothing was charged.") from None
-
-    def _check_files(self) -> None:
-        """Refuse a Parquet file that is not the one that was opened: queries read it where it lies, and of another one nobody has made
-        sure that every value can be read, so that one row could decide whether queries fail."""
-        for name, stamp in self._stamps.items():
-            data = self._data[name]
-            parquet = isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
-            if parquet and stamp is not None and _stamp(data) != stamp:
-                raise EngineError(
-                    f"the file of table {name!r} has changed since it was opened, or is gone. Nothing was charged. Open the table again."
-                )
-
-    def try_renew(self) -> None:
-        with suppress(EngineError):
-            self.renew()
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.con.cursor().execute("SELECT 1").fetchone() == (1,))
-        except Exception:
-            return False
-
-    def fingerprint(self, key: bytes) -> bytes:
-        """A keyed hash of what is in memory, and of when files were last written, how long they are, and how they begin and end."""
-        digest = hashlib.blake2b(key=key, digest_size=32)
-        for name, mark in self._marks.items():
-            digest.update(name.encode() + b"\0" + mark)
-        for name, table in self._reader.arrow.items():
-            known = [column for column in self._declared.get(name, ()) if column in table.column_names]
-            digest.update(name.encode() + b"\0" + fingerprint(table.select(known), key))
-        return digest.digest()
-
-    def _describe(self, name: str) -> dict[str, str]:
-        rows = self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
-        return {column: kind_of(type_) for column, type_, *_ in rows if column != ROW}
+def quoted(name: str) -> str:
+    """An identifier between double quotes, as standard SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
-def _declared(public: Public) -> dict[str, list[str]]:
-    """The columns of each table that queries may read."""
-    tables = [(public.table, public.schema, public.unit.column), *((t.name, t.schema, t.unit) for t in public.tables)]
-    return {
-        name: list(dict.fromkeys([*(c for c, _ in schema), *([unit] if unit else [])])) for name, schema, unit in tables
-    }
-
-
-def _path_of(data: Any) -> Path | None:
-    """The file that a table is in; None for what is in memory."""
-    path = data.path if isinstance(data, Database | Csv) else data
-    return Path(path) if isinstance(path, str | Path) and Path(path).is_file() else None
-
-
-def _mark(data: Any) -> bytes | None:
-    """A hash of what tells one version of a file from another without reading all of it. Never shown: `fingerprint` puts it under a key."""
-    path = _path_of(data)
-    if path is None:
-        return None
-    state = path.stat()
-    with path.open("rb") as file:
-        ends = file.read(_END)
-        # The end of a Parquet file says where everything is and which values it has.
-        file.seek(max(0, state.st_size - _END))
-        ends += file.read(_END)
-    return hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest()
-
-
-def _stamp(data: Any) -> tuple[int, ...] | None:
-    """Which file it is, when it was last written or moved, and how long it is; None for what is in memory."""
-    path = _path_of(data)
-    if path is None:
-        return None
-    state = path.stat()
-    # The time of the last change of anything beside that of the last write, which whoever writes can set.
-    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
-
-
-def _withheld() -> EngineError:
-    return EngineError(
-        "the engine could not compute this query; its message is withheld, as it may speak of the data. Nothing was released."
-    )
-
-
-def _next(reader: Any) -> pa.RecordBatch | None:
-    """The next batch, or None at the end; what the engine says in between is kept back."""
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
-    except Exception:
-        raise _withheld() from None
-
-
-def connect(
-    data: Any,
-    public: Public,
-    *,
-    related: Mapping[str, Any] | None = None,
-    threads: int | None = None,
-    memory: str | None = None,
-    seconds: float | None = None,
-) -> DuckDB:
-    """An engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an Arrow table, or a mapping.
-
-    `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine may use, four fifths of the
-    machine by default; what is larger goes to a private folder on disk. `seconds`: a query that takes longer fails with `TimeLimit`.
-    """
-    tables = {public.table: data, **(related or {})}
-    return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds)
-
-
-def engine_of(source: Source) -> Engine:
-    """The source itself if it is an engine; else one that holds its batches."""
-    if isinstance(source, Engine):
-        return source
-    if isinstance(source, Memory) and source._discreet_engine is not None:
-        made: Engine = source._discreet_engine
-        return made
-    columns = [name for name, _ in source.public.schema]
-    unit = source.public.unit.column
-    wanted = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
-    if isinstance(source, Memory):
-        table = source._table.select(wanted)
-    else:  # no batch at all has no types either: nothing to count, whatever they are
-        batches = list(source.batches(wanted))
-        table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in wanted})
-    held = connect(table, source.public)
-    if isinstance(source, Memory):
-        source._discreet_engine = held
-    return held
-
-
-def draft(
-    file: str | Path,
-    *,
-    table: str | None = None,
-    related: Sequence[str] = (),
-    delimiter: str | None = None,
-    looking: bool = False,
-) -> str:
-    """A schema file for a table, with questions to the steward: from the names and types of its columns, never a value.
-
-    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts the fields of a CSV file; by
-    default what parts the names in its first line. `looking`: take the kinds of columns in a CSV file from its values, which is not
-    private, and is marked in the draft.
-    """
-    csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
-    if looking and not csv:
-        raise InvalidInput(
-            f"{Path(file).name!r} has types already: there is nothing to look for. Nothing was drafted. Leave --look out."
-        )
-    if csv and delimiter is None:
-        delimiter = delimiter_of(Path(file))
-    name, kinds = _drafted(Path(file), table, delimiter)
-    written = Format(delimiter=delimiter) if csv else None
-    if looking:
-        looked, written = look(Path(file), delimiter)
-        kinds = {column: looked.get(column, "any") for column in kinds}
-    others = {}
-    for data in related:
-        path, _, inner = data.partition("::")
-        other, own = _drafted(Path(path), inner or None)
-        others[other] = (data, own)
-    return drafted(name, kinds, others, written=written, looked=looking)
-
-
-def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tuple[str, dict[str, str]]:
-    """The name of a table, and what is known of its columns."""
-    name = table or path.name.split(".")[0]
-    data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
-    source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
-    kinds = dict(DuckDB({name: source}, Public(table=name)).kinds[name])
-    untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
-    return name, dict.fromkeys(kinds, "any") if untyped else kinds
-
-
-def version_of(file: str | Path) -> str:
-    """A version for a file that changes when the file does: when it was last written. Never anything computed from its contents.
-
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file: version_of(file.name)[:2]
-    '20'
-    """
-    return datetime.fromtimestamp(Path(file).stat().st_mtime, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-__all__ = [
-    "ROW",
-    "Database",
-    "DuckDB",
-    "Engine",
-    "EngineError",
-    "TimeLimit",
-    "as_arrow",
-    "connect",
-    "draft",
-    "engine_of",
-    "literal",
-]
-__all__ += ["quoted", "version_of"]
+def literal(text: str) -> str:
+    """A text between single quotes, as standard SQL has it."""
+    return "'" + text.replace("'", "''") + "'"

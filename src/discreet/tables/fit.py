@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._public import Boolean, Bounds, Categories, Dates, Fact
-from .engine import DuckDB
-from .reading import literal, quoted
+from .engine import literal, quoted
+from .engines.duckdb import DuckDB
 
 _WORDS = ((0.0, "none"), (0.01, "under 1%"), (0.05, "1 to 5%"), (0.2, "5 to 20%"), (0.5, "20 to 50%"))
 _LIMITS = (1, 5, 20, 100)

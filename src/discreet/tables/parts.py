@@ -13,7 +13,8 @@ from typing import Any
 
 from .._errors import InvalidInput, Unsupported
 from .._public import Public
-from .engine import DuckDB, engine_of, literal, quoted
+from .engine import literal, quoted
+from .engines.duckdb import DuckDB, engine_of
 from .source import Source
 
 Part = tuple[date, date] | str | int  # days from the first up to, not including, the second; or one value

@@ -33,8 +33,8 @@ from .. import _require
 from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
 from .columns import unusable
+from .engines.duckdb_reading import Database
 from .formats import Format
-from .reading import Database
 
 _TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format", "looked"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)

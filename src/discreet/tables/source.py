@@ -72,7 +72,7 @@ class Memory:
             raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {self._table.column_names}.")
         facts = dict(self._public.schema)
         if any(name in facts and converted_to(facts[name], self._kinds[name]) for name in columns):
-            from .engine import engine_of  # which is made of this
+            from .engines.duckdb import engine_of  # which is made of this
 
             yield from engine_of(self).batches(columns)
         else:

@@ -19,20 +19,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import _require
-from .._errors import InvalidInput
-from .columns import KINDS, arrow_kind, check_names, engine_holds, held, kind_of, probing, safe, to_arrow
-from .formats import Csv
-from .quotes import multiline
-from .source import Memory
-from .spill import Spill
+from ... import _require
+from ..._errors import InvalidInput
+from ..columns import KINDS, arrow_kind, check_names, engine_holds, held, kind_of, probing, safe, to_arrow
+from ..engine import ROW, literal, quoted
+from ..formats import Csv
+from ..quotes import multiline
+from ..source import Memory
+from ..spill import Spill
 
 # Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it, allow them. One row can move
 # these: with it, a query on ten million rows took a third longer.
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
-# A number for each row of one reading of a table: it tells rows apart, and says nothing else. It moves when other rows come or go, so
-# nothing may be chosen, drawn or ordered by it (`query.scan` has an identity that stays).
-ROW = "__discreet_row"
 
 
 class Database:
@@ -91,16 +89,6 @@ def _series(series: Any) -> Any:
         raise InvalidInput(
             f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast or drop it."
         ) from None
-
-
-def quoted(name: str) -> str:
-    """An identifier, quoted for DuckDB."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """A string, quoted for DuckDB."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def file_kind(path: str) -> str:
