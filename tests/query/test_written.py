@@ -92,7 +92,9 @@ def everything():
     made["fanning join"] = texts(QUERIES["fanning join"], ROWS, rows=2, groups=2)
     many = {**{f"{name}, of people": sql for name, sql in QUERIES.items()}, **OF_PEOPLE}
     made |= {name: texts(sql, IDS, rows=3, groups=2) for name, sql in many.items()}
-    filters = {name: f"SELECT COUNT(*) FROM people WHERE ({x}) > CLAMP(spend + 1, 2, 3)" for name, x in EXPRESSIONS.items()}
+    filters = {
+        name: f"SELECT COUNT(*) FROM people WHERE ({x}) > CLAMP(spend + 1, 2, 3)" for name, x in EXPRESSIONS.items()
+    }
     return made | {name: texts(sql, ROWS) for name, sql in filters.items()}
 
 

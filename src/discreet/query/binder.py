@@ -11,11 +11,12 @@ from typing import Any
 from sqlglot import exp
 
 from .._require import meant
+from ..tables.semantics import INTEGERS
 from .advice import FUNCTIONS, why_not
 from .domain import Kind
 from .errors import Node, Refusal, position, refuse
 from .nodes import Column, Expr, Literal, make
-from .operators import INTEGERS, OPERATORS
+from .operators import OPERATORS
 
 Lookup = Callable[[exp.Column], Expr]
 

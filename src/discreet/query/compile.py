@@ -20,7 +20,7 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from .._public import Bounds
-from ..tables import dialect
+from ..tables import semantics
 from ..tables.dialect import Dialect
 from .domain import Kind
 from .errors import Node
@@ -101,7 +101,7 @@ class Compiler:
             mine = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
             query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
-            picked = dialect.SmallestValues(alias="picked", source="mine", order=order, n=self.bounding.rows)
+            picked = semantics.SmallestValues(alias="picked", source="mine", order=order, n=self.bounding.rows)
             query.args["with_"].append("expressions", picked)
             return self._finish(query, "picked", [aliased(_count_distinct("x0"), "m0")])
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
@@ -110,7 +110,7 @@ class Compiler:
         """How many rows lie nearest to each candidate of a quantile, in each group: (group, candidate, rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
-        nearest = dialect.NearestWhole(this=dialect.RoundHalfAway(this=sql(scaled)))
+        nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
         bounded = _least(_greatest(nearest, whole(0)), whole(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)], choosing=self.plan.many)
@@ -127,7 +127,7 @@ class Compiler:
         Equal values of one unit are numbered, so that each of its rows has a hash of its own.
         """
         order = self._hash(self._who(), *self._group(), name("x0"), name("o"))
-        picked = dialect.SmallestRows(
+        picked = semantics.SmallestRows(
             alias="picked", source="present", columns=self._beside(), order=order, n=self.bounding.rows
         )
         query.args["with_"].append("expressions", picked)
@@ -177,7 +177,7 @@ class Compiler:
             if kind == "integer" and whole_ends and step <= 1:
                 return _clipped_integer(raw, fact), int(1 / step)
             return _raw_steps(raw, fact, step), 1
-        return dialect.NearestWhole(this=_times(sql(clean(x)), step)), 1
+        return semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
@@ -261,15 +261,15 @@ class Compiler:
             return []
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
-        return [aliased(dialect.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits), "h")]
+        return [aliased(semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits), "h")]
 
     def _hash(self, *parts: Node) -> Node:
         """A keyed hash whose order is uniform over keys, and independent between units."""
-        return dialect.KeyedHash(key=self.key, expressions=list(parts))
+        return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
     def _chosen(self, query: exp.Select, source: str, names: list[str], pairs: str | None = None) -> exp.Select:
         """Of each unit the groups with the smallest rank: those up to the rank of its last one. `pairs` has each group once a unit."""
-        chosen = dialect.SmallestRanks(
+        chosen = semantics.SmallestRanks(
             alias="chosen", source=source, pairs=pairs or source, n=self.bounding.groups, columns=names
         )
         query.args["with_"].append("expressions", chosen)
@@ -330,18 +330,18 @@ def _per_row(m: Measure, x: Argument | None) -> Node:
 
 
 def _times(x: Node, step: Fraction) -> Node:
-    return x if step == 1 else dialect.Times(this=x, expression=double(float(1 / step)))
+    return x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
 
 
 def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """The same whole steps as from the cleaned column, in one go: almost all rows pass the first test."""
     low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
     number = convert(x, "double")
-    steps = dialect.SafeNearestWhole(this=_times(number, step))
+    steps = semantics.SafeNearestWhole(this=_times(number, step))
     beyond = if_(exp.GT(this=number.copy(), expression=double(float(fact.upper))), whole(high), whole(low))
     cases = [
         (exp.Between(this=steps, low=whole(low), high=whole(high)), steps.copy()),
-        (dialect.IsFinite(this=number.copy()), beyond),
+        (semantics.IsFinite(this=number.copy()), beyond),
     ]
     missing = exp.Null() if fact.nullable else whole(low)
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
@@ -363,7 +363,7 @@ def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) ->
         assert x is not None
         rows, count = whole(bounding.rows), exp.Count(this=x.node.copy())
         scaled = binary(exp.Mul, convert(total.copy(), "wide"), whole(bounding.rows * m.fine))
-        share = dialect.FloorDivide(this=scaled, expression=count.copy())
+        share = semantics.FloorDivide(this=scaled, expression=count.copy())
         own = total if m.fine == 1 else binary(exp.Mul, convert(total, "wide"), whole(m.fine))
         total = if_(exp.GT(this=count, expression=rows), share, own)
     clipped = _least(total if low == 0 else _greatest(total, whole(low)), whole(high))
@@ -402,12 +402,12 @@ def _count_distinct(column: str) -> Node:
 
 
 def _sum(node: Node) -> Node:
-    return dialect.WideSum(this=node)
+    return semantics.WideSum(this=node)
 
 
 def _least(a: Node, b: Node) -> Node:
-    return dialect.Least(expressions=[a, b])
+    return semantics.Least(expressions=[a, b])
 
 
 def _greatest(a: Node, b: Node) -> Node:
-    return dialect.Greatest(expressions=[a, b])
+    return semantics.Greatest(expressions=[a, b])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from ..tables import semantics
+from ..tables.dialect import Dialect
 from .cells import FALSE, MISSING, TRUE, Compiled, Family, Mark
 from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
-from .operators import call, cast, if_
-from .scan import Kinds, aliased, binary, identity, name, raw_columns, source_sql, used_columns, whole
+from .operators import if_
+from .scan import Kinds, aliased, binary, convert, identity, name, raw_columns, source_sql, used_columns, whole
 from .sources import columns_of
 
 
-def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int) -> str:
+def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialect: Dialect) -> str:
     """One row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
     With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash, each with as many rows as are still
@@ -31,24 +33,23 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int) -> str
     query = exp.select().with_("rows", as_=rows)
     if most is None:
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
-        return _grouped(query, codes).sql(dialect="duckdb")
+        return dialect.write(_grouped(query, codes))
     pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
     pairs = pairs.where(_counted(given))
     query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
-    rank = call("hash", name("i"), *(c.copy() for c in codes), cast(exp.Literal.number(key), "UBIGINT"))
+    rank = semantics.KeyedHash(key=key, expressions=[name("i"), *(c.copy() for c in codes)])
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
-    order = [exp.Ordered(this=name(n)) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
-    before = exp.Window(
-        this=call("SUM", name("r")), partition_by=[name("u")], order=exp.Order(expressions=order), spec=_up_to_here()
-    )
+    order = [name(n) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
+    before = semantics.RunningSum(this=name("r"), by=[name("u")], order=order)
     running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
     query = query.with_("running", as_=running)
     # Of a combination: as many rows as are left of `most` after those before it, which are t - r.
     left = binary(exp.Sub, whole(most), binary(exp.Sub, name("t"), name("r")))
-    taken = call("GREATEST", call("LEAST", name("r"), left), whole(0))
-    query = query.select(*(c.copy() for c in codes), aliased(cast(call("SUM", taken), "BIGINT"), "n")).from_("running")
-    return _grouped(query, codes).sql(dialect="duckdb")
+    taken = semantics.Greatest(expressions=[semantics.Least(expressions=[name("r"), left]), whole(0)])
+    total = convert(semantics.WideSum(this=taken), "bigint")
+    query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
+    return dialect.write(_grouped(query, codes))
 
 
 def _counted(given: Compiled) -> Node:
@@ -79,10 +80,6 @@ def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:
     return query.group_by(*(c.copy() for c in codes)) if codes else query
 
 
-def _up_to_here() -> exp.WindowSpec:
-    return exp.WindowSpec(kind="ROWS", start="UNBOUNDED", start_side="PRECEDING", end="CURRENT ROW")
-
-
 def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
     """Whole numbers that are declared as categories are compared as they are."""
     x = mark.expression
@@ -101,9 +98,9 @@ def _index(mark: Mark, x: Node) -> Node:
     first = values[0]
     if isinstance(first, int) and values == tuple(range(first, first + len(values))):
         inside = exp.Between(this=x, low=whole(first), high=whole(first + len(values) - 1))
-        whole_step = exp.EQ(this=x.copy(), expression=call("FLOOR", x.copy()))
+        whole_step = exp.EQ(this=x.copy(), expression=semantics.Floor(this=x.copy()))
         both = exp.and_(inside, whole_step)
-        return if_(both, cast(binary(exp.Sub, x.copy(), whole(first)), "BIGINT"), whole(len(values)))
+        return if_(both, convert(binary(exp.Sub, x.copy(), whole(first)), "bigint"), whole(len(values)))
     cases = [exp.If(this=literal(v), true=whole(i)) for i, v in enumerate(values)]
     return exp.Case(this=x, ifs=cases, default=whole(len(values)))
 

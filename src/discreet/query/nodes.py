@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
-from ..tables import dialect
+from ..tables import semantics
 from .domain import Domain, Kind, constant
 from .errors import Node, Refusal
 from .operators import OPERATORS, double
@@ -150,7 +150,7 @@ def literal(value: Any) -> Node:
     if isinstance(value, str):
         return exp.Literal.string(value)
     if isinstance(value, date):
-        return dialect.Day(this=value.isoformat())
+        return semantics.Day(this=value.isoformat())
     return double(value)
 
 

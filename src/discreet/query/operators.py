@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
-from ..tables import dialect, engine_values
-from ..tables.dialect import INTEGERS
+from ..tables import engine_values, semantics
+from ..tables.semantics import INTEGERS
 from . import rules
 from .domain import Domain, boolean
 from .errors import Node
@@ -34,7 +34,7 @@ class Operator:
 
 
 def double(value: float) -> Node:
-    return dialect.Number(this=repr(float(value)))
+    return semantics.Number(this=repr(float(value)))
 
 
 def paren(node: Node) -> Node:
@@ -49,19 +49,19 @@ def _binary(cls: type[exp.Binary]) -> Callable[[Node, Node], Node]:
     return lambda a, b: paren(cls(this=a, expression=b))
 
 
-def _unary(cls: type[dialect.Semantic]) -> Callable[[Node], Node]:
+def _unary(cls: type[semantics.Semantic]) -> Callable[[Node], Node]:
     return lambda a: cls(this=a)
 
 
-def _of_two(cls: type[dialect.Semantic]) -> Callable[[Node, Node], Node]:
+def _of_two(cls: type[semantics.Semantic]) -> Callable[[Node, Node], Node]:
     return lambda a, b: cls(this=a, expression=b)
 
 
-def _of_many(cls: type[dialect.Semantic]) -> Callable[..., Node]:
+def _of_many(cls: type[semantics.Semantic]) -> Callable[..., Node]:
     return lambda *args: cls(expressions=list(args))
 
 
-def _to_digits(cls: type[dialect.Semantic]) -> Callable[..., Node]:
+def _to_digits(cls: type[semantics.Semantic]) -> Callable[..., Node]:
     return lambda a, digits=None: cls(this=a, digits=digits)
 
 
@@ -130,20 +130,20 @@ def _case_sql(*args: Node) -> Node:
 
 def clipped(x: Node, low: Node, high: Node, *, may_be_nan: bool = True) -> Node:
     """A number inside [low, high]; what is not finite is missing, not large."""
-    return dialect.Clip(this=x, low=low, high=high, may_be_nan=may_be_nan)
+    return semantics.Clip(this=x, low=low, high=high, may_be_nan=may_be_nan)
 
 
 def _like_sql(a: Node, pattern: Node) -> Node:
-    return dialect.Matches(this=a, pattern=pattern)
+    return semantics.Matches(this=a, pattern=pattern)
 
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
     """Both in the engine's own lower case, which is not Python's."""
-    return _like_sql(dialect.Lower(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
+    return _like_sql(semantics.Lower(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
 
 
 def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
-    return dialect.AsDecimal(this=a, width=int(float(width.this)), scale=int(float(scale.this)))
+    return semantics.AsDecimal(this=a, width=int(float(width.this)), scale=int(float(scale.this)))
 
 
 def _half_away(a: Any, digits: Any = 0) -> Any:
@@ -224,32 +224,32 @@ def _substring(value: str, start: int, length: int | None = None) -> str:
 
 
 def _sub_sql(a: Node, start: Node, length: Node | None = None) -> Node:
-    return dialect.Substring(this=a, start=start, length=length)
+    return semantics.Substring(this=a, start=start, length=length)
 
 
 def _joined(*args: Node) -> Node:
-    return reduce(lambda a, b: dialect.Concat(this=a, expression=b, most=rules.LONGEST), args)
+    return reduce(lambda a, b: semantics.Concat(this=a, expression=b, most=rules.LONGEST), args)
 
 
 def _replace_sql(a: Node, old: Node, new: Node) -> Node:
     """Cut before and after, so that no text grows beyond measure."""
-    return dialect.Replace(this=a, old=old, new=new, most=rules.LONGEST)
+    return semantics.Replace(this=a, old=old, new=new, most=rules.LONGEST)
 
 
 def _day_text(a: Node, format: Node) -> Node:
-    return dialect.DayText(this=a, format=format)
+    return semantics.DayText(this=a, format=format)
 
 
 def _part_sql(name: str) -> Callable[[Node], Node]:
-    return lambda a: dialect.DatePart(this=a, part=name)
+    return lambda a: semantics.DatePart(this=a, part=name)
 
 
 def _start_sql(unit: str) -> Callable[[Node], Node]:
-    return lambda a: dialect.StartOf(this=a, unit=unit)
+    return lambda a: semantics.StartOf(this=a, unit=unit)
 
 
 def _to_integer(name: str) -> Callable[[Node], Node]:
-    return lambda a: dialect.AsInteger(this=a, type=name)
+    return lambda a: semantics.AsInteger(this=a, type=name)
 
 
 def _start_value(unit: str) -> Callable[[str], str]:
@@ -257,41 +257,41 @@ def _start_value(unit: str) -> Callable[[str], str]:
 
 
 OPERATORS: dict[str, Operator] = {
-    "+": Operator(rules.arithmetic(operator.add, "+"), _of_two(dialect.Plus), _quiet(np.add)),
-    "-": Operator(rules.arithmetic(operator.sub, "-"), _of_two(dialect.Minus), _quiet(np.subtract)),
-    "days": Operator(rules.days, _of_two(dialect.DaysBetween)),
-    "later": Operator(rules.later, _of_two(dialect.AddDays)),
-    "*": Operator(rules.arithmetic(operator.mul, "*"), _of_two(dialect.Times), _quiet(np.multiply)),
-    "/": Operator(rules.divide, _of_two(dialect.Divide), _quiet(np.divide)),
+    "+": Operator(rules.arithmetic(operator.add, "+"), _of_two(semantics.Plus), _quiet(np.add)),
+    "-": Operator(rules.arithmetic(operator.sub, "-"), _of_two(semantics.Minus), _quiet(np.subtract)),
+    "days": Operator(rules.days, _of_two(semantics.DaysBetween)),
+    "later": Operator(rules.later, _of_two(semantics.AddDays)),
+    "*": Operator(rules.arithmetic(operator.mul, "*"), _of_two(semantics.Times), _quiet(np.multiply)),
+    "/": Operator(rules.divide, _of_two(semantics.Divide), _quiet(np.divide)),
     "//": Operator(
-        rules.integer_divide, lambda a, b: dialect.Truncate(this=dialect.Divide(this=a, expression=b)), _quiet(lambda a, b: np.trunc(a / b))
+        rules.integer_divide,
+        lambda a, b: semantics.Truncate(this=semantics.Divide(this=a, expression=b)),
+        _quiet(lambda a, b: np.trunc(a / b)),
     ),
-    "%": Operator(
-        rules.modulo, _of_two(dialect.Remainder), _quiet(np.fmod)
-    ),
-    "floor": Operator(rules.monotone(math.floor, "FLOOR", whole=True), _unary(dialect.Floor), _quiet(np.floor)),
-    "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), _unary(dialect.Ceil), _quiet(np.ceil)),
-    "round": Operator(rules.round_rule, _to_digits(dialect.RoundHalfAway), _quiet(_half_away)),
-    "trunc": Operator(rules.truncated_number, _to_digits(dialect.Truncate), _quiet(_cut)),
-    "sign": Operator(rules.sign, _unary(dialect.Sign), _quiet(np.sign)),
-    "abs": Operator(rules.absolute, _unary(dialect.Absolute), _quiet(np.abs)),
-    "sqrt": Operator(rules.root, _unary(dialect.SquareRoot), _quiet(np.sqrt)),
-    "ln": Operator(rules.logarithm(math.log, "LN"), _unary(dialect.Ln), _quiet(np.log)),
-    "log2": Operator(rules.logarithm(math.log2, "LOG2"), _unary(dialect.Log2), _quiet(np.log2)),
-    "log10": Operator(rules.logarithm(math.log10, "LOG10"), _unary(dialect.Log10), _quiet(np.log10)),
+    "%": Operator(rules.modulo, _of_two(semantics.Remainder), _quiet(np.fmod)),
+    "floor": Operator(rules.monotone(math.floor, "FLOOR", whole=True), _unary(semantics.Floor), _quiet(np.floor)),
+    "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), _unary(semantics.Ceil), _quiet(np.ceil)),
+    "round": Operator(rules.round_rule, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
+    "trunc": Operator(rules.truncated_number, _to_digits(semantics.Truncate), _quiet(_cut)),
+    "sign": Operator(rules.sign, _unary(semantics.Sign), _quiet(np.sign)),
+    "abs": Operator(rules.absolute, _unary(semantics.Absolute), _quiet(np.abs)),
+    "sqrt": Operator(rules.root, _unary(semantics.SquareRoot), _quiet(np.sqrt)),
+    "ln": Operator(rules.logarithm(math.log, "LN"), _unary(semantics.Ln), _quiet(np.log)),
+    "log2": Operator(rules.logarithm(math.log2, "LOG2"), _unary(semantics.Log2), _quiet(np.log2)),
+    "log10": Operator(rules.logarithm(math.log10, "LOG10"), _unary(semantics.Log10), _quiet(np.log10)),
     "finite": Operator(
-        lambda a: replace(a, nullable=True), lambda a: if_(dialect.IsFinite(this=a.copy()), a), _quiet(np.copy)
+        lambda a: replace(a, nullable=True), lambda a: if_(semantics.IsFinite(this=a.copy()), a), _quiet(np.copy)
     ),
     "exactly whole": Operator(
         rules.exactly_whole,
-        lambda a: if_(exp.EQ(this=a.copy(), expression=dialect.Truncate(this=a.copy())), a),
+        lambda a: if_(exp.EQ(this=a.copy(), expression=semantics.Truncate(this=a.copy())), a),
         _quiet(lambda a: np.where(a == np.trunc(a), a, np.nan)),
     ),
-    "exp": Operator(rules.exponential, _unary(dialect.Exponential), _quiet(np.exp)),
-    "power": Operator(rules.power, _of_two(dialect.Power), _quiet(np.power)),
+    "exp": Operator(rules.exponential, _unary(semantics.Exponential), _quiet(np.exp)),
+    "power": Operator(rules.power, _of_two(semantics.Power), _quiet(np.power)),
     "clamp": Operator(rules.clamp, clipped, _quiet(np.clip)),
-    "least": Operator(rules.extreme(min), _of_many(dialect.Least), lambda *a: reduce(np.fmin, a)),
-    "greatest": Operator(rules.extreme(max), _of_many(dialect.Greatest), lambda *a: reduce(np.fmax, a)),
+    "least": Operator(rules.extreme(min), _of_many(semantics.Least), lambda *a: reduce(np.fmin, a)),
+    "greatest": Operator(rules.extreme(max), _of_many(semantics.Greatest), lambda *a: reduce(np.fmax, a)),
     "=": Operator(rules.comparison, _binary(exp.EQ), _truth(operator.eq)),
     "<>": Operator(rules.comparison, _binary(exp.NEQ), _truth(operator.ne)),
     "<": Operator(rules.comparison, _binary(exp.LT), _truth(operator.lt)),
@@ -301,7 +301,7 @@ OPERATORS: dict[str, Operator] = {
     "and": Operator(rules.logic, _binary(exp.And), _and),
     "or": Operator(rules.logic, _binary(exp.Or), _or),
     "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - a),
-    "same": Operator(rules.same, _of_two(dialect.Same), _alike),
+    "same": Operator(rules.same, _of_two(semantics.Same), _alike),
     "null?": Operator(
         lambda a: boolean(False), lambda a: paren(exp.Is(this=a, expression=exp.Null())), lambda a: _missing(a) * 1.0
     ),
@@ -311,32 +311,34 @@ OPERATORS: dict[str, Operator] = {
     "case": Operator(rules.case, _case_sql, _case_value),
     "coalesce": Operator(rules.coalesce, lambda a, *rest: exp.Coalesce(this=a, expressions=list(rest)), _first_value),
     "nullif": Operator(
-        rules.nullif, lambda a, b: exp.Nullif(this=a, expression=b), lambda a, b: np.where(np.asarray(a) == b, np.nan, a)
+        rules.nullif,
+        lambda a, b: exp.Nullif(this=a, expression=b),
+        lambda a, b: np.where(np.asarray(a) == b, np.nan, a),
     ),
     **{
         name: Operator(rules.by_engine(name), _unary(cls), _engine_text(name))
-        for name, cls in (("upper", dialect.Upper), ("lower", dialect.Lower), ("trim", dialect.Trim))
+        for name, cls in (("upper", semantics.Upper), ("lower", semantics.Lower), ("trim", semantics.Trim))
     },
     "substring": Operator(
         rules.mapped(_substring, "SUBSTRING"), _sub_sql, _texts(lambda v, *at: _substring(v, *map(int, at)))
     ),
     "replace": Operator(rules.replaced, _replace_sql, _engine_text("replace")),
     "||": Operator(rules.concat, _joined, _pasted),
-    "length": Operator(rules.length, _unary(dialect.Length), _texts(len, number=True)),
-    "number": Operator(rules.to_number, lambda a: dialect.SafeCast(this=a, to="double"), lambda a: np.asarray(a, dtype=float)),
-    "float": Operator(
-        rules.to_float, _unary(dialect.AsFloat), _quiet(lambda a: np.float32(a) * 1.0)
+    "length": Operator(rules.length, _unary(semantics.Length), _texts(len, number=True)),
+    "number": Operator(
+        rules.to_number, lambda a: semantics.SafeCast(this=a, to="double"), lambda a: np.asarray(a, dtype=float)
     ),
+    "float": Operator(rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(a) * 1.0)),
     "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(a, scale))),
     **{
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
         for name, ends in INTEGERS.items()
     },
-    "months": Operator(rules.months_later, _of_two(dialect.AddMonths)),
+    "months": Operator(rules.months_later, _of_two(semantics.AddMonths)),
     "strftime": Operator(rules.formatted, _day_text, _engine_text("strftime", days=True)),
     **{
         name: Operator(rules.day_name(name), _unary(cls), _engine_text(name, days=True))
-        for name, cls in (("dayname", dialect.DayName), ("monthname", dialect.MonthName))
+        for name, cls in (("dayname", semantics.DayName), ("monthname", semantics.MonthName))
     },
     **{
         f"part:{name}": Operator(rules.part(name), _part_sql(name), _texts(_part_value(name), number=True))

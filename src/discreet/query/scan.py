@@ -11,7 +11,7 @@ from datetime import date
 from sqlglot import exp
 
 from .._public import Boolean, Bounds, Categories, Dates, Fact
-from ..tables import dialect
+from ..tables import semantics
 from ..tables.engine import ROW
 from .domain import Kind
 from .errors import Node
@@ -36,7 +36,7 @@ def whole(value: int) -> Node:
 
 
 def convert(node: Node, to: str) -> Node:
-    return dialect.Convert(this=node, to=to)
+    return semantics.Convert(this=node, to=to)
 
 
 def coalesced(node: Node, other: Node) -> Node:
@@ -182,12 +182,12 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
     if function in ("min", "max"):
         return exp.Min(this=x) if function == "min" else exp.Max(this=x)
     step, _, _ = grid(argument.domain)
-    steps = x if step == 1 else dialect.Times(this=x, expression=double(float(1 / step)))
-    total = convert(dialect.WideSum(this=dialect.NearestWhole(this=steps)), "double")
-    summed: Node = total if step == 1 else dialect.Times(this=total, expression=double(float(step)))
+    steps = x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
+    total = convert(semantics.WideSum(this=semantics.NearestWhole(this=steps)), "double")
+    summed: Node = total if step == 1 else semantics.Times(this=total, expression=double(float(step)))
     if function == "sum":
         return summed
-    return dialect.Divide(this=summed, expression=convert(exp.Count(this=x.copy()), "double"))
+    return semantics.Divide(this=summed, expression=convert(exp.Count(this=x.copy()), "double"))
 
 
 def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
@@ -237,10 +237,14 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
     # The first column is the row's position.
     content = [name(column.alias) for column in query.selects[1:]]
     numbers = {scan.alias(column) for column, fact in scan.schema if isinstance(fact, Bounds)}
-    signs = [dialect.SignBit(this=convert(c.copy(), "double")) for c in content if c.name.removesuffix("r") in numbers]
+    signs = [
+        semantics.SignBit(this=convert(c.copy(), "double")) for c in content if c.name.removesuffix("r") in numbers
+    ]
     ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs])
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
-    return exp.select("*", aliased(dialect.ContentHash(expressions=parts), _identified(scan))).from_(query.subquery("c"))
+    return exp.select("*", aliased(semantics.ContentHash(expressions=parts), _identified(scan))).from_(
+        query.subquery("c")
+    )
 
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
@@ -265,12 +269,12 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
 def _listed_only(x: Node, fact: Categories) -> Node:
     """A number that is declared, or missing: sums rely on the declared ones being all there are."""
     listed = exp.In(this=x.copy(), expressions=[double(float(value)) for value in fact.values])
-    return if_(exp.And(this=dialect.IsFinite(this=x.copy()), expression=listed), x)
+    return if_(exp.And(this=semantics.IsFinite(this=x.copy()), expression=listed), x)
 
 
 def _as(to: str, column: Node, safe: bool) -> Node:
     """A conversion that cannot fail."""
-    return convert(column, to) if safe else dialect.SafeCast(this=column, to=to)
+    return convert(column, to) if safe else semantics.SafeCast(this=column, to=to)
 
 
 def _clipped_day(day: Node, low: Node, high: Node) -> Node:

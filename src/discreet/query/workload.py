@@ -35,7 +35,8 @@ from ..mechanisms.matrix.on_grid import on_grid
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
-from ..tables import Engine, Source, engine_of
+from ..tables import Engine, Source, dialect_of, engine_of
+from ..tables.dialect import Dialect
 from .answer import Answer
 from .cells import Compiled, Explicit, compiled, explicit
 from .errors import QueryError
@@ -119,7 +120,7 @@ class WorkloadQuery:
 
     def rehearse(self, source: Source) -> None:
         """Write the engine's query, once for trial and run: what cannot be written is refused before it is charged."""
-        self._built.statement(source.kinds if isinstance(source, Engine) else {})
+        self._built.statement(source.kinds if isinstance(source, Engine) else {}, dialect_of(source))
 
     @property
     def asked(self) -> tuple[Any, float] | None:
@@ -344,16 +345,17 @@ class _Built:
         table = answers[start : start + math.prod(shape)].reshape(shape)
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
 
-    def statement(self, kinds: Any) -> str:
+    def statement(self, kinds: Any, dialect: Dialect) -> str:
         """The engine's query, with a placeholder where the key of a run goes; written once."""
-        known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
+        known = (dialect.name, *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
         if known not in self.written:
-            self.written[known] = counts_sql(self.given, kinds, self.most if self.given.many else None, _KEY)
+            most = self.most if self.given.many else None
+            self.written[known] = counts_sql(self.given, kinds, most, _KEY, dialect)
         return self.written[known]
 
     def counts(self, engine: Engine, key: int) -> Counts:
         """The exact counts of cells."""
-        table = engine.answer(self.statement(engine.kinds).replace(str(_KEY), str(key)))
+        table = engine.answer(self.statement(engine.kinds, engine.dialect).replace(str(_KEY), str(key)))
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
         codes = [integers(table.column(f"c{i}")) for i in range(len(self.given.marks))]
         if self.cells is None:

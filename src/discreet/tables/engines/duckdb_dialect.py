@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generator import Generator
 
-from .. import dialect as d
+from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, template
 
 _TYPES = {
@@ -48,9 +48,7 @@ def _clip(g: Generator, node: Any) -> str:
     x, low, high = (argument(g, node, name) for name in ("this", "low", "high"))
     nan = f" OR ISNAN({x})" if node.args["may_be_nan"] else ""
     exactly = f"CASE WHEN {x} < {low} THEN {low} WHEN {x} > {high} THEN {high} ELSE {x} END"
-    return (
-        f"CASE WHEN NOT (SIGNBIT(({x} - {low})) OR SIGNBIT(({high} - {x})){nan}) THEN {x} WHEN ISFINITE({x}) THEN {exactly} END"
-    )
+    return f"CASE WHEN NOT (SIGNBIT(({x} - {low})) OR SIGNBIT(({high} - {x})){nan}) THEN {x} WHEN ISFINITE({x}) THEN {exactly} END"
 
 
 def _matches(g: Generator, node: Any) -> str:
@@ -153,6 +151,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.DayName: template("DAYNAME({this})"),
     d.MonthName: template("MONTHNAME({this})"),
     d.WideSum: template("SUM({this})"),
+    d.RunningSum: template("SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"),
     # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose the third of three groups half of
     # the time, and two units the same group more often than chance. The outer hash mixes all bits, at no cost that was measurable (10 million rows).
     d.KeyedHash: template("HASH(HASH(CAST({key} AS UBIGINT), {expressions}))"),
