@@ -418,7 +418,16 @@ CASES = [
     _one(d.MonthName, lambda day: day.strftime("%B"), of="day"),
 ]  # fmt: skip
 # These speak of several rows, and are tested as such in test_engines.py.
-OF_ROWS = {d.WideSum, d.RunningSum, d.KeyedHash, d.ContentHash, d.Rank, d.SmallestRanks, d.SmallestValues, d.SmallestRows}
+OF_ROWS = {
+    d.WideSum,
+    d.RunningSum,
+    d.KeyedHash,
+    d.ContentHash,
+    d.Rank,
+    d.SmallestRanks,
+    d.SmallestValues,
+    d.SmallestRows,
+}
 
 
 def computed(engine: Engine, dialect: Dialect, node: Any) -> list[Any]:

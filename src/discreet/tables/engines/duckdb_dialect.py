@@ -151,7 +151,9 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.DayName: template("DAYNAME({this})"),
     d.MonthName: template("MONTHNAME({this})"),
     d.WideSum: template("SUM({this})"),
-    d.RunningSum: template("SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"),
+    d.RunningSum: template(
+        "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    ),
     # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose the third of three groups half of
     # the time, and two units the same group more often than chance. The outer hash mixes all bits, at no cost that was measurable (10 million rows).
     d.KeyedHash: template("HASH(HASH(CAST({key} AS UBIGINT), {expressions}))"),
