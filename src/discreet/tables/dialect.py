@@ -10,6 +10,7 @@ Assumes:   the SQL library writes the nodes of `PLAIN` as standard SQL. tests/co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,6 +85,7 @@ PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Ordered: _ONE,
 }
 Writer = Callable[[Generator, Any], str]
+_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
 def template(text: str) -> Writer:
@@ -105,7 +107,15 @@ def argument(generator: Generator, node: exp.Expression, name: str) -> str:
     value = node.args.get(name)
     if isinstance(value, list):
         return ", ".join(generator.sql(item) for item in value)
-    return generator.sql(value) if isinstance(value, exp.Expr | None) else str(value)
+    return generator.sql(value) if isinstance(value, exp.Expr | None) else word(value)
+
+
+def word(value: object) -> str:
+    """A number, a name or a word that stands in the text as it is. Nothing that could end a name or a literal is one."""
+    text = str(value)
+    if not isinstance(value, int | str) or _WORD.fullmatch(text) is None:
+        raise ValueError("not a word")
+    return text
 
 
 class _Closed:
@@ -119,6 +129,8 @@ class _Closed:
             cls = type(expression)
             writer = self.writers.get(cls)  # type: ignore[arg-type]
             if writer is not None:
+                if not _whole(expression):
+                    raise _unwritten(self.called, f"{cls.__name__} with parts that it lacks or does not know")
                 return writer(self, expression)  # type: ignore[arg-type]
             known = PLAIN.get(cls)
             if known is None:
@@ -128,6 +140,13 @@ class _Closed:
                     raise _unwritten(self.called, f"{cls.__name__} with {name}")
         text: str = super().sql(expression, key, comment)  # type: ignore[misc]
         return text
+
+
+def _whole(node: exp.Expr) -> bool:
+    """Whether a node of ours has all that it must have, and nothing else."""
+    known, given = node.arg_types, node.args
+    lacking = (name for name, required in known.items() if required and given.get(name) in (None, []) and name != "columns")
+    return given.keys() <= known.keys() and next(lacking, None) is None
 
 
 def _unwritten(dialect: str, what: str) -> Unwritten:
@@ -160,5 +179,5 @@ class Dialect:
         generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE)
         try:
             return generator.generate(tree, copy=False)
-        except (SqlglotError, ValueError):
+        except (SqlglotError, ValueError, LookupError):
             raise _unwritten(self.name, type(tree).__name__) from None

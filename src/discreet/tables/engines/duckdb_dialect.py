@@ -10,7 +10,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, template
+from ..dialect import Dialect, Writer, argument, template, word
 
 _TYPES = {
     "double": "DOUBLE", "integer": "INT", "bigint": "BIGINT", "wide": "INT128", "boolean": "BOOLEAN", "date": "DATE", "text": "TEXT",
@@ -75,22 +75,22 @@ def _rank(g: Generator, node: Any) -> str:
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
     """Those up to the rank of the unit's last one: the engine keeps the n smallest of each unit as it goes, and sorts nothing."""
-    source, pairs, n, alias = (node.args[name] for name in ("source", "pairs", "n", "alias"))
-    columns = "".join(f', "{name}"' for name in node.args["columns"])
+    source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
+    columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     kept = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'
     return f'{kept}, {alias} AS (SELECT "u", "j"{columns} FROM {source} JOIN kept ON "u" = "ku" AND "h" <= "last")'
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
-    source, n, alias = (node.args[name] for name in ("source", "n", "alias"))
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     pair = f"{{'h': {argument(g, node, 'order')}, 'x': \"x0\"}}"
     taken = f'taken AS (SELECT "j", UNNEST(MIN({pair}, {n})) AS "t" FROM {source} GROUP BY "u", "j")'
     return f'{taken}, {alias} AS (SELECT "j", "t"."x" AS "x0" FROM taken)'
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:
-    source, n, alias = (node.args[name] for name in ("source", "n", "alias"))
-    by = ", ".join(f'"{name}"' for name in ("u", "j", *node.args["columns"], "x0"))
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    by = ", ".join(f'"{word(name)}"' for name in ("u", "j", *node.args["columns"], "x0"))
     ranked = _rank(g, d.Rank(this=node.args["order"], low=exp.column("x0", quoted=True), bits=32))
     return (
         f'counted AS (SELECT {by}, COUNT(*) AS "n" FROM {source} GROUP BY {by}), '
