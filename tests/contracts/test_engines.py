@@ -330,7 +330,9 @@ def test_a_node_that_is_not_written_is_an_error(node):
 @pytest.mark.parametrize("node", sorted(d.NODES, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
 def test_a_node_without_a_part_or_with_one_too_many_is_refused(node, engines):
     dialect = engines["doubles"].dialect
-    full = {name: [X.copy()] if name in ("expressions", "by", "order", "columns") else X.copy() for name in node.arg_types}
+    full = {
+        name: [X.copy()] if name in ("expressions", "by", "order", "columns") else X.copy() for name in node.arg_types
+    }
     for name in (name for name, required in node.arg_types.items() if required and name != "columns"):
         with pytest.raises(Unwritten):
             dialect.write(node(**{**full, name: None}))

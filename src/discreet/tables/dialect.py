@@ -145,7 +145,9 @@ class _Closed:
 def _whole(node: exp.Expr) -> bool:
     """Whether a node of ours has all that it must have, and nothing else."""
     known, given = node.arg_types, node.args
-    lacking = (name for name, required in known.items() if required and given.get(name) in (None, []) and name != "columns")
+    lacking = (
+        name for name, required in known.items() if required and given.get(name) in (None, []) and name != "columns"
+    )
     return given.keys() <= known.keys() and next(lacking, None) is None
 
 
