@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -77,7 +78,7 @@ def _public(neighbors: Any) -> Public:
 
 
 def _fields(made: Thresholdout) -> dict[str, Any]:
-    return {name: getattr(made, name) for name in made.__dataclass_fields__}
+    return {field.name: getattr(made, field.name) for field in fields(made)}
 
 
 def test_the_parameters_of_the_accuracy_theorem() -> None:
