@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "budget": ("ledger", "budget", "How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
     "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
-    "train": ("train", "train", "Train a private model of one column with DP-SGD. Charged before any data is read; every step is paid for once."),
+    "train": ("train", "train", "Train a private model of one column, with DP-SGD or another --method. Charged before any data is read; every step is paid for once."),
     "epsilon": ("accounting", "epsilon", "What does this cost? The epsilon of training, of noise, of many releases."),
     "calibrate": ("accounting", "calibrate", "What may I do for this cost? The least noise, the most steps, the largest sampling rate."),
     "audit": ("audit", "audit", "Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted."),
