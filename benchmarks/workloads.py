@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import _workload_rivals
 from discreet import Bounds, Categories, Public, inference
 from discreet.mechanisms import matrix
 from discreet.query import Query, WorkloadQuery
@@ -196,26 +197,8 @@ def isotonic(report: Report) -> None:
 
 
 def rivals(report: Report) -> None:
-    """HDMM (package `hdmm`) and mbi, where they are installed: the same workload, the same measure."""
-    try:
-        from hdmm import templates, workload  # type: ignore[import-not-found]
-    except ImportError:
-        print("hdmm is not installed: not compared")
-    else:
-        W, strategy = workload.Prefix(256), templates.PIdentity(16, 256)
-        loss, seconds = timed(lambda: strategy.optimize(W))
-        theirs = float(np.sqrt(loss / 256)) if np.isscalar(loss) else float("nan")
-        ours = matrix.optimize(matrix.prefix(256), "l1").rmse
-        report.line(
-            "prefix 256, Laplace: against hdmm",
-            f"ours {ours:.4f}, hdmm {theirs:.4f} in {seconds:.1f} s",
-            "not worse by 2%",
-            ours <= theirs * 1.02,
-        )
-    try:
-        import mbi  # type: ignore[import-not-found]  # noqa: F401
-    except ImportError:
-        print("mbi is not installed: not compared")
+    data = Path(os.environ.get("DISCREET_DATA", "data")) / "adult.parquet"
+    report.missed += not _workload_rivals.compare(data)
 
 
 def main() -> int:
