@@ -145,9 +145,23 @@ def test_the_error_is_positive_and_grows_with_confidence(case: Case) -> None:
     assert all(0 <= a <= b <= c and c > 0 for a, b, c in zip(loose, usual, strict, strict=True))
 
 
-@each_case
+# Audits of 13 to 26 seconds whose mechanism has another, quicker case: in `make test-all`.
+LONG = {
+    "redrawn sparse vector, textbook, zero out",
+    "stable sparse vector, redrawn",
+    "propose, test, release, zero out",
+}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.slow] * (c.name in LONG)) for c in CASES]
+)
 def test_an_audit_does_not_refute_the_claim(case: Case) -> None:
     assert_private(case)
+
+
+def test_what_is_long_is_a_case() -> None:
+    assert {case.name for case in CASES} >= LONG
 
 
 @each_interactive

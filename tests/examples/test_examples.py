@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+# These train or simulate for 20 to 80 seconds: in `make test-all`.
+LONG = {"audit_training", "reusable_holdout", "secret_in_text"}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in EXAMPLES]
+)
 def test_an_example_runs_and_is_short(path, tmp_path):
     assert len(path.read_text().splitlines()) < 100
     done = subprocess.run([sys.executable, "-W", "error", str(path)], capture_output=True, text=True, cwd=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import mpmath
 import numpy as np
@@ -22,6 +23,7 @@ def share(confidence: float, entries: int) -> mpmath.mpf:
         return -mpmath.expm1(mpmath.log(mpmath.mpf(float(confidence))) / int(entries))
 
 
+@lru_cache(maxsize=4096)
 def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
     """The smallest t >= 0 with 2 p^(t+1) / (1 + p) <= failure, p = exp(-1 / scale)."""
     with mpmath.workdps(_DIGITS):
@@ -30,12 +32,14 @@ def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
         return max(0, int(mpmath.ceil(s * mpmath.log(2 / ((1 + p) * failure)))) - 1)
 
 
+@lru_cache(maxsize=4096)
 def laplace_variance(scale: Fraction) -> float:
     """2p / (1 - p)² = 1 / (2 sinh²(1 / (2 scale)))."""
     with mpmath.workdps(_DIGITS):
         return float(1 / (2 * mpmath.sinh(1 / (2 * _mpf(scale))) ** 2))
 
 
+@lru_cache(maxsize=4096)
 def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     """A t with P(|X1 + ... + Xn| > t) <= failure, for n = `terms` independent discrete Laplace draws.
 
@@ -53,6 +57,7 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     return math.ceil(best * (1 + 1e-9))
 
 
+@lru_cache(maxsize=4096)
 def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
     """The smallest t for which `gaussian_tail` proves P(|X| > t) <= failure."""
     low, high = -1, 1
