@@ -40,6 +40,12 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
     "hybrid": (local.HybridMean(epsilon=2, low=-1, high=1), [0, 0.77, -1]),
     "long term": (local.LongTermResponse(epsilon=3, first_epsilon=1, domain=5), [0, 4]),
     "rappor": (local.Rappor(epsilon=4, bits=16, hashes=2, cohorts=4), ["bern", "", "zürich"]),
+    "set": (local.SetResponse(epsilon=1, domain=9, largest=3), [set(), {8}, {0, 4, 7}, set(range(9))]),
+    "set of one item": (local.SetResponse(epsilon=2, domain=1, largest=1), [set(), {0}]),
+    "set, kary": (local.SetResponse(epsilon=1, domain=5, largest=2, oracle="kary"), [set(), {1, 3}]),
+    "set, unary": (local.SetResponse(epsilon=1, domain=6, largest=2, oracle="optimal_unary"), [set(), {1, 3}]),
+    "set, hashing": (local.SetResponse(epsilon=1, domain=500, largest=4, oracle="hashing"), [set(), {499, 3}]),
+    "set, hadamard": (local.SetResponse(epsilon=2, domain=50, largest=2, oracle="hadamard"), [set(), {49, 7}]),
 }
 VECTORS = Path(__file__).parent / "vectors.json"
 FED = 4096
@@ -64,6 +70,16 @@ def fed(seed: int) -> bytes:
     return b"".join(hashlib.sha256(f"{seed}:{i}".encode()).digest() for i in range(FED // 32))
 
 
+def as_json(value: Any) -> Any:
+    """A value as JSON has it: a set is a list."""
+    return sorted(value) if isinstance(value, set) else value
+
+
+def from_json(randomizer: Any, value: Any) -> Any:
+    """The value of a randomizer that JSON stands for."""
+    return set(value) if isinstance(randomizer, local.SetResponse) else value
+
+
 def cases() -> list[dict[str, Any]]:
     found = []
     for name, (randomizer, values) in SPECS.items():
@@ -71,7 +87,9 @@ def cases() -> list[dict[str, Any]]:
             for seed in range(25):
                 entropy = FedEntropy(fed(seed))
                 report = randomizer.respond(value, entropy=entropy)
-                found.append({"name": name, "value": value, "seed": seed, "report": report, "used": entropy.used})
+                found.append(
+                    {"name": name, "value": as_json(value), "seed": seed, "report": report, "used": entropy.used}
+                )
     return found
 
 
@@ -127,7 +145,9 @@ def test_stored_vectors_still_hold() -> None:
     assert len(stored) > 40
     for one in stored:
         randomizer = SPECS[one["name"]][0]
-        assert randomizer.respond(one["value"], entropy=FedEntropy(fed(one["seed"]))) == one["report"], one["name"]
+        value = from_json(randomizer, one["value"])
+        assert randomizer.respond(value, entropy=FedEntropy(fed(one["seed"]))) == one["report"], one["name"]
+    assert {one["name"] for one in stored} == set(SPECS)
 
 
 @needs_node
@@ -189,6 +209,52 @@ def test_javascript_refuses_bad_values_and_bent_descriptions_before_it_draws() -
         {"spec": spec, "bent": bent},
     )
     assert result == ["RangeError"] * (5 + len(bent))
+
+
+# descriptions that lie about what they hold, and values that are none: refused before anything is drawn
+BENT: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
+    "set": (
+        [0],
+        [
+            {"items": 8},
+            {"items": 0},
+            {"largest": 0},
+            {"largest": 2**60},
+            {"largest": 1.5},
+            {"oracle": None},
+            {"oracle": {"kind": "set"}},
+            {"oracle": SPECS["kary"][0].client()},
+            {"oracle": SPECS["hybrid"][0].client()},
+            {"oracle": {**local.KaryResponse(epsilon=1, domain=10).client(), "weights": [1000, 1]}},
+            {"oracle": local.KaryResponse(epsilon=1.1, domain=10).client()},
+        ],
+        [3, None, "01", [9], [-1], [1.5], ["1"], {"0": 1}, [None], [True], [[0]]],
+    ),
+}
+
+
+@needs_node
+@pytest.mark.parametrize("name", BENT)
+def test_javascript_refuses_bent_descriptions_of_collections(name: str) -> None:
+    good, bent, wrong = BENT[name]
+    spec = SPECS[name][0].client()
+    pairs = [[spec, value] for value in wrong] + [[{**spec, **change}, good] for change in bent]
+    result = node(
+        """const words = { next() { throw new Error("drawn"); } };
+        const out = [];
+        for (const [spec, value] of input) {
+          const budget = new ClientBudget(1e9);
+          const tries = [() => respond(spec, value, words), () => budget.answer("q", spec, value, words)];
+          for (const attempt of tries) {
+            try { await attempt(); out.push("no"); } catch (error) { out.push(error.constructor.name); }
+          }
+          out.push(budget.spent);
+        }
+        return out;""",
+        pairs,
+    )
+    assert result == ["RangeError", "RangeError", 0] * len(pairs)
+    assert node("return await respond(input[0], input[1]);", [spec, good]) is not None
 
 
 @needs_node

@@ -25,7 +25,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, people_of, plain, released, require_entropy
+from ._base import Floats, LocalRandomizer, Real, people_of, plain, released, require_entropy, spec
 from .choice import ORACLES, best
 from .oracles import FrequencyOracle
 
@@ -118,6 +118,9 @@ class SetResponse(_Padded):
 
     def is_single(self, value: Any) -> bool:
         return isinstance(value, Set)
+
+    def client(self) -> dict[str, Any]:
+        return spec("set", self, items=self.domain, largest=self.largest, oracle=self.frequency_oracle.client())
 
     def _checked(self, value: Any) -> list[int]:
         if not isinstance(value, Set) or any(isinstance(i, bool) or not isinstance(i, int | np.integer) for i in value):

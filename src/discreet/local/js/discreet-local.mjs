@@ -106,6 +106,41 @@ async function bloom(spec, word, cohort) {
   return filter;
 }
 
+/** The oracles that a description may hold, and how many numbers a report of each has. */
+const WIDTHS = {
+  kary: () => 1,
+  unary: (oracle) => oracle.domain,
+  subset: (oracle) => oracle.size,
+  hashing: (oracle) => oracle.masks + 1,
+  hadamard: () => 1,
+};
+
+/** What an oracle inside a description costs; it must be one over exactly `domain` values. */
+function oracleEpsilon(oracle, domain) {
+  require(typeof oracle === "object" && oracle !== null && Object.hasOwn(WIDTHS, oracle.kind), "this kind of oracle is not known.");
+  require(oracle.domain === domain, "the oracle is not one over these values.");
+  return epsilonOf(oracle);
+}
+
+function isCode(value, domain) {
+  return Number.isSafeInteger(value) && value >= 0 && value < domain;
+}
+
+/** One of `largest` places, drawn without looking at what is in them; `items` or beyond is an empty one. */
+function drawnPlace(largest, items, words) {
+  return below(Math.max(largest, items), words);
+}
+
+/** Values that are more than one code: checked before anything is drawn, in the form in which they are drawn from. */
+const VALUES = {
+  set(spec, value) {
+    require(Array.isArray(value) || value instanceof Set, "the value must be a set of item numbers.");
+    const items = [...new Set(value)];
+    require(items.every((item) => isCode(item, spec.items)), `items must be numbered from 0 to ${spec.items - 1}.`);
+    return items.sort((x, y) => x - y);
+  },
+};
+
 const CODES = {
   kary: (spec) => spec.domain,
   unary: (spec) => spec.domain,
@@ -187,6 +222,12 @@ const KINDS = {
   hybrid(spec, value, words) {
     const second = coin(spec.share, COIN, words);
     return [second ? 1 : 0, second ? KINDS.piecewise(spec.piecewise, value, words) : KINDS.duchi(spec.duchi, value, words)];
+  },
+
+  set(spec, value, words) {
+    const items = VALUES.set(spec, value);
+    const place = drawnPlace(spec.largest, items.length, words);
+    return KINDS[spec.oracle.kind](spec.oracle, place < items.length ? items[place] : spec.items, words);
   },
 
   longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
@@ -293,6 +334,12 @@ const EPSILONS = {
     return Math.max(EPSILONS.duchi(spec.duchi), EPSILONS.piecewise(spec.piecewise));
   },
 
+  set(spec) {
+    whole(spec.items, spec.largest);
+    require(spec.items >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one item and one place, or more.");
+    return oracleEpsilon(spec.oracle, spec.items + 1);
+  },
+
   longterm(spec) {
     odds(spec.again, 1, spec.domain - 1);
     return odds(spec.permanent, 1, spec.domain - 1);
@@ -323,8 +370,9 @@ function checked(spec, value) {
   epsilonOf(spec);
   if (Object.hasOwn(CODES, spec.kind)) {
     const most = CODES[spec.kind](spec) - 1;
-    require(Number.isSafeInteger(value) && value >= 0 && value <= most, `the value must be a whole number from 0 to ${most}.`);
+    require(isCode(value, most + 1), `the value must be a whole number from 0 to ${most}.`);
   }
+  if (Object.hasOwn(VALUES, spec.kind)) VALUES[spec.kind](spec, value);
 }
 
 /** The report of one value under a description. */
