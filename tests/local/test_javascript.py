@@ -46,6 +46,15 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
     "set, unary": (local.SetResponse(epsilon=1, domain=6, largest=2, oracle="optimal_unary"), [set(), {1, 3}]),
     "set, hashing": (local.SetResponse(epsilon=1, domain=500, largest=4, oracle="hashing"), [set(), {499, 3}]),
     "set, hadamard": (local.SetResponse(epsilon=2, domain=50, largest=2, oracle="hadamard"), [set(), {49, 7}]),
+    "pairs": (
+        local.KeyValueResponse(epsilon=1, keys=4, low=0, high=5, largest=2),
+        [{}, {3: 5}, {0: 0.1}, {2: 7, 0: -3.5, 1: 2.5}, {1: 1e308}],
+    ),
+    "pairs, hashing": (
+        local.KeyValueResponse(epsilon=2, keys=300, low=-1.5, high=0.25, oracle="hashing"),
+        [{}, {299: 0.1}],
+    ),
+    "pairs of one key": (local.KeyValueResponse(epsilon=3, keys=1, low=0.1, high=0.3), [{}, {0: 0.2}]),
 }
 VECTORS = Path(__file__).parent / "vectors.json"
 FED = 4096
@@ -71,12 +80,14 @@ def fed(seed: int) -> bytes:
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON has it: a set is a list."""
-    return sorted(value) if isinstance(value, set) else value
+    """A value as JSON has it: a set is a list, and keys are strings."""
+    return sorted(value) if isinstance(value, set) else json.loads(json.dumps(value))
 
 
 def from_json(randomizer: Any, value: Any) -> Any:
     """The value of a randomizer that JSON stands for."""
+    if isinstance(randomizer, local.KeyValueResponse):
+        return {int(key): number for key, number in value.items()}
     return set(value) if isinstance(randomizer, local.SetResponse) else value
 
 
@@ -229,6 +240,37 @@ BENT: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
             {"oracle": local.KaryResponse(epsilon=1.1, domain=10).client()},
         ],
         [3, None, "01", [9], [-1], [1.5], ["1"], {"0": 1}, [None], [True], [[0]]],
+    ),
+    "pairs": (
+        {"0": 1},
+        [
+            {"keys": 3},
+            {"keys": 0},
+            {"largest": 0},
+            {"low": 5},
+            {"low": None},
+            {"low": -1.5e308, "high": 1.5e308},
+            {"high": "5"},
+            {"oracle": None},
+            {"oracle": SPECS["duchi"][0].client()},
+            {"oracle": {**local.KaryResponse(epsilon=1, domain=9).client(), "weights": [1000, 1]}},
+            {"oracle": local.KaryResponse(epsilon=1.1, domain=9).client()},
+        ],
+        [
+            3,
+            None,
+            "01",
+            [0],
+            {"4": 0},
+            {"-1": 0},
+            {"00": 0},
+            {"1.5": 0},
+            {" 1": 0},
+            {"": 0},
+            {"0": "1"},
+            {"0": None},
+            {"0": True},
+        ],
     ),
 }
 

@@ -5,6 +5,7 @@ reports.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -223,6 +224,14 @@ def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
     whole = -(-cost.numerator // cost.denominator)
     named = {name: value for name, value in numbers.items() if value is not None}
     return {"kind": kind, "microepsilon": whole, "randomizer": json.dumps(to_json(randomizer)), **named}
+
+
+def require_span(low: Any, high: Any) -> None:
+    """Refuse bounds whose difference floats cannot hold, too small or too large: a value's place between them
+    would be no number, and the error would tell which values have none.
+    """
+    if not 0 < (span := _require.float_or_inf(high) - _require.float_or_inf(low)) < math.inf:
+        raise _require.fail("high - low", span, "a number above zero that floats can hold")
 
 
 def require_parameters(epsilon: Any, domain: Any) -> None:

@@ -25,7 +25,7 @@ from ..accounting import DiscreteLaplace, Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, Real, check_range, released, spec
+from ._base import LocalRandomizer, Real, check_range, released, require_span, spec
 from ._draws import Codes
 
 _ROUNDING = 1 << 32  # the resolution of rounding a value to the grid; it touches no probability of a report
@@ -47,8 +47,7 @@ class _MeanRandomizer(LocalRandomizer):
             raise _require.fail("steps", self.steps, f"at most {_MOST_STEPS}")
         if _draws.positive_epsilon(self.epsilon) < Fraction(1, 10**9):
             raise _require.fail("epsilon", self.epsilon, "at least 1e-9")
-        if not _require.float_or_inf(self.high) - _require.float_or_inf(self.low) < math.inf:
-            raise _require.fail("high - low", math.inf, "a number that floats can hold")
+        require_span(self.low, self.high)
 
     def variance(self, people: int, mean: Real | None = None) -> float:
         """The largest variance of the estimated mean that the coins can cause, or for people who all have

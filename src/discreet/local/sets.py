@@ -25,7 +25,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, people_of, plain, released, require_entropy, spec
+from ._base import Floats, LocalRandomizer, Real, people_of, plain, released, require_entropy, require_span, spec
 from .choice import ORACLES, best
 from .oracles import FrequencyOracle
 
@@ -173,6 +173,7 @@ class KeyValueResponse(_Padded):
     def __post_init__(self) -> None:
         _require.integer(keys=self.keys, largest=self.largest, at_least=1)
         _require.ordered(low=self.low, high=self.high)
+        require_span(self.low, self.high)
         self.frequency_oracle  # noqa: B018 - refuses what cannot be had
 
     @property
@@ -182,6 +183,11 @@ class KeyValueResponse(_Padded):
 
     def is_single(self, value: Any) -> bool:
         return isinstance(value, Mapping)
+
+    def client(self) -> dict[str, Any]:
+        bounds = {"low": float(self.low), "high": float(self.high)}
+        oracle = self.frequency_oracle.client()
+        return spec("pairs", self, keys=self.keys, largest=self.largest, **bounds, oracle=oracle)
 
     def _checked(self, value: Any) -> list[tuple[int, float]]:
         if not isinstance(value, Mapping):

@@ -139,6 +139,15 @@ const VALUES = {
     require(items.every((item) => isCode(item, spec.items)), `items must be numbered from 0 to ${spec.items - 1}.`);
     return items.sort((x, y) => x - y);
   },
+
+  pairs(spec, value) {
+    const given = value instanceof Map;
+    require(given || (typeof value === "object" && value !== null && !Array.isArray(value)), "the value must map keys to numbers.");
+    const pairs = given ? [...value] : Object.entries(value).map(([key, number]) => [String(Number(key)) === key ? Number(key) : NaN, number]);
+    require(pairs.every(([key]) => isCode(key, spec.keys)), `keys must be numbered from 0 to ${spec.keys - 1}.`);
+    require(pairs.every(([, number]) => typeof number === "number" && !Number.isNaN(number)), "the values of keys must be numbers.");
+    return pairs.sort(([x], [y]) => x - y);
+  },
 };
 
 const CODES = {
@@ -230,6 +239,16 @@ const KINDS = {
     return KINDS[spec.oracle.kind](spec.oracle, place < items.length ? items[place] : spec.items, words);
   },
 
+  pairs(spec, value, words) {
+    const pairs = VALUES.pairs(spec, value);
+    const place = drawnPlace(spec.largest, pairs.length, words);
+    const [key, number] = place < pairs.length ? pairs[place] : [spec.keys, spec.low];
+    const level = (Math.min(Math.max(number, spec.low), spec.high) - spec.low) / (spec.high - spec.low);
+    // also for nothing: one draw for all
+    const up = coin(Math.floor(level * COIN), COIN, words) ? 1 : 0;
+    return KINDS[spec.oracle.kind](spec.oracle, place < pairs.length ? 2 * key + up : 2 * spec.keys, words);
+  },
+
   longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
 
   rappor: async (spec, value, words) => KINDS_AGAIN.rappor(spec, await STARTS.rappor(spec, value, words), words),
@@ -262,6 +281,11 @@ function odds([a, b], truth, other) {
   whole(a, b);
   require(a > b && b >= 1 && truth * a + other * b <= LIMIT, "the weights are not those of a randomizer.");
   return Math.log(a / b);
+}
+
+function ordered({ low, high }) {
+  const span = high - low;
+  require(Number.isFinite(low) && Number.isFinite(high) && span > 0 && span < Infinity, "the bounds are not in order.");
 }
 
 function share(threshold) {
@@ -319,13 +343,15 @@ const EPSILONS = {
 
   duchi(spec) {
     whole(spec.steps);
-    require(spec.steps >= 1 && spec.low < spec.high, "the bounds are not in order.");
+    require(spec.steps >= 1, "the grid has no steps.");
+    ordered(spec);
     return odds(spec.weights, spec.steps, spec.steps);
   },
 
   piecewise(spec) {
     whole(spec.steps, spec.window);
-    require(spec.steps >= 1 && spec.window >= 1 && spec.low < spec.high, "the bounds are not in order.");
+    require(spec.steps >= 1 && spec.window >= 1, "the grid has no steps, or no window.");
+    ordered(spec);
     return odds(spec.weights, spec.window, spec.steps);
   },
 
@@ -338,6 +364,13 @@ const EPSILONS = {
     whole(spec.items, spec.largest);
     require(spec.items >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one item and one place, or more.");
     return oracleEpsilon(spec.oracle, spec.items + 1);
+  },
+
+  pairs(spec) {
+    whole(spec.keys, spec.largest);
+    require(spec.keys >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one key and one place, or more.");
+    ordered(spec);
+    return oracleEpsilon(spec.oracle, 2 * spec.keys + 1);
   },
 
   longterm(spec) {
