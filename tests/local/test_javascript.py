@@ -55,6 +55,12 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
         [{}, {299: 0.1}],
     ),
     "pairs of one key": (local.KeyValueResponse(epsilon=3, keys=1, low=0.1, high=0.3), [{}, {0: 0.2}]),
+    "marginals": (local.MarginalResponse(epsilon=1, sizes=(2, 3, 4, 7)), [[0, 0, 0, 0], [1, 2, 3, 6], [1, 0, 2, 5]]),
+    "marginals, hashing": (
+        local.MarginalResponse(epsilon=2, sizes=(2, 50, 90), ways=2, oracle="hashing"),
+        [[0, 0, 0], [1, 49, 89]],
+    ),
+    "marginals, all": (local.MarginalResponse(epsilon=1, sizes=(2, 3), ways=2), [[0, 0], [1, 2]]),
 }
 VECTORS = Path(__file__).parent / "vectors.json"
 FED = 4096
@@ -240,6 +246,23 @@ BENT: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
             {"oracle": local.KaryResponse(epsilon=1.1, domain=10).client()},
         ],
         [3, None, "01", [9], [-1], [1.5], ["1"], {"0": 1}, [None], [True], [[0]]],
+    ),
+    "marginals": (
+        [0, 0, 0, 0],
+        [
+            {"sizes": [2, 3, 4]},
+            {"sizes": [2, 3, 4, 6]},
+            {"sizes": None},
+            {"marginals": []},
+            {"marginals": [[0, 1]]},
+            {"marginals": [[0, 4]] * 6},
+            {"marginals": [[]] * 6},
+            {"marginals": [3] * 6},
+            {"oracles": [None] * 6},
+            {"oracles": local.MarginalResponse(epsilon=1.1, sizes=(2, 3, 4, 7)).client()["oracles"]},
+            {"oracles": local.MarginalResponse(epsilon=1, sizes=(2, 3, 4, 8)).client()["oracles"]},
+        ],
+        [3, None, "0000", [], [0, 0, 0], [0, 0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, -1], [0.5, 0, 0, 0], ["0", 0, 0, 0]],
     ),
     "pairs": (
         {"0": 1},

@@ -21,7 +21,7 @@ from ..inference import Marginal, consistent_marginals
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, Real, check_range, codes_below, released
+from ._base import LocalRandomizer, Real, check_range, codes_below, released, spec
 from ._draws import Codes
 from .hashing import LocalHashing
 from .oracles import FrequencyOracle
@@ -64,6 +64,11 @@ class MarginalResponse(LocalRandomizer):
     def marginals(self) -> tuple[tuple[int, ...], ...]:
         """The attributes of each marginal."""
         return tuple(combinations(range(len(self.sizes)), self.ways))
+
+    def client(self) -> dict[str, Any]:
+        marginals = [list(attributes) for attributes in self.marginals]
+        oracles = [oracle.client() for oracle in self._oracles()]
+        return spec("marginals", self, sizes=list(self.sizes), marginals=marginals, oracles=oracles)
 
     def _cells(self, attributes: tuple[int, ...]) -> int:
         return math.prod(self.sizes[i] for i in attributes)

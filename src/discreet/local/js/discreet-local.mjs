@@ -148,6 +148,14 @@ const VALUES = {
     require(pairs.every(([, number]) => typeof number === "number" && !Number.isNaN(number)), "the values of keys must be numbers.");
     return pairs.sort(([x], [y]) => x - y);
   },
+
+  marginals(spec, value) {
+    const { sizes } = spec;
+    require(Array.isArray(value) && value.length === sizes.length, `the value must be a list of ${sizes.length} codes.`);
+    const codes = Array.from(value);
+    require(codes.every((code, i) => isCode(code, sizes[i])), "an attribute's code must be a whole number below its size.");
+    return codes;
+  },
 };
 
 const CODES = {
@@ -247,6 +255,16 @@ const KINDS = {
     // also for nothing: one draw for all
     const up = coin(Math.floor(level * COIN), COIN, words) ? 1 : 0;
     return KINDS[spec.oracle.kind](spec.oracle, place < pairs.length ? 2 * key + up : 2 * spec.keys, words);
+  },
+
+  marginals(spec, value, words) {
+    const codes = VALUES.marginals(spec, value);
+    const which = below(spec.marginals.length, words);
+    const oracle = spec.oracles[which];
+    const cell = spec.marginals[which].reduce((sum, i) => sum * spec.sizes[i] + codes[i], 0);
+    const report = [which].concat(KINDS[oracle.kind](oracle, cell, words));
+    const width = 1 + spec.oracles.reduce((most, one) => Math.max(most, WIDTHS[one.kind](one)), 1);
+    return report.concat(new Array(width - report.length).fill(-1));
   },
 
   longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
@@ -371,6 +389,18 @@ const EPSILONS = {
     require(spec.keys >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one key and one place, or more.");
     ordered(spec);
     return oracleEpsilon(spec.oracle, 2 * spec.keys + 1);
+  },
+
+  marginals(spec) {
+    const { sizes, marginals, oracles } = spec;
+    require([sizes, marginals, oracles].every((list) => Array.isArray(list) && list.length >= 1), "the lists of attributes are missing.");
+    require(marginals.length === oracles.length && marginals.every(Array.isArray), "there must be one oracle for each marginal.");
+    whole(...sizes);
+    const costs = marginals.map((attributes, number) => {
+      require(attributes.length >= 1 && attributes.every((i) => isCode(i, sizes.length)), "a marginal is of attributes that are none.");
+      return oracleEpsilon(oracles[number], attributes.reduce((cells, i) => cells * sizes[i], 1));
+    });
+    return costs.reduce((most, cost) => Math.max(most, cost), 0);
   },
 
   longterm(spec) {
