@@ -61,6 +61,12 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
         [[0, 0, 0], [1, 49, 89]],
     ),
     "marginals, all": (local.MarginalResponse(epsilon=1, sizes=(2, 3), ways=2), [[0, 0], [1, 2]]),
+    "prefixes": (local.HeavyHitters(epsilon=1, length=10, first=3, step=3), [0, 1023, 0b1101011001]),
+    "prefixes, long": (
+        local.HeavyHitters(epsilon=4, length=52, first=12, step=9),
+        [0, (1 << 52) - 1, 0xFEDCBA9876543],
+    ),
+    "prefixes, many buckets": (local.HeavyHitters(epsilon=8, length=16, first=1, step=5), [0, 65535, 40961]),
 }
 VECTORS = Path(__file__).parent / "vectors.json"
 FED = 4096
@@ -263,6 +269,23 @@ BENT: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
             {"oracles": local.MarginalResponse(epsilon=1, sizes=(2, 3, 4, 8)).client()["oracles"]},
         ],
         [3, None, "0000", [], [0, 0, 0], [0, 0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, -1], [0.5, 0, 0, 0], ["0", 0, 0, 0]],
+    ),
+    "prefixes": (
+        3,
+        [
+            {"length": 9},
+            {"length": 53},
+            {"length": None},
+            {"levels": [3]},
+            {"levels": [3, 6, 9, 11]},
+            {"levels": [0, 6, 9, 10]},
+            {"levels": ["3", 6, 9, 10]},
+            {"levels": None},
+            {"oracles": []},
+            {"oracles": [local.KaryResponse(epsilon=1, domain=1 << bits).client() for bits in (3, 6, 9, 10)]},
+            {"oracles": local.HeavyHitters(epsilon=1.1, length=10, first=3, step=3).client()["oracles"]},
+        ],
+        [-1, 1024, 1.5, "3", None, [3], True],
     ),
     "pairs": (
         {"0": 1},

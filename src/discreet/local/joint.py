@@ -191,8 +191,14 @@ class HeavyHitters(LocalRandomizer):
         inner = range(self.first, self.length, self.step)
         return (*inner, self.length)
 
+    def client(self) -> dict[str, Any]:
+        oracles = [self._oracle(level).client() for level in range(len(self.levels))]
+        return spec("prefixes", self, length=self.length, levels=list(self.levels), oracles=oracles)
+
     def _oracle(self, level: int) -> LocalHashing:
-        return LocalHashing(epsilon=self.epsilon, domain=1 << self.levels[level])
+        """All levels have the buckets that suit whole values, so that all reports are of one length."""
+        buckets = LocalHashing(epsilon=self.epsilon, domain=1 << self.length).buckets
+        return LocalHashing(epsilon=self.epsilon, domain=1 << self.levels[level], buckets=buckets)
 
     @property
     def ratio(self) -> Fraction:

@@ -166,6 +166,7 @@ const CODES = {
   hadamard: (spec) => spec.domain,
   longterm: (spec) => spec.domain,
   table: (spec) => spec.ends.length,
+  prefixes: (spec) => 2 ** spec.length,
 };
 
 const KINDS = {
@@ -265,6 +266,12 @@ const KINDS = {
     const report = [which].concat(KINDS[oracle.kind](oracle, cell, words));
     const width = 1 + spec.oracles.reduce((most, one) => Math.max(most, WIDTHS[one.kind](one)), 1);
     return report.concat(new Array(width - report.length).fill(-1));
+  },
+
+  prefixes(spec, value, words) {
+    const level = below(spec.levels.length, words);
+    const prefix = Math.floor(value / 2 ** (spec.length - spec.levels[level]));
+    return [level].concat(KINDS.hashing(spec.oracles[level], prefix, words));
   },
 
   longterm: (spec, value, words) => KINDS_AGAIN.longterm(spec, STARTS.longterm(spec, value, words), words),
@@ -399,6 +406,21 @@ const EPSILONS = {
     const costs = marginals.map((attributes, number) => {
       require(attributes.length >= 1 && attributes.every((i) => isCode(i, sizes.length)), "a marginal is of attributes that are none.");
       return oracleEpsilon(oracles[number], attributes.reduce((cells, i) => cells * sizes[i], 1));
+    });
+    return costs.reduce((most, cost) => Math.max(most, cost), 0);
+  },
+
+  prefixes(spec) {
+    const { length, levels, oracles } = spec;
+    whole(length);
+    require(length >= 1 && length <= 52, "values must have from 1 to 52 bits.");
+    require([levels, oracles].every(Array.isArray) && levels.length >= 1 && levels.length === oracles.length, "there must be one oracle for each level.");
+    whole(...levels);
+    const costs = levels.map((bits, number) => {
+      require(bits >= 1 && bits <= length, "a level has more bits than values have, or none.");
+      const cost = oracleEpsilon(oracles[number], 2 ** bits);
+      require(oracles[number].kind === "hashing", "prefixes are reported by hashing.");
+      return cost;
     });
     return costs.reduce((most, cost) => Math.max(most, cost), 0);
   },
