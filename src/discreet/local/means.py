@@ -388,6 +388,12 @@ class LaplaceMean(_MeanRandomizer):
     def ratio(self) -> Fraction:
         raise InvalidInput("the ratio of Laplace noise is exp(epsilon) itself, which is no fraction.")
 
+    def client(self) -> dict[str, Any]:
+        """The rate is two whole numbers as text: they may be longer than a browser's numbers."""
+        rate = 1 / self.scale
+        parts = [str(rate.numerator), str(rate.denominator)]
+        return spec("laplace", self, low=float(self.low), high=float(self.high), steps=self.steps, rate=parts)
+
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         grid = self._on_grid(values, entropy)
         return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)

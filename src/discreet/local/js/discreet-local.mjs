@@ -1,7 +1,7 @@
 // The client of discreet.local for browsers: one report, private before it leaves the page. No dependencies.
 //
 // Every description ("spec") comes from Python's randomizer.client(): integers only. Randomness is crypto.getRandomValues and nothing else; every draw is
-// a whole number below a bound, by rejection, compared as whole numbers below 2**53. The same bytes give the same report as Python's respond
+// a whole number below a bound, by rejection, compared as whole numbers below 2**53 (Laplace noise: as BigInts). The same bytes give the same report as Python's respond
 // (tests/local/test_javascript.py). A spec comes from a collector who is not trusted: `respond` first computes its epsilon from its integers and
 // refuses one that claims less than it costs.
 //
@@ -18,6 +18,10 @@ export class Words {
     globalThis.crypto.getRandomValues(pair);
     return [pair[0], pair[1]];
   }
+
+  bytes(size) {
+    return globalThis.crypto.getRandomValues(new Uint8Array(size));
+  }
 }
 
 /** The same words from given bytes: for test vectors, never for a report. */
@@ -33,6 +37,12 @@ export class FedWords extends Words {
     const pair = [this.view.getUint32(this.used, true), this.view.getUint32(this.used + 4, true)];
     this.used += 8;
     return pair;
+  }
+
+  bytes(size) {
+    if (this.used + size > this.view.byteLength) throw new Error("the fed bytes are used up");
+    this.used += size;
+    return new Uint8Array(this.view.buffer, this.used - size, size);
   }
 }
 
@@ -72,6 +82,88 @@ function coins(thresholds, words) {
   return found;
 }
 
+/** A uniform BigInt of so many bits: whole bytes, little-endian, of which the last bits are dropped. */
+function bigBits(bits, words) {
+  const bytes = words.bytes(Math.ceil(bits / 8));
+  let value = 0n;
+  for (let i = bytes.length - 1; i >= 0; i -= 1) value = (value << 8n) | BigInt(bytes[i]);
+  return value >> BigInt(8 * bytes.length - bits);
+}
+
+/**
+ * A BigInt S with S <= 2**unit artanh(a / b) <= S + 3 unit, for 0 <= a / b <= 1/3 and unit >= 64.
+ *
+ * Proof: everything is rounded down. In units of 2**-unit, z is off by 1, z**2 by 1 + 2/3, a power by e' <= e / 9 + 5/9 + 1, so e < 1.8; a term
+ *        by 1.8 + 1; what is left out when the power is zero by less than 1.8 * 9/8. There are at most unit / 3.16 + 3 terms, as z**2 <= 1/9.
+ */
+function artanh(a, b, unit) {
+  let power = (a << unit) / b;
+  const square = (power * power) >> unit;
+  let total = 0n;
+  for (let odd = 1n; power > 0n; odd += 2n) {
+    total += power / odd;
+    power = (power * square) >> unit;
+  }
+  return total;
+}
+
+function bitLength(number) {
+  return number === 0n ? 0 : number.toString(2).length;
+}
+
+/** The constants of `enclosedLog`: floors of 2**bits ln(2) and 2**bits ln(255/256), less one, by 64 more bits than are kept. */
+function logConstants(bits) {
+  const unit = BigInt(bits + 64);
+  const turns = 1n << BigInt(bitLength(BigInt(bits)));
+  const logTwo = ((2n * artanh(1n, 3n, unit)) >> 64n) - 1n;
+  const logCenter = -((2n * artanh(1n, 511n, unit)) >> 64n) - 2n;
+  const terms = Math.floor((bits * 100) / 315) + 2;
+  const coefficients = Array.from({ length: terms }, (_, i) => (1n << BigInt(bits)) / BigInt(2 * (terms - 1 - i) + 1));
+  return { logTwo, lift: turns * logTwo, top: 3n * turns - logCenter, spread: 3n * turns + 10n, coefficients };
+}
+
+/** [low, high] around 2**bits * -ln(U) for U in [prefix, prefix + 1) / 2**(bits - 2), prefix > 0; the steps and the proof are those of sampling/_exponential.py. */
+function enclosedLog(prefix, bits, { logTwo, top, spread, coefficients }) {
+  const size = BigInt(bits);
+  const shift = BigInt(bits - 1 - bitLength(prefix));
+  const center = (1n << (size - 2n)) - (1n << (size - 10n));
+  const mantissa = prefix << shift;
+  const z = ((mantissa - center) << size) / (mantissa + center);
+  const square = (z * z) >> size;
+  const series = coefficients.reduce((total, coefficient) => coefficient + ((total * square) >> size), 0n);
+  const high = shift * logTwo + top - ((z * series) >> (size - 1n));
+  return [high - spread - (1n << (shift + 2n)), high];
+}
+
+/**
+ * P(G >= k) = exp(-k a / b) exactly: G = floor(-ln(U) b / a), U drawn bit by bit until its bits decide. BigInts only; bit for bit Python's draw
+ * (sampling/_single.py), but for its care that time does not go with size.
+ */
+function geometric([a, b], words) {
+  let bits = 30 * Math.ceil((66 + bitLength(b / a)) / 30);
+  for (let prefix = bigBits(bits - 2, words); ; prefix = (prefix << 60n) | bigBits(60, words), bits += 60) {
+    if (prefix > 0n) {
+      const constants = logConstants(bits);
+      const [low, high] = enclosedLog(prefix, bits, constants);
+      let spare = BigInt(bits + 60);
+      spare += BigInt((((10 - bitLength(constants.lift * ((b << spare) / a))) % 30) + 30) % 30);
+      const slope = (b << spare) / a;
+      const shift = BigInt(bits) + spare;
+      const least = (low * slope) >> shift;
+      if (least === (high * (slope + 1n)) >> shift) return least;
+    }
+  }
+}
+
+/** Weights exp(-|k| a / b): a geometric size and a fair sign, minus zero refused. */
+function discreteLaplace(rate, words) {
+  for (;;) {
+    const size = geometric(rate, words);
+    const minus = bigBits(1, words) === 1n;
+    if (!(minus && size === 0n)) return minus ? -size : size;
+  }
+}
+
 function parity(a, b) {
   let bits = ((a >>> 0) & (b >>> 0)) ^ (Math.floor(a / COIN) & Math.floor(b / COIN));
   for (const shift of [16, 8, 4, 2, 1]) bits ^= bits >>> shift;
@@ -86,7 +178,6 @@ function told(value, domain, [a, b], words) {
 }
 
 function onGrid(spec, value, words) {
-  require(typeof value === "number" && !Number.isNaN(value), "the value must be a number.");
   const clamped = Math.min(Math.max(value, spec.low), spec.high);
   const exact = ((clamped - spec.low) / (spec.high - spec.low)) * spec.steps;
   const floor = Math.min(Math.floor(exact), spec.steps);
@@ -131,8 +222,21 @@ function drawnPlace(largest, items, words) {
   return below(Math.max(largest, items), words);
 }
 
-/** Values that are more than one code: checked before anything is drawn, in the form in which they are drawn from. */
+function number(spec, value) {
+  require(typeof value === "number" && !Number.isNaN(value), "the value must be a number.");
+}
+
+/** Values that are not one code: checked before anything is drawn, in the form in which they are drawn from. */
 const VALUES = {
+  duchi: number,
+  piecewise: number,
+  hybrid: number,
+  laplace: number,
+
+  rappor(spec, value) {
+    require(typeof value === "string" || value instanceof Uint8Array, "the value must be a word.");
+  },
+
   set(spec, value) {
     require(Array.isArray(value) || value instanceof Set, "the value must be a set of item numbers.");
     const items = [...new Set(value)];
@@ -242,6 +346,9 @@ const KINDS = {
     return [second ? 1 : 0, second ? KINDS.piecewise(spec.piecewise, value, words) : KINDS.duchi(spec.duchi, value, words)];
   },
 
+  // beyond 2**53 (less than once in e**127 draws, for no scale is above 2**46) the sum is rounded after it was drawn
+  laplace: (spec, value, words) => Number(BigInt(onGrid(spec, value, words)) + discreteLaplace(spec.rate.map(BigInt), words)),
+
   set(spec, value, words) {
     const items = VALUES.set(spec, value);
     const place = drawnPlace(spec.largest, items.length, words);
@@ -284,7 +391,6 @@ const STARTS = {
   longterm: (spec, value, words) => told(value, spec.domain, spec.permanent, words),
 
   async rappor(spec, value, words) {
-    require(typeof value === "string" || value instanceof Uint8Array, "the value must be a word.");
     const [flip] = spec.thresholds;
     const cohort = below(spec.cohorts, words);
     const filter = await bloom(spec, value, cohort);
@@ -385,6 +491,18 @@ const EPSILONS = {
     return Math.max(EPSILONS.duchi(spec.duchi), EPSILONS.piecewise(spec.piecewise));
   },
 
+  laplace(spec) {
+    whole(spec.steps);
+    require(spec.steps >= 1, "the grid has no steps.");
+    ordered(spec);
+    require(Array.isArray(spec.rate) && spec.rate.length === 2, "the rate must be a fraction.");
+    require(spec.rate.every((part) => typeof part === "string" && /^[1-9][0-9]{0,999}$/.test(part)), "the rate must be two whole numbers, as text.");
+    const [a, b] = spec.rate.map(BigInt);
+    require(b / a <= 2n ** 46n, "the noise is too wide.");
+    // rounded up, in units of 10**-24
+    return Number((BigInt(spec.steps) * a * 10n ** 24n) / b + 1n) / 1e24;
+  },
+
   set(spec) {
     whole(spec.items, spec.largest);
     require(spec.items >= 1 && spec.largest >= 1 && spec.largest <= LIMIT, "there must be one item and one place, or more.");
@@ -442,6 +560,7 @@ const EPSILONS = {
 export function epsilonOf(spec) {
   require(Object.hasOwn(EPSILONS, spec.kind), "this kind of description is not known.");
   whole(spec.microepsilon);
+  require(spec.microepsilon >= 1, "nothing is free.");
   if (spec.domain !== undefined) {
     whole(spec.domain);
     require(spec.domain >= 2 && spec.domain <= LIMIT, "there must be two values or more.");
