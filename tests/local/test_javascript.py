@@ -404,6 +404,42 @@ def test_javascript_refuses_bent_descriptions_of_collections(name: str) -> None:
 
 
 @needs_node
+def test_javascript_refuses_or_prices_descriptions_with_any_one_part_replaced() -> None:
+    """Whatever stands in place of a number or a list: a RangeError before anything is drawn, or a price within the claim."""
+    data = {name: [randomizer.client(), as_json(values[0])] for name, (randomizer, values) in SPECS.items()}
+    result = node(
+        """const junk = [0, -1, 1.5, 1e300, 2 ** 53, "1", null, undefined, [], {}, true, NaN, Infinity];
+        const drawn = () => { throw new Error("drawn"); };
+        const out = { wrong: [], refused: 0, priced: 0 };
+        const places = (part) => Object.keys(part).flatMap((key) => {
+          const inner = typeof part[key] === "object" && part[key] !== null ? places(part[key]) : [];
+          return [[key], ...inner.map((path) => [key, ...path])];
+        });
+        for (const [name, [spec, value]] of Object.entries(input)) {
+          for (const path of places(spec).filter((path) => !["microepsilon", "randomizer"].includes(path.at(-1)))) {
+            for (const other of junk) {
+              const bent = structuredClone(spec);
+              path.slice(0, -1).reduce((part, key) => part[key], bent)[path.at(-1)] = other;
+              try {
+                await respond(bent, value, { next: drawn, bytes: drawn });
+                out.wrong.push([name, path, String(other), "no draw"]);
+              } catch (error) {
+                if (error instanceof RangeError) out.refused += 1;
+                else if (error.message === "drawn" && epsilonOf(bent) <= spec.microepsilon / 1e6 + 1e-8) out.priced += 1;
+                else out.wrong.push([name, path, String(other), error.message]);
+              }
+            }
+          }
+        }
+        return out;""",
+        data,
+    )
+    assert result["wrong"] == []
+    assert result["refused"] > 2000
+    assert result["priced"] > 0
+
+
+@needs_node
 def test_javascript_keeps_the_budget_on_the_device() -> None:
     specs = [local.KaryResponse(epsilon=1, domain=50).client(), local.Rappor(epsilon=1, bits=64).client()]
     result = node(

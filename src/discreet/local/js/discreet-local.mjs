@@ -408,10 +408,16 @@ const KINDS_AGAIN = {
   },
 };
 
-function odds([a, b], truth, other) {
+function odds(weights, truth, other) {
+  const [a, b] = listed(weights, 2);
   whole(a, b);
   require(a > b && b >= 1 && truth * a + other * b <= LIMIT, "the weights are not those of a randomizer.");
   return Math.log(a / b);
+}
+
+function listed(list, length) {
+  require(Array.isArray(list) && list.length === length, `the description must hold a list of ${length}.`);
+  return list;
 }
 
 function ordered({ low, high }) {
@@ -432,7 +438,7 @@ const EPSILONS = {
   },
 
   unary(spec) {
-    const [p, q] = spec.thresholds.map(share);
+    const [p, q] = listed(spec.thresholds, 2).map(share);
     return Math.abs(Math.log(p / q)) + Math.abs(Math.log((1 - q) / (1 - p)));
   },
 
@@ -456,6 +462,7 @@ const EPSILONS = {
   },
 
   table(spec) {
+    require(Array.isArray(spec.ends) && spec.ends.length >= 1 && spec.ends.every(Array.isArray), "the rows are not those of a lottery.");
     const rows = spec.ends.map((ends) => {
       whole(...ends);
       const total = ends[ends.length - 1];
@@ -488,6 +495,7 @@ const EPSILONS = {
 
   hybrid(spec) {
     whole(spec.share);
+    require([spec.duchi, spec.piecewise].every((part) => typeof part === "object" && part !== null), "the parts are missing.");
     return Math.max(EPSILONS.duchi(spec.duchi), EPSILONS.piecewise(spec.piecewise));
   },
 
@@ -495,8 +503,7 @@ const EPSILONS = {
     whole(spec.steps);
     require(spec.steps >= 1, "the grid has no steps.");
     ordered(spec);
-    require(Array.isArray(spec.rate) && spec.rate.length === 2, "the rate must be a fraction.");
-    require(spec.rate.every((part) => typeof part === "string" && /^[1-9][0-9]{0,999}$/.test(part)), "the rate must be two whole numbers, as text.");
+    require(listed(spec.rate, 2).every((part) => typeof part === "string" && /^[1-9][0-9]{0,999}$/.test(part)), "the rate must be two whole numbers, as text.");
     const [a, b] = spec.rate.map(BigInt);
     require(b / a <= 2n ** 46n, "the noise is too wide.");
     // rounded up, in units of 10**-24
@@ -551,14 +558,14 @@ const EPSILONS = {
   rappor(spec) {
     whole(spec.bits, spec.hashes, spec.cohorts);
     require(spec.hashes >= 1 && spec.bits >= 1 && spec.cohorts >= 1, "the filter has no bits.");
-    const [flip] = spec.thresholds.map(share);
+    const [flip] = listed(spec.thresholds, 3).map(share);
     return 2 * spec.hashes * Math.abs(Math.log((1 - flip) / flip));
   },
 };
 
 /** What a description really costs, from its own integers: its epsilon, up to rounding. Refuses one that claims less. */
 export function epsilonOf(spec) {
-  require(Object.hasOwn(EPSILONS, spec.kind), "this kind of description is not known.");
+  require(typeof spec === "object" && spec !== null && Object.hasOwn(EPSILONS, spec.kind), "this kind of description is not known.");
   whole(spec.microepsilon);
   require(spec.microepsilon >= 1, "nothing is free.");
   if (spec.domain !== undefined) {
