@@ -26,7 +26,7 @@ from .accounting.filters import Preview as Cost
 from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, segments
 from .mechanisms import Answer as Told
 from .mechanisms import RedrawnSparseVector, SparseVector
-from .mechanisms.protocols import Interactive, Mechanism, Release, Stepped
+from .mechanisms.protocols import AnySource, ExampleSource, Interactive, Mechanism, Release, Stepped
 from .query import Answer, Preview, Query, ask, cut_off_sql, several_counts, where
 from .tables import SEVERAL, Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
 
@@ -101,7 +101,8 @@ class Session:
     @property
     def public(self) -> Public:
         """What everybody may know about the table."""
-        return self.curator.source.public
+        public: Public = self.curator.source.public
+        return public
 
     @property
     def ledger(self) -> Ledger:
@@ -487,14 +488,13 @@ def open(
     else:
         table_data = data
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
-    if limits and isinstance(data, Source) and not related:
+    opened = isinstance(data, Source | ExampleSource)
+    if limits and opened and not related:
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
         )
-    source = (
-        data if isinstance(data, Source) and not related else connect(table_data, public, related=related, **limits)
-    )
-    if isinstance(data, Source) and source.public != public:
+    source = data if opened and not related else connect(table_data, public, related=related, **limits)
+    if opened and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
     path = _ledger(data, ledger)
     if path.exists():
@@ -520,7 +520,7 @@ def _share(budget: Budget, epsilon: Any) -> float:
 
 
 def _existing(
-    path: Path, source: Source, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
+    path: Path, source: AnySource, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
 ) -> Curator:
     curator = Curator.open(path, source)
     policy = curator.policy
@@ -543,7 +543,7 @@ def _public(
     table: str | None,
     version: str | None,
 ) -> Public:
-    if isinstance(data, Source) and schema is None:
+    if isinstance(data, Source | ExampleSource) and schema is None:
         return data.public
     path = _path(data)
     if isinstance(data, str) and "://" in data:

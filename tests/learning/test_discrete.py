@@ -96,7 +96,7 @@ def test_each_examples_integers_stay_within_the_bound_and_near_its_clipped_gradi
             run._terms.add(np.array([i]), run._sums)
             whole = [int(v) for v in exact._sum]
             assert sum(v * v for v in whole) <= grid.l2_squared
-            plain = run._engine.clipped_sum(*examples()._take(np.array([i])), clip=rule)
+            plain = run._engine.clipped_sum(*examples().take(np.array([i])), clip=rule)
             near = torch.tensor(whole, dtype=torch.float64) * float(grid.step)
             assert (near - plain).abs().max() <= float(grid.step) / 2 * (1 + 1e-3)
 
@@ -116,7 +116,7 @@ def test_a_vector_above_the_bound_counts_as_zero() -> None:
 
 def test_a_step_is_the_naive_sum_rounded_and_removing_one_moves_it_within_the_bound() -> None:
     model = nn.Linear(5, 2)
-    rows = naive(model, *examples()._take(np.arange(SIZE)), torch.nn.functional.cross_entropy)
+    rows = naive(model, *examples().take(np.arange(SIZE)), torch.nn.functional.cross_entropy)
     wanted = (rows * (0.5 / rows.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
     made = trainer(model, noise_multiplier=1e-9)  # noise of one grid step: as little as there is
     grid = made.grid

@@ -176,7 +176,7 @@ def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str
 
 def test_workers_must_agree_before_data_is_read(tmp_path: Path) -> None:
     class Unread(Examples):
-        def _take(self, places: Any) -> Any:
+        def take(self, places: Any) -> Any:
             raise AssertionError("read")
 
     def job(rank: int) -> Any:

@@ -26,11 +26,11 @@ class Rows(torch.utils.data.Dataset):
 def test_an_empty_dataset_looks_like_one_with_a_row():
     like = (torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64))
     empty, one = (Examples.of(Rows(size), like=like) for size in (0, 1))
-    for a, b in zip(empty._shapes(), one._shapes(), strict=True):
+    for a, b in zip(empty.shapes(), one.shapes(), strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
     assert repr(empty) == repr(one)
-    for a, b in zip(empty._take(torch.zeros(0).numpy()), Examples.of(Rows(1))._shapes(), strict=True):
+    for a, b in zip(empty.take(torch.zeros(0).numpy()), Examples.of(Rows(1)).shapes(), strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
 
@@ -50,7 +50,7 @@ def test_an_empty_table_has_examples_of_the_right_types(target):
     for make in (Memory, connect):
         one = reader.read(make(pa.table(rows), PUBLIC))
         empty = reader.read(make(pa.table(rows).slice(1), PUBLIC))
-        for a, b, wanted in zip(empty._shapes(), one._shapes(), reader.shapes(PUBLIC), strict=True):
+        for a, b, wanted in zip(empty.shapes(), one.shapes(), reader.shapes(PUBLIC), strict=True):
             assert a.dtype == b.dtype == wanted.dtype
             assert a.shape == b.shape == wanted.shape
 

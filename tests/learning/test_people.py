@@ -88,7 +88,7 @@ def moved(made: Trainer, data: Examples, seed: int = 1) -> Tensor:
 def test_a_step_is_the_naive_sum_over_people(pooling: str, microbatch: int | None) -> None:
     model = nn.Linear(5, 2)
     data = people_data()
-    rows = naive(model, *data._take(np.arange(20)), torch.nn.functional.cross_entropy)
+    rows = naive(model, *data.take(np.arange(20)), torch.nn.functional.cross_entropy)
     terms = sums(rows, torch.tensor([9, 1, 2, 3, 1, 4]), pooling == "mean")
     wanted = (terms * (0.5 / terms.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
     got = moved(trainer(model, pooling=pooling, microbatch=microbatch), data)
@@ -108,7 +108,7 @@ def test_clipping_rows_instead_of_people_would_be_noticed() -> None:
     """The mutant: the same data with a row as the unit. Nine rows of one person then move the sum by far more than the clip."""
     public = Public(size=6)
     made_ = trainer(nn.Linear(5, 2), public=public)
-    x, y = people_data()._take(np.arange(20))
+    x, y = people_data().take(np.arange(20))
     everyone, others = Examples(x, y, public), Examples(x[9:], y[9:], public)
     assert (moved(made_, everyone) - moved(made_, others)).norm() > 2 * 0.5
 
@@ -119,13 +119,13 @@ def test_the_coin_is_tossed_for_the_person() -> None:
     assert made_.event == acc.Gaussian(noise_multiplier=1.0).sampled(made_.schedule.rate).repeated(200)  # type: ignore[attr-defined]
     data = people_data()
     run = made_.start(data, entropy=SeededEntropy(4))
-    taken, plain = [], data._take
+    taken, plain = [], data.take
 
     def watched(rows: Any) -> Any:
         taken[-1] += rows.tolist()
         return plain(rows)
 
-    data._take = watched  # type: ignore[method-assign]
+    data.take = watched  # type: ignore[method-assign]
     for _ in range(200):
         taken.append([])
         run.step()
@@ -148,8 +148,8 @@ def test_at_most_so_many_rows_count_and_they_are_drawn_uniformly() -> None:
     public = Public(size=6, unit=Unit("who", rows=2))
     made_ = trainer(nn.Linear(5, 2), public=public)
     data = people_data(public)
-    run, sizes, plain = made_.start(data, entropy=SeededEntropy(1)), [], data._take
-    data._take = lambda rows: sizes.append(len(rows)) or plain(rows)  # type: ignore[func-returns-value,method-assign]
+    run, sizes, plain = made_.start(data, entropy=SeededEntropy(1)), [], data.take
+    data.take = lambda rows: sizes.append(len(rows)) or plain(rows)  # type: ignore[func-returns-value,method-assign]
     run.step()
     assert sum(sizes) == 2 + 1 + 2 + 2 + 1 + 2
 
@@ -194,7 +194,7 @@ def test_the_persons_column_of_a_table_is_read() -> None:
     public = Public(schema=schema, unit=Unit("id"), size=3)
     table = Memory({"age": [1.0, 2.0, 3.0, 4.0], "rich": ["no"] * 4, "id": [7, 8, 7, None]}, public, batch_rows=2)
     examples = Tabular(features=("age",), target="rich").read(table)
-    assert examples._size == 2
+    assert examples.size == 2
     made_ = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, batch=2, steps=2, columns=Tabular(features=("age",), target="rich"))  # fmt: skip
     assert made_(table, entropy=Entropy()).private
     empty = Memory(
@@ -203,7 +203,7 @@ def test_the_persons_column_of_a_table_is_read() -> None:
         ),
         public,
     )
-    assert Tabular(features=("age",), target="rich").read(empty)._size == 0
+    assert Tabular(features=("age",), target="rich").read(empty).size == 0
 
 
 def test_whose_rows_they_are_must_be_said_and_fit() -> None:
@@ -220,4 +220,4 @@ def test_whose_rows_they_are_must_be_said_and_fit() -> None:
     with pytest.raises(PublicMismatch):
         trainer(nn.Linear(5, 2))(Examples(x, y, Public(size=6)), entropy=Entropy())
     listed = Examples.of(torch.utils.data.TensorDataset(x, y), PUBLIC, people=torch.tensor([1, 1, 2]))
-    assert listed._size == 2
+    assert listed.size == 2

@@ -114,7 +114,7 @@ def test_in_a_session_it_is_charged_stored_and_used_by_a_trainer(tmp_path: Path)
     assert session.ask(scaler()).value == scaling, "the same question again is answered from the ledger"
     assert session.spent == charged
     columns = Tabular(features=("age", "pay"), target="sick", scaling=scaling)
-    x, _ = columns.read(table())._take(np.arange(N))
+    x, _ = columns.read(table()).take(np.arange(N))
     raw = {name: table()._table[name].to_numpy() for name in ("age", "pay")}
     np.testing.assert_allclose(x.numpy(), scaling.transform(raw), rtol=1e-5, atol=1e-6)
     trained = Trainer(

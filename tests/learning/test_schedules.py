@@ -105,8 +105,8 @@ def test_training_runs_and_the_size_must_be_true() -> None:
     x = torch.randn(SIZE, 5)
     data = Examples(x, (x.sum(1) > 0).long(), PUBLIC)
     made = trainer(limit=21, steps=20)
-    taken, plain = [], data._take
-    data._take = lambda rows: taken.append(len(rows)) or plain(rows)  # type: ignore[func-returns-value,method-assign]
+    taken, plain = [], data.take
+    data.take = lambda rows: taken.append(len(rows)) or plain(rows)  # type: ignore[func-returns-value,method-assign]
     assert made(data, entropy=Entropy()).private
     assert max(taken) <= 21
     with pytest.raises(PublicMismatch):

@@ -164,7 +164,7 @@ def test_variants_are_averaged_before_the_clip() -> None:
         turn[0] += 1
         return x if turn[0] % 2 else -x
 
-    x, y = data._take(np.arange(SIZE))
+    x, y = data.take(np.arange(SIZE))
     each = [naive(model, sign * x, y, torch.nn.functional.cross_entropy) for sign in (1, -1)]
     mean = (each[0] + each[1]) / 2
     wanted = (mean * (0.5 / mean.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)

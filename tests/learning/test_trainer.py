@@ -93,7 +93,7 @@ def test_a_step_is_the_clipped_sum_plus_noise_over_the_expected_size() -> None:
     data, model = examples(Public(size=100)), nn.Linear(5, 2)
     made = trainer(model=model, public=Public(size=100), batch=100, steps=3, noise_multiplier=1e-9, clip=0.05)
     got = weights(made(data, entropy=SeededEntropy(1)).value)
-    inputs, targets = data._take(np.arange(SIZE))
+    inputs, targets = data.take(np.arange(SIZE))
     loss = torch.nn.functional.cross_entropy
     for _ in range(3):
         rows = naive(model, inputs, targets, loss)
@@ -325,7 +325,7 @@ def test_averaging_is_free_and_between_the_steps() -> None:
 
 def test_datasets_are_read_item_by_item() -> None:
     data = examples()
-    x, y = data._take(np.arange(SIZE))
+    x, y = data.take(np.arange(SIZE))
     listed = Examples.of(torch.utils.data.TensorDataset(x, y), PUBLIC)
     model = nn.Linear(5, 2)
     one = trainer(model=model)(data, entropy=SeededEntropy(9)).value
@@ -343,7 +343,7 @@ def test_tables_are_read_by_their_declared_facts() -> None:
         {"age": [0.0, 50.0, 1e9, None], "job": ["a", "b", "zzz", None], "rich": ["no", "yes", "yes", "?"]}, public
     )
     columns = Tabular(features=("age", "job"), target="rich")
-    x, y = columns.read(table)._take(np.arange(4))
+    x, y = columns.read(table).take(np.arange(4))
     assert x.tolist() == [[-1, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]]
     assert y.tolist() == [0, 1, 1, 0]
     made = trainer(model=nn.Linear(columns.width(public), 2), public=public, batch=2, columns=columns)

@@ -23,6 +23,7 @@ from ..accounting.caps import Asked, asked_of
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Spent
 from ..mechanisms.protocols import (
+    AnySource,
     Interactive,
     Mechanism,
     Release,
@@ -33,7 +34,6 @@ from ..mechanisms.protocols import (
     rehearse,
 )
 from ..sampling import Entropy
-from ..tables import Source
 from . import books, limits, sealed_runs, segments, tickets, values
 from .accounts import Account, Accounts, said
 from .keys import Key
@@ -50,11 +50,13 @@ NOTES = ("looked",)
 class Curator:
     """One dataset, one budget."""
 
-    def __init__(self, source: Source, ledger: Ledger) -> None:
-        self.source, self.ledger = source, ledger
+    def __init__(self, source: AnySource, ledger: Ledger) -> None:
+        # Of either kind: which one a mechanism reads is its own affair, and it refuses the other.
+        self.source: Any = source
+        self.ledger = ledger
         self.periods: tuple[str, ...] = ()  # all of them
         self._cut: list[str | None] | None = None  # how the table was cut into periods when this view was made
-        self._whole = source
+        self._whole: Any = source
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):
             raise LedgerError(
@@ -68,7 +70,7 @@ class Curator:
 
     @classmethod
     def create(
-        cls, path: str | Path, source: Source, policy: Policy, *, large_delta: bool = False, durable: bool = True
+        cls, path: str | Path, source: AnySource, policy: Policy, *, large_delta: bool = False, durable: bool = True
     ) -> Curator:
         """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not.
 
@@ -90,7 +92,7 @@ class Curator:
         return cls(source, ledger)
 
     @classmethod
-    def open(cls, path: str | Path, source: Source) -> Curator:
+    def open(cls, path: str | Path, source: AnySource) -> Curator:
         """An existing ledger, with its key."""
         path = Path(path)
         if not path.exists():
@@ -130,7 +132,7 @@ class Curator:
         part.periods, part._cut, part.source = named, per.cut, self._part(per, named)
         return part
 
-    def _part(self, per: Period, periods: tuple[str, ...]) -> Source:
+    def _part(self, per: Period, periods: tuple[str, ...]) -> AnySource:
         return per.restrict(self._whole, periods)
 
     def _in_force(self, ledger: Ledger | Writer) -> Policy:
@@ -481,7 +483,7 @@ def _as_started(mechanism: Any, charge: Entry) -> Any:
     return as_of(mechanism, getattr(_registry.from_json(described), "public", mechanism.public))
 
 
-def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
+def _check(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
@@ -490,7 +492,7 @@ def _check(mechanism: Any, source: Source, kind: Any, instead: str) -> None:
         )
     if not isinstance(mechanism, kind):
         raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read.")
-    check_source(facts, source)
+    check_source(facts, source, examples=True)
     rehearse(mechanism, source)
 
 

@@ -150,5 +150,5 @@ def _checked(curator: Curator, mechanism: Any, pace: Any) -> None:
         )
     _require.non_negative(pace=pace)
     _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)
-    check_source(mechanism.public, curator.source)
+    check_source(mechanism.public, curator.source, examples=True)
     rehearse(mechanism, curator.source)

@@ -21,8 +21,7 @@ from .. import _require
 from .._errors import InvalidInput, LedgerError, NotPrivate
 from ..accounting import events
 from ..accounting.caps import asked_of
-from ..mechanisms.protocols import Release, Run, Stepped, check_source, rehearse
-from ..tables import Source
+from ..mechanisms.protocols import AnySource, Release, Run, Stepped, check_source, rehearse
 from .accounts import said
 from .charges import SPENDING
 from .keys import signed_by
@@ -271,14 +270,14 @@ def _counter(head: Entry) -> int:
     return int(head.body["to"]) if head.kind == SEGMENT else 0
 
 
-def _checked(mechanism: Any, source: Source, progress: Any) -> None:
+def _checked(mechanism: Any, source: AnySource, progress: Any) -> None:
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
     if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
         raise InvalidInput(
             f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing was charged or read."
         )
-    check_source(mechanism.public, source)
+    check_source(mechanism.public, source, examples=True)
     rehearse(mechanism, source)
 
 

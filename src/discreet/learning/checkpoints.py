@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from .._errors import InvalidInput, Unsupported
+from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
-from ..tables import Source
 from . import files
 from .clipping import Adaptive, Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Poisson, Schedule, TruncatedPoisson, WithoutReplacement
@@ -62,7 +62,7 @@ def dump(run: Run) -> bytes:
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 
-def restore(trainer: Trainer, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
+def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
     """A run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are lost, and count). Noise is fresh."""
     tensors, texts = files.load(raw)
     facts = json.loads(texts["run"])

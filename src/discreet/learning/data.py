@@ -6,7 +6,7 @@ are scaled by their declared bounds, categories become indicators, so that nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .. import _require, sampling
-from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
+from .._errors import DiscreetError, InvalidInput, NotPrivate
 from .._public import Boolean, Bounds, Categories, Public
+from ..mechanisms.protocols import AnySource, ExampleSource
 from ..sampling import Entropy
 from ..tables import Source
 from .scaler import Scaling
@@ -28,7 +29,7 @@ Array = Any  # of numpy
 
 
 class Examples:
-    """A source of examples for training: inputs and targets, one entry per row.
+    """A source of examples for training (an `ExampleSource`): inputs and targets, one entry per row.
 
     Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is nobody's (None) takes no part.
     Shapes and types of one example are public; values and, under add_remove, their number are not. A tuple of inputs are the model's arguments; a
@@ -44,7 +45,7 @@ class Examples:
         if len(sizes) != 1:
             raise InvalidInput("inputs and targets must have one entry for each example, all of one length.")
         self._rows = sizes.pop()
-        self._people = _whose(self._public, people, self._rows)
+        self.people = _whose(self._public, people, self._rows)
 
     @classmethod
     def of(
@@ -65,19 +66,15 @@ class Examples:
         return _Dataset(dataset, public, people, target, like)
 
     @property
-    def _size(self) -> int:
-        """The number of units: rows, or people."""
-        return self._rows if self._people is None else len(self._people.counts)
+    def size(self) -> int:
+        """The number of units: rows, or people. For the trainer only: under add_remove it is private."""
+        return self._rows if self.people is None else len(self.people.counts)
 
     @property
     def public(self) -> Public:
         return self._public
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        raise Unsupported("examples are tensors without columns: use them with learning.Trainer only.")
-        yield
-
-    def _take(self, places: Array) -> tuple[Any, Any]:
+    def take(self, places: Array) -> tuple[Any, Any]:
         """The examples at these places, as a batch. For the trainer only: what it returns is private."""
         index = torch.from_numpy(places)
         inputs, targets = (
@@ -88,7 +85,7 @@ class Examples:
         )
         return inputs, targets
 
-    def _shapes(self) -> tuple[Any, Any]:
+    def shapes(self) -> tuple[Any, Any]:
         """Empty tensors of the shapes and types of one example."""
         inputs, targets = tree_map(lambda t: t[:0], self._data)
         return inputs, targets
@@ -108,19 +105,19 @@ class _Dataset(Examples):
             )
         self._public, self._dataset, self._rows = Public() if public is None else public, dataset, len(dataset)
         self._target = target
-        self._people = _whose(self._public, people, self._rows)
+        self.people = _whose(self._public, people, self._rows)
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
         # Found once, before anybody asks anything: whether there is a first item must not show later.
         self._empty = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
 
-    def _take(self, places: Array) -> tuple[Any, Any]:
+    def take(self, places: Array) -> tuple[Any, Any]:
         if not len(places):
-            return self._shapes()
+            return self.shapes()
         inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in places])
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
-    def _shapes(self) -> tuple[Any, Any]:
+    def shapes(self) -> tuple[Any, Any]:
         inputs, targets = self._empty
         return inputs, targets
 
@@ -132,7 +129,7 @@ class _Dataset(Examples):
                 "Nothing was charged or trained."
             )
         try:
-            inputs, targets = tree_map(lambda t: t[:0], self._take(np.zeros(1, np.int64)))
+            inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
         except DiscreetError:
             raise
         except Exception as error:  # its text could quote a value
@@ -308,16 +305,16 @@ def _floats(values: pa.Array) -> Array:
     return np.array([np.nan if v is None else float(v) for v in values.to_pylist()], dtype=np.float64)
 
 
-def shapes_of(source: Any, reader: Tabular | None) -> tuple[Any, Any]:
+def shapes_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
     """Empty tensors of the shapes and types of one example, from what is public of a source."""
-    if reader is not None and not isinstance(source, Examples):
+    if reader is not None and not isinstance(source, ExampleSource):
         return reader.shapes(source.public)
-    return examples_of(source, None)._shapes()
+    return examples_of(source, None).shapes()
 
 
-def examples_of(source: Any, reader: Tabular | None) -> Examples:
+def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
     """The examples behind a source."""
-    if isinstance(source, Examples):
+    if isinstance(source, ExampleSource):
         return source
     if reader is not None:
         return reader.read(source)

@@ -24,9 +24,8 @@ from .. import _require
 from .._errors import InvalidInput, ReleaseFailed, Unsupported
 from .._public import Public
 from ..accounting import Event
-from ..mechanisms.protocols import Mechanism, Release
+from ..mechanisms.protocols import AnySource, Mechanism, Release
 from ..sampling import Entropy
-from ..tables import Source
 from .clipping import Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Indices, Poisson
 from .terms import Terms
@@ -73,11 +72,11 @@ class _Across:
     def event(self) -> Event:
         return self.trainer.event
 
-    def rehearse(self, source: Source) -> None:
+    def rehearse(self, source: AnySource) -> None:
         """As the trainer's: what fails on made-up examples costs nothing."""
         self.trainer.rehearse(source)
 
-    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+    def __call__(self, source: AnySource, /, *, entropy: Entropy) -> Release:
         self._agree()
         run = self.trainer.start(source, entropy=entropy)
         self._same_start(run)

@@ -425,5 +425,5 @@ def encoded(X: Any, columns: Tabular, public: Public) -> Tensor:
     table[columns.target] = pa.nulls(len(table[columns.features[0]]))
     facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
     examples = columns.read(Memory(pa.table(table), Public(schema=facts, table=public.table)))
-    inputs: Tensor = examples._take(np.arange(examples._size))[0]
+    inputs: Tensor = examples.take(np.arange(examples.size))[0]
     return inputs

@@ -32,9 +32,9 @@ class PublicSet:
         """From a file, a data frame, an Arrow table or a mapping of columns, with the features and the target under the same declarations."""
         facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
         read = columns.read(connect(data, Public(schema=facts, table="public_set")))
-        if not read._size:
+        if not read.size:
             raise InvalidInput("the public set is empty. Nothing was trained.")
-        inputs, targets = read._take(np.arange(read._size))
+        inputs, targets = read.take(np.arange(read.size))
         fact = public.fact(columns.target)
         classes = isinstance(fact, Categories | Boolean)
         return cls(inputs, targets, 0.0 if classes else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..mechanisms.protocols import ExampleSource
 from ..sampling import Entropy
 from .clipping import Adaptive, Clipping, Flat, factors
 from .correlated import IDENTITY, Mixed
-from .data import Examples
 from .discrete import GridSum
 from .engine import Engine, Gradients, full_precision
 from .noise import Reservoir, fill_gaussian
@@ -33,7 +33,7 @@ ROWS_AT_ONCE = 8  # gradients that are built one by one stay in the caches
 class Terms:
     """The terms of a run: `noise` into a vector, `add` each batch to it, `close` the step. Once each, in this order."""
 
-    def __init__(self, trainer: Trainer, engine: Engine, examples: Examples, entropy: Entropy) -> None:
+    def __init__(self, trainer: Trainer, engine: Engine, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._engine, self._examples, self._entropy = trainer, engine, examples, entropy
         self.rule: Clipping = trainer.clip  # type: ignore[assignment]
         if isinstance(self.rule, Adaptive):
@@ -46,7 +46,7 @@ class Terms:
         self._exact = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
         self._rows: Tensor | None = None  # where they are built, kept from one microbatch to the next
         self._copies = 1 if trainer.augment is None else trainer.augment.times
-        self._whole = trainer.augment is None and examples._people is None
+        self._whole = trainer.augment is None and examples.people is None
         self._noise = self._independent()
 
     def _independent(self) -> Reservoir | Mixed:
@@ -72,7 +72,7 @@ class Terms:
 
     def _add(self, members: Indices, sums: dict[int, Tensor]) -> None:
         for rows, counts in self._chunks(members):
-            inputs, targets = self._examples._take(rows)
+            inputs, targets = self._examples.take(rows)
             if self._whole and self._adaptive is None and self._exact is None:
                 self._engine.add_clipped(inputs, targets, self.rule, sums)
                 continue
@@ -124,11 +124,11 @@ class Terms:
         """Rows to take together, and how many of them each unit has, in order (None: one each)."""
         usual = max(1, len(members) * self._copies) if self._exact is None else ROWS_AT_ONCE
         most = max(1, (self._trainer.performance.microbatch or usual) // self._copies)
-        if self._examples._people is None:
+        if self._examples.people is None:
             for begin in range(0, len(members), most):
                 yield members[begin : begin + most], None
             return
-        cap, people = self._trainer.public.unit.rows, self._examples._people
+        cap, people = self._trainer.public.unit.rows, self._examples.people
         rows = [people.rows(int(person), cap, self._entropy) for person in members]
         yield from _alike(rows, None if self._trainer.performance.microbatch is None and self._exact is None else most)
 

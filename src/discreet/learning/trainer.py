@@ -25,13 +25,12 @@ from .. import accounting as acc
 from .._errors import Halted, InvalidInput, ReleaseFailed
 from .._public import Public
 from ..accounting import Event
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
 from ..sampling import Entropy
-from ..tables import Source
 from . import checkpoints, heap, plan, settings
 from .augment import Augment, one_each
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
-from .data import Examples, Tabular, examples_of, shapes_of
+from .data import Tabular, examples_of, shapes_of
 from .discrete import Grid
 from .engine import Engine
 from .optimizers import SGD, Optimizer, start
@@ -191,13 +190,13 @@ class Trainer:
         per = self.schedule.steps // self.event.times
         return acc.epsilon(self.event.event.repeated(-(-step // per)), delta=delta)
 
-    def start(self, source: Source, *, entropy: Entropy) -> Run:
+    def start(self, source: AnySource, *, entropy: Entropy) -> Run:
         """A run that is stepped by hand. The whole price is due when it starts."""
-        check_source(self.public, source)
+        check_source(self.public, source, examples=True)
         return Run(self, examples_of(source, self.columns), entropy)
 
     def __call__(
-        self, source: Source, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
+        self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
     ) -> Release:
         """All steps; the release's value is the trained model. `progress` is called after each step with public facts only.
 
@@ -215,7 +214,7 @@ class Trainer:
             heap.give_back()
         return run.release()
 
-    def rehearse(self, source: Source) -> None:
+    def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes: before anything is charged, and without a look at a value."""
         if self.synthetic is None:
             self._try(self._engine(copy.deepcopy(self.model)), *shapes_of(source, self.columns))
@@ -235,7 +234,7 @@ class Trainer:
         """A checkpoint can be taken after each multiple of so many steps; Unsupported where it cannot be."""
         return checkpoints.period(self)
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
+    def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
         """A run that goes on from a checkpoint's bytes. For `Session.resume`: alone, it would run steps that nobody paid for."""
         return checkpoints.restore(self, source, raw, taken, entropy=entropy)
 
@@ -243,14 +242,14 @@ class Trainer:
 class Run:
     """One training run. `step()` until `done`; one more is refused. `model` is the model so far, averaged where that was asked."""
 
-    def __init__(self, trainer: Trainer, examples: Examples, entropy: Entropy) -> None:
+    def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self.taken = 0
         self._live = copy.deepcopy(trainer.model)
         self._engine = trainer._engine(self._live)
         self._engine.train()
         if trainer.synthetic is None:
-            trainer._try(self._engine, *examples._shapes())
+            trainer._try(self._engine, *examples.shapes())
         else:
             given = trainer.synthetic[0]
             with self._engine.attached():
@@ -262,7 +261,7 @@ class Run:
         self._update = start(
             trainer.optimizer, list(self._engine.parameters.values()), trainer.schedule.divisor, self.deviation
         )
-        self._batches: Iterator[Indices] = trainer.schedule.batches(examples._size, entropy)
+        self._batches: Iterator[Indices] = trainer.schedule.batches(examples.size, entropy)
         self._context = ExitStack()
 
     @property

@@ -12,6 +12,8 @@ from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
 from .protocols import (
+    AnySource,
+    ExampleSource,
     Interactive,
     Mechanism,
     Randomizer,
@@ -59,6 +61,7 @@ __all__ = [
     "AboveThreshold",
     "AddNoise",
     "Answer",
+    "AnySource",
     "ApproximateQuantiles",
     "BinarySearchBounds",
     "CellCounts",
@@ -70,6 +73,7 @@ __all__ = [
     "Design",
     "DistanceToInstability",
     "Entry",
+    "ExampleSource",
     "ExponentialMechanism",
     "Fold",
     "GridGaussian",

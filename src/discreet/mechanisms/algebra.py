@@ -65,7 +65,7 @@ class Sequential:
         return tuple(error_of(mechanism, each) for mechanism in self.mechanisms)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
+        check_source(self.public, source, examples=True)
         parts = [mechanism(source, entropy=entropy) for mechanism in self.mechanisms]
 
         def error(confidence: float) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ class GroupPrivate:
         return is_scored(self.mechanism)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
+        check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
         return release(inner.value, event=self.event, entropy=entropy, error=inner.error, scored=inner.scored)
 

@@ -177,7 +177,7 @@ class PostProcessed:
         return width if added == 0 else np.add(width, float(added))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
+        check_source(self.public, source, examples=True)
         before = self.mechanism(source, entropy=entropy)
         return release(
             self.function(before.value),

@@ -4,6 +4,7 @@
 before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start and answers until it halts.
 A `Stepped` pays its whole price at the start as well, and runs in steps that can be interrupted. Any of them may have a method
 `rehearse(source)`, which tries on made-up data what could fail for other reasons than the data: the curator calls it before the charge.
+They read columns of a `tables.Source`; those that train on tensors read an `ExampleSource`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import InvalidInput, PublicMismatch
+from .._errors import InvalidInput, PublicMismatch, Unsupported
 from .._public import Public
 from ..accounting import Event, NonPrivate
 from ..sampling import Entropy
@@ -51,6 +52,35 @@ class Sensitivity:
     def covers(self, other: Sensitivity) -> bool:
         """Whether noise priced for `self` is also right for `other`."""
         return all(getattr(other, name) <= getattr(self, name) for name in ("linf", "l0", "l1", "l2_squared"))
+
+
+@runtime_checkable
+class ExampleSource(Protocol):
+    """Examples to train on, with the public facts they are protected under: what `tables.Source` is to columns, this is to tensors.
+
+    Only the shapes and types of one example are public besides `public`. What `take`, `size` and `people` say is private: they are for
+    mechanisms that read examples, which call `check_source(..., examples=True)`.
+    """
+
+    @property
+    def public(self) -> Public: ...
+
+    @property
+    def size(self) -> int:
+        """The number of units: rows, or people."""
+
+    @property
+    def people(self) -> Any:
+        """Whose each row is (`learning.data.People`); None where the unit is a row."""
+
+    def take(self, places: Any, /) -> tuple[Any, Any]:
+        """Return the inputs and targets of the rows at these places, as a batch."""
+
+    def shapes(self) -> tuple[Any, Any]:
+        """Return empty inputs and targets, of the shapes and types of one example."""
+
+
+AnySource = Source | ExampleSource
 
 
 @runtime_checkable
@@ -254,7 +284,7 @@ def release(
     return Release(value=value, event=paid, private=entropy.private, scored=scored, _error=error)
 
 
-def rehearse(mechanism: Any, source: Source) -> None:
+def rehearse(mechanism: Any, source: AnySource) -> None:
     """Before a charge: see that the source is ready, and let a mechanism that can try itself on made-up data do so. What fails costs nothing."""
     # An engine that broke is replaced before anything is charged, or says so.
     if hasattr(source, "ready"):
@@ -273,8 +303,8 @@ def as_of(mechanism: Any, public: Public) -> Any:
     return mechanism if public == priced else replace(mechanism, public=public)
 
 
-def check_source(public: Public, source: Source) -> None:
-    """Refuse a source with other public facts than those the price was computed for."""
+def check_source(public: Public, source: AnySource, *, examples: bool = False) -> None:
+    """Refuse a source with other public facts than those the price was computed for, or without columns unless `examples` are read."""
     if not isinstance(getattr(source, "public", None), Public):
         raise InvalidInput(
             f"a mechanism runs on a source, which says what is public about it, and not on a {type(source).__name__}. Nothing was read or released. "
@@ -289,4 +319,9 @@ def check_source(public: Public, source: Source) -> None:
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: {', '.join(differing)} differ. "
             f"Nothing was read or released. Build the mechanism with the source's own `public`."
+        )
+    if not examples and isinstance(source, ExampleSource) and not isinstance(source, Source):
+        raise Unsupported(
+            f"{type(source).__name__} are tensors without columns, and this reads columns. Nothing was read or released. Train on them with "
+            f"learning.Trainer, or open a table to ask about its columns."
         )
