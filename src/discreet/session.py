@@ -6,16 +6,17 @@ can be done with the rooms below it; nothing gets out but through the curator.
 
 from __future__ import annotations
 
+import copy
 import html
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _require
 from ._errors import InvalidInput, LedgerError
@@ -86,6 +87,13 @@ class Watch:
         asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
         told: Told = self.live.answer(asked).value
         return told
+
+
+class Fed(NamedTuple):
+    """A live mechanism that goes on with another table: the `handle` to ask it over that one, and what it released when it was fed, if anything."""
+
+    handle: Any
+    release: Release | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -240,6 +248,47 @@ class Session:
     def start(self, interactive: Interactive) -> Live:
         """A live answerer: its whole price is paid now."""
         return self.curator.start(interactive, analyst=self.analyst)
+
+    @_require.spelled
+    def feed(self, live: Any, *, number: int | None = None) -> Fed:
+        """Let a live mechanism go on with this session's table: the next version, or a batch of new rows. Free: it was paid for at its start.
+
+        `live` is what `watch` or `start` gave in the session of an earlier version on the same ledger; after a restart it is the mechanism,
+        with the `number` of its charge. What has a method `feed` is given the table, once for each name of a version; a sparse vector
+        or a `Thresholdout` is asked about it from now on, by the new handle. All others are refused.
+
+        Guarantee: that of the mechanism, for histories of versions that differ in the rows of one unit.
+        Proof:     that of `Curator.feed` and `Curator.resume`, which do all of it.
+        Assumes:   when a version arrives does not depend on the data.
+        """
+        mechanism, number = self._started(live, number)
+        goes_on = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
+        if goes_on and mechanism is not live and mechanism.public == self.public:
+            raise InvalidInput(
+                f"this goes on with the version {self.public.version!r} of the table already. Nothing was read or released. Open the new data as "
+                f"a version of its own, dp.open(..., version=...), and feed it there."
+            )
+        release = None if goes_on else self.curator.feed(mechanism, number)
+        resumed = self.curator.resume(mechanism, number)
+        return Fed(resumed if isinstance(live, Live) or mechanism is live else _over(live, resumed), release)
+
+    def _started(self, live: Any, number: int | None) -> tuple[Any, int]:
+        """Return the mechanism of a handle and the number of its charge, which must be one of this ledger."""
+        running = live if isinstance(live, Live) else getattr(live, "live", None)
+        if isinstance(running, Live) and number is None:
+            if os.path.realpath(running.ledger.path) != os.path.realpath(self.ledger.path):
+                raise InvalidInput(
+                    "this was started on another ledger, where its price was paid. Nothing was read or released. Open the new version of the "
+                    "table with that ledger, dp.open(..., ledger=...), or start a new one here."
+                )
+            return running.mechanism, running.number
+        if running is None and number is not None and isinstance(live, Interactive):
+            return live, number
+        raise _require.fail(
+            "live",
+            type(live).__name__,
+            "what watch(...) or start(...) gave, or a live mechanism with the number= of its charge",
+        )
 
     @_require.spelled
     def train(
@@ -508,6 +557,15 @@ def open(
     if ledger == TRIAL:
         weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
+
+
+def _over(handle: Any, live: Live) -> Any:
+    """Return the same handle (a `Watch`, a `HoldoutScorer`) on another `live`."""
+    if is_dataclass(handle):
+        return replace(handle, live=live)  # type: ignore[type-var]
+    other = copy.copy(handle)
+    other.live = live
+    return other
 
 
 def _share(budget: Budget, epsilon: Any) -> float:
