@@ -148,7 +148,7 @@ class Answer:
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
-            raise MissingExtra("to_pandas needs pandas: pip install pandas.") from None
+            raise MissingExtra("to_pandas needs pandas: pip install 'discreet[frames]'.") from None
         return pd.DataFrame(self.to_dict() if intervals is None else self._with_intervals(intervals))
 
     def _with_intervals(self, confidence: float) -> dict[str, list[Any]]:
