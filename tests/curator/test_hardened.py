@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import shutil
 import subprocess
 import sys
 from fractions import Fraction
@@ -318,3 +319,20 @@ def _lists(depth):
     for _ in range(depth):
         inner = [inner]
     return inner
+
+
+def test_a_ledger_on_read_only_media_is_read_and_verified(tmp_path):
+    """Of the first edition too, which left the file in write-ahead mode."""
+    golden = Path(__file__).parents[1] / "golden" / "1" / "plain.ledger"
+    folder = tmp_path / "media"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("file systems can be mounted by root only")
+    try:
+        shutil.copy(golden, folder / "plain.ledger")
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        ledger = Ledger(folder / "plain.ledger")
+        assert books.verify(ledger) == []
+        assert list(ledger.entries(kind="charge"))
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

@@ -260,6 +260,9 @@ class Store:
         held.db = db
         try:
             db.execute("PRAGMA trusted_schema=OFF")
+            # SQLite opens the file with the first statement that needs it: here, so that read-only media are noticed.
+            if not write and self._frozen():
+                db.execute("PRAGMA schema_version")
             if write:
                 # the commit is the truncation of the journal, which FULL syncs: a charge is on disk before anything is released
                 db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'OFF'}")
