@@ -39,7 +39,9 @@ def _dense(p: Any, x: Any) -> Any:
 
 def _conv(p: Any, x: Any, stride: int, padding: int) -> Any:
     pad = [(padding, padding)] * 2
-    out = lax.conv_general_dilated(x, p["w"], (stride, stride), pad, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    out = lax.conv_general_dilated(
+        x, p["w"], (stride, stride), pad, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     return out + p["b"]
 
 

@@ -24,7 +24,10 @@ PRICES: tuple[dict[str, float], ...] = ({"epsilon": 1.0}, {"rho": 0.5})
 BRANCHES = (2, 4, 16)
 # Rounds of mirror descent: 1000 is what the page of mbi shows; there it has not converged.
 ROUNDS = {1000: 3, 4000: 1}
-WORKLOADS: dict[str, Callable[[int], matrix.Workload]] = {"prefix": matrix.prefix, "all ranges": matrix.all_ranges}
+WORKLOADS: dict[str, Callable[[int], matrix.Workload]] = {
+    "prefix": matrix.prefix,
+    "all ranges": matrix.all_ranges,
+}
 # Eight columns of Adult; numbers go into bins between these edges.
 COLUMNS: dict[str, tuple[float, ...]] = {
     "sex": (),
@@ -53,7 +56,9 @@ def measured(run: Callable[[], Any], truth: Any, runs: int) -> Measured:
         answers = run()
         times.append(time.process_time() - start)
         errors.append(float(np.sqrt(np.mean((np.asarray(answers) - truth) ** 2))))
-    return Measured(float(np.sqrt(np.mean(np.square(errors)))), statistics.median(errors), statistics.median(times))
+    return Measured(
+        float(np.sqrt(np.mean(np.square(errors)))), statistics.median(errors), statistics.median(times)
+    )
 
 
 def show(name: str, result: Measured, ours: Measured, note: str = "") -> None:
@@ -69,7 +74,9 @@ def noisy_cells(counts: Any, workload: matrix.Workload, price: dict[str, float])
     entropy = Entropy()
     if "epsilon" in price:
         return lambda: workload.times(counts + discrete_laplace(1 / price["epsilon"], len(counts), entropy))
-    return lambda: workload.times(counts + discrete_gaussian((1 / (2 * price["rho"])) ** 0.5, len(counts), entropy))
+    return lambda: workload.times(
+        counts + discrete_gaussian((1 / (2 * price["rho"])) ** 0.5, len(counts), entropy)
+    )
 
 
 def opendp_tree(
@@ -92,12 +99,16 @@ def opendp_tree(
     if corrected:
         noised = tree >> noise((tree.map(1) / (2 * price["rho"])) ** 0.5)
     else:
-        noised = dp.binary_search_chain(lambda scale: tree >> noise(scale), 1, price["epsilon" if pure else "rho"])
+        noised = dp.binary_search_chain(
+            lambda scale: tree >> noise(scale), 1, price["epsilon" if pure else "rho"]
+        )
     release, column = noised >> leaves, np.asarray(counts, dtype=np.int64)
     return lambda: workload.times(np.asarray(release(column))[:size])
 
 
-def opendp_trees(counts: Any, workload: matrix.Workload, price: dict[str, float]) -> dict[str, Callable[[], Any]]:
+def opendp_trees(
+    counts: Any, workload: matrix.Workload, price: dict[str, float]
+) -> dict[str, Callable[[], Any]]:
     trees = {f"opendp tree of {b}": opendp_tree(counts, workload, price, b) for b in BRANCHES}
     if "rho" in price:
         trees |= {
@@ -171,7 +182,9 @@ def mbi_estimate(tables: list[Any], sets: Any, sizes: Any, rho: float, rounds: i
 
     def run() -> Any:
         noisy = [t + discrete_gaussian(deviation, len(t), entropy) for t in tables]
-        parts = [LinearMeasurement(y.astype(float), c, deviation) for y, c in zip(noisy, cliques, strict=True)]
+        parts = [
+            LinearMeasurement(y.astype(float), c, deviation) for y, c in zip(noisy, cliques, strict=True)
+        ]
         model = estimation.MirrorDescent().estimate(domain, parts, iters=rounds)
         return np.concatenate([np.asarray(model.project(c).datavector()) for c in cliques])
 

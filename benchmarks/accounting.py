@@ -124,7 +124,9 @@ def calibration() -> bool:
     from dp_accounting.pld import pld_privacy_accountant
 
     rate, steps, delta = 256 / 60_000, 14_063, 1e-5
-    ours, noise = seconds(lambda: acc.calibrate(lambda s: run_of(rate, s, steps), epsilon=1.0, delta=delta), repeats=3)
+    ours, noise = seconds(
+        lambda: acc.calibrate(lambda s: run_of(rate, s, steps), epsilon=1.0, delta=delta), repeats=3
+    )
 
     def rival() -> float:
         return float(
@@ -159,7 +161,10 @@ def limits() -> bool:
     print(f"  a schedule of 100 different noises, 100 steps each, in {spent * 1e3:.0f} ms")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     fast = line("pld_slowest", f"{slowest:.2f} s", f"<= {SLOWEST:g} s", slowest <= SLOWEST)
-    return line("pld_memory", f"{memory:.0f} MB at most so far", f"<= {LARGEST_MB} MB", memory <= LARGEST_MB) and fast
+    return (
+        line("pld_memory", f"{memory:.0f} MB at most so far", f"<= {LARGEST_MB} MB", memory <= LARGEST_MB)
+        and fast
+    )
 
 
 def main() -> int:

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 
 from discreet import REPLACE, Boolean, Bounds, Categories, Public
-from discreet.adaptive import Check, MultiplicativeWeights, ShakyLadder, Submission, Thresholdout, Where, science
+from discreet.adaptive import (
+    Check,
+    MultiplicativeWeights,
+    ShakyLadder,
+    Submission,
+    Thresholdout,
+    Where,
+    science,
+)
 from discreet.mechanisms import CountsBelow
 from discreet.sampling import Entropy
 from discreet.tables import Memory
@@ -55,7 +63,13 @@ def rates() -> None:
     schema = {"x": Bounds(0, 1), "y": Categories([0, 1]), "z": Boolean()}
     public = Public(schema=schema, neighbors=REPLACE, size=n)
     source = Memory(
-        {"id": np.arange(n), "x": random.random(n), "y": random.integers(0, 2, n), "z": random.random(n) < 0.5}, public
+        {
+            "id": np.arange(n),
+            "x": random.random(n),
+            "y": random.integers(0, 2, n),
+            "z": random.random(n) < 0.5,
+        },
+        public,
     )
     below: Callable[[Any], CountsBelow] = lambda at: CountsBelow(column="x", thresholds=at)  # noqa: E731
     holdout = Thresholdout(public=public, threshold=0.1, sigma=0.01, budget=10**6)
@@ -64,8 +78,12 @@ def rates() -> None:
     start = time.process_time()
     state = holdout.start(source, entropy=Entropy())
     for _ in range(5):
-        state, _answer = holdout.answer(state, source, Check(statistic=below(edges), training=edges), entropy=Entropy())
-    print(f"adaptive.{'holdout, in lists':22} {5000 / (time.process_time() - start):8.0f} answers a CPU-second")
+        state, _answer = holdout.answer(
+            state, source, Check(statistic=below(edges), training=edges), entropy=Entropy()
+        )
+    print(
+        f"adaptive.{'holdout, in lists':22} {5000 / (time.process_time() - start):8.0f} answers a CPU-second"
+    )
     board = ShakyLadder(public=public, target="y", id="id", epsilon=1, delta=1e-6, budget=10**5)
     rate("shaky ladder", board, source, Submission.of("a", dict.fromkeys(range(n), 1)), 100)
     weights = MultiplicativeWeights(

@@ -155,17 +155,19 @@ def lira(models: int = 64, private_models: int = 32, people: int = 600) -> bool:
         name = f"lira, {'online' if online else 'offline'}, no privacy"
         text = f"TPR {roc.tpr_at(0.01):.3f} at 1% FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), AUC {roc.auc:.3f}"
         ok &= line(name, text, "TPR > 0.1" if online else "reported", not online or at.tpr[0] > 0.1)
-    roc = auditing.lira_roc(auditing.train_shadows(private, people, models=private_models, seed=2), fixed_variance=True)
+    roc = auditing.lira_roc(
+        auditing.train_shadows(private, people, models=private_models, seed=2), fixed_variance=True
+    )
     for rate in (0.01, 0.1):
         at = roc.at(rate)
-        text = (
-            f"TPR {roc.tpr_at(rate):.3f} at {rate:g} FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), AUC {roc.auc:.3f}"
-        )
+        text = f"TPR {roc.tpr_at(rate):.3f} at {rate:g} FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), AUC {roc.auc:.3f}"
         ok &= line("lira, epsilon 2", text, "<= e^eps FPR + delta", not at.above(LIRA_EPSILON, LIRA_DELTA))
     return ok
 
 
-def training(epsilon: float, canaries: int = 10_000, runs: int = 4, rate: float = 0.1, steps: int = 100) -> bool:
+def training(
+    epsilon: float, canaries: int = 10_000, runs: int = 4, rate: float = 0.1, steps: int = 100
+) -> bool:
     """The real trainer with Dirac canaries: the share of the claim that is shown."""
     from torch import nn
 
@@ -187,7 +189,9 @@ def training(epsilon: float, canaries: int = 10_000, runs: int = 4, rate: float 
                 after = run.model.weight.detach().numpy().ravel()
                 sums.append((before - after) * made.schedule.divisor)
                 before = after
-        scores.append(auditing.step_scores(sums, noise_multiplier=made.noise_multiplier, rate=rate)["likelihood ratio"])
+        scores.append(
+            auditing.step_scores(sums, noise_multiplier=made.noise_multiplier, rate=rate)["likelihood ratio"]
+        )
         coins.append(included)
 
     def family(noise: float) -> acc.Event:

@@ -61,7 +61,9 @@ def cases() -> list[Case]:
             both = acc.compose(
                 [sampled, acc.Laplace(noise_multiplier=5 * noise), acc.Gaussian(noise_multiplier=3 * noise)]
             )
-            composed = dpa.ComposedDpEvent([theirs, dpa.LaplaceDpEvent(5 * noise), dpa.GaussianDpEvent(3 * noise)])
+            composed = dpa.ComposedDpEvent(
+                [theirs, dpa.LaplaceDpEvent(5 * noise), dpa.GaussianDpEvent(3 * noise)]
+            )
             found.append((f"mixed q={rate} s={noise} n={steps}", both, delta, composed))
     return found
 
@@ -114,7 +116,9 @@ def their_price(name: str, event: object, delta: float) -> tuple[str, float]:
     relations = dpa.NeighboringRelation
     kind = name.split()[0]
     if kind == "discrete-laplace":
-        return "dp-accounting pld", PLDAccountant(value_discretization_interval=1e-3).compose(event).get_epsilon(delta)
+        return "dp-accounting pld", PLDAccountant(value_discretization_interval=1e-3).compose(
+            event
+        ).get_epsilon(delta)
     if kind == "truncated":
         priced = PLDAccountant(relations.REPLACE_SPECIAL, value_discretization_interval=1e-3)
         return "dp-accounting pld", priced.compose(event).get_epsilon(delta)
@@ -141,7 +145,9 @@ def prv_interval(text: str, delta: float) -> tuple[float, float] | None:
     rate, noise, steps = (float(part.split("=")[1]) for part in text.split()[1:])
     prv = PoissonSubsampledGaussianMechanism(noise_multiplier=noise, sampling_probability=rate)
     try:
-        accountant = PRVAccountant(prvs=prv, max_self_compositions=int(steps), eps_error=0.05, delta_error=delta / 1000)
+        accountant = PRVAccountant(
+            prvs=prv, max_self_compositions=int(steps), eps_error=0.05, delta_error=delta / 1000
+        )
         low, _, high = accountant.compute_epsilon(delta=delta, num_self_compositions=int(steps))
     except (RuntimeError, ValueError, MemoryError, OverflowError):
         return None
@@ -154,7 +160,9 @@ def autodp_upper(text: str, delta: float) -> float:
     from autodp.transformer_zoo import AmplificationBySampling, Composition
 
     rate, noise, steps = (float(part.split("=")[1]) for part in text.split()[1:])
-    base = AmplificationBySampling(PoissonSampling=True)(GaussianMechanism(noise), rate, improved_bound_flag=True)
+    base = AmplificationBySampling(PoissonSampling=True)(
+        GaussianMechanism(noise), rate, improved_bound_flag=True
+    )
     return float(Composition()([base], [int(steps)]).get_approxDP(delta))
 
 

@@ -109,13 +109,15 @@ def offline(runs: int = 25) -> list[bool]:
     """The private Benjamini-Hochberg procedure on the same coins."""
     public, good = Public(schema={f"c{i}": Categories([1, 0]) for i in range(100)}), []
     asked = tuple(
-        Hypothesis(statistic=Entry(statistic=Histogram(column=f"c{i}"), index=0), null=COIN) for i in range(100)
+        Hypothesis(statistic=Entry(statistic=Histogram(column=f"c{i}"), index=0), null=COIN)
+        for i in range(100)
     )
     signal = np.isin(np.arange(100), trials.SIGNALS)
     random = np.random.default_rng(3)
     tables = [
         Memory(
-            {f"c{i}": (random.random(PEOPLE) < (0.75 if signal[i] else 0.5)).astype(int) for i in range(100)}, public
+            {f"c{i}": (random.random(PEOPLE) < (0.75 if signal[i] else 0.5)).astype(int) for i in range(100)},
+            public,
         )
         for _ in range(runs)
     ]
@@ -183,7 +185,9 @@ def watches() -> list[bool]:
 
 def speed() -> list[bool]:
     random, good = np.random.default_rng(1), []
-    pvalues = np.where(random.random(1_000_000) < 0.05, 1e-9, random.random(1_000_000))  # one in twenty is a signal
+    pvalues = np.where(
+        random.random(1_000_000) < 0.05, 1e-9, random.random(1_000_000)
+    )  # one in twenty is a signal
     for procedure in (LordPlusPlus(alpha=0.05), Saffron(alpha=0.05), AlphaInvesting(alpha=0.05)):
         start = time.process_time()
         procedure.run(pvalues)
@@ -209,7 +213,9 @@ def rival(streams: int = 20, length: int = 1000) -> list[bool]:
     for name in ("LORD++", "SAFFRON"):
         worst, same = 0.0, True
         for _ in range(streams):
-            pvalues = np.where(random.random(length) < 0.2, random.beta(0.1, 8, length), random.random(length))
+            pvalues = np.where(
+                random.random(length) < 0.2, random.beta(0.1, 8, length), random.random(length)
+            )
             theirs: Any = (
                 TheirLord(alpha=0.05, wealth=0.02)
                 if name == "LORD++"

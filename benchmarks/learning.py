@@ -91,11 +91,16 @@ def cases() -> dict[str, Case]:
     def transformer() -> Any:
         layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
         return nn.Sequential(
-            nn.Linear(32, 128), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), Mean(), nn.Linear(128, 10)
+            nn.Linear(32, 128),
+            nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+            Mean(),
+            nn.Linear(128, 10),
         )
 
     def mlp() -> Any:
-        return nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+        return nn.Sequential(
+            nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+        )
 
     def text() -> Any:
         return nn.Sequential(nn.Embedding(10_000, 16), Mean(), nn.Linear(16, 10))
@@ -179,7 +184,11 @@ def opacus(name: str, case: Case, mode: str) -> Step:
         optimizer: Any = DPOptimizerFastGradientClipping(inner, **kwargs)
         criterion: Any = DPLossFastGradientClipping(wrapped, optimizer, torch.nn.CrossEntropyLoss(), "mean")
     else:
-        kinds = {"hooks": GradSampleModule, "functorch": GradSampleModule, "ew": GradSampleModuleExpandedWeights}
+        kinds = {
+            "hooks": GradSampleModule,
+            "functorch": GradSampleModule,
+            "ew": GradSampleModuleExpandedWeights,
+        }
         wrapped = kinds[mode](model, **({"force_functorch": True} if mode == "functorch" else {}))
         optimizer, criterion = DPOptimizer(inner, **kwargs), torch.nn.CrossEntropyLoss()
 
@@ -297,7 +306,9 @@ def _compared(name: str, case: Case, threads: int, contenders: list[Contender]) 
             break
         mine = _middle(present)["ours"]
         for contender in present:
-            if contender.time <= (4 if turn else 20) * mine:  # who is that much slower need not be measured often
+            if (
+                contender.time <= (4 if turn else 20) * mine
+            ):  # who is that much slower need not be measured often
                 contender.turn()
     times = _middle(present)
     over = times["ours"] / times["plain"]
@@ -361,7 +372,9 @@ def memory() -> bool:
     met = []
     for name in ("mlp", "transformer"):
         batch = cases()[name].batch
-        mine, base = (statistics.median(peak(c, name, batch, None) for _ in range(3)) for c in ("ours", "plain"))
+        mine, base = (
+            statistics.median(peak(c, name, batch, None) for _ in range(3)) for c in ("ours", "plain")
+        )
         met.append(mine <= 1.3 * base)
         print(f"learning.{name:<12} peak memory  ours {mine:6.0f} MB   plain {base:6.0f} MB   {mine / base:5.2f}x   target <= 1.3  {_said(met[-1])}", flush=True)  # fmt: skip
     data = 64 * 32 * 4 / 2**20  # megabytes of one example

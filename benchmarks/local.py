@@ -61,7 +61,9 @@ def multi_freq(truth: Any, reports: int = 100) -> float | None:
         return None
 
     def collect() -> None:
-        LH_Aggregator_MI([LH_Client(value, DOMAIN, EPSILON) for value in truth[:reports].tolist()], DOMAIN, EPSILON)
+        LH_Aggregator_MI(
+            [LH_Client(value, DOMAIN, EPSILON) for value in truth[:reports].tolist()], DOMAIN, EPSILON
+        )
 
     return seconds(collect)[0] * PEOPLE / reports
 

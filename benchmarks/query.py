@@ -46,7 +46,8 @@ SELECT j, SUM(n), SUM(s) FROM pairs JOIN kept USING (u) WHERE h <= last GROUP BY
 def cpu() -> float:
     """CPU time of this process with all its threads, and of its children."""
     return sum(
-        r.ru_utime + r.ru_stime for r in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        r.ru_utime + r.ru_stime
+        for r in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     )
 
 
@@ -63,7 +64,9 @@ def seconds(run: Callable[[], Any], repeats: int) -> float:
 def table() -> pa.Table:
     random = np.random.default_rng(0)
     group = random.integers(0, GROUPS, ROWS)
-    names = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), pa.array(NAMES)).cast(pa.string())
+    names = pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), pa.array(NAMES)).cast(
+        pa.string()
+    )
     return pa.table(
         {
             "u": random.integers(0, USERS, ROWS),
@@ -77,7 +80,9 @@ def table() -> pa.Table:
 
 def public(unit: Unit, keys: Categories) -> Public:
     key = "g" if isinstance(keys.values[0], str) else "j"
-    return Public(schema={key: keys, "x": Bounds(0, 100, nullable=False), "i": Bounds(0, 100)}, unit=unit, table="t")
+    return Public(
+        schema={key: keys, "x": Bounds(0, 100, nullable=False), "i": Bounds(0, 100)}, unit=unit, table="t"
+    )
 
 
 def line(name: str, ours: float, rival: str, theirs: float, target: str, ok: bool) -> bool:
@@ -117,7 +122,9 @@ def row_level(path: Path, column: str, label: str, most: float) -> bool:
     ours = seconds(lambda: query(source, entropy=Entropy()), 15)
     plain = plain_engine(path)
     theirs = seconds(lambda: plain(sql), 15)
-    return line(f"row level, sum of {label}", ours, "plain query", theirs, f"<= {most}x", ours <= most * theirs)
+    return line(
+        f"row level, sum of {label}", ours, "plain query", theirs, f"<= {most}x", ours <= most * theirs
+    )
 
 
 def conversion_alone(path: Path) -> None:
@@ -152,7 +159,9 @@ def large(path: Path, rows: int) -> Path:
     kind = pa.schema([("g", pa.dictionary(pa.int32(), pa.string())), ("x", pa.float64()), ("i", pa.int64())])
     with pq.ParquetWriter(path, kind) as writer:
         for _ in range(rows // part):
-            names = pa.DictionaryArray.from_arrays(random.integers(0, GROUPS, part).astype(np.int32), pa.array(NAMES))
+            names = pa.DictionaryArray.from_arrays(
+                random.integers(0, GROUPS, part).astype(np.int32), pa.array(NAMES)
+            )
             columns = [names, pa.array(random.random(part) * 100), pa.array(random.integers(0, 101, part))]
             writer.write_table(pa.Table.from_arrays(columns, schema=kind))
     return path
@@ -184,7 +193,9 @@ def many_groups() -> bool:
     exact = query._measure(source, 1)
     (noise,) = query._allocation.noises
     ours = seconds(lambda: noise(exact.measures[0], entropy=Entropy()), 3)
-    return line("noise for 1M groups", ours, "limit", NOISE_SECONDS, f"<= {NOISE_SECONDS} s", ours <= NOISE_SECONDS)
+    return line(
+        "noise for 1M groups", ours, "limit", NOISE_SECONDS, f"<= {NOISE_SECONDS} s", ours <= NOISE_SECONDS
+    )
 
 
 OPENDP = """

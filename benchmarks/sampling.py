@@ -67,7 +67,9 @@ def noise(name: str, scale: float, entropy: sampling.Entropy) -> bool:
     numpys = nanoseconds(lambda: floats(0.0, scale, SIZE), SIZE)
     most = SLOWER_THAN_NUMPY[name]
     label = f"{name}({scale:g})"
-    ok = line(label, ours, "numpy", numpys, f"{ours / numpys:.2f}x the cost", f"<= {most}x", ours <= most * numpys)
+    ok = line(
+        label, ours, "numpy", numpys, f"{ours / numpys:.2f}x the cost", f"<= {most}x", ours <= most * numpys
+    )
     rival = opendp_noise(name, scale)
     if rival is None:
         print(f"sampling.{label:<28} opendp is not installed (`make peers`)   MISSED")
@@ -75,13 +77,17 @@ def noise(name: str, scale: float, entropy: sampling.Entropy) -> bool:
     theirs = nanoseconds(rival, SIZE, repeats=1)
     ratio = theirs / ours
     wanted = FASTER_THAN_OPENDP
-    return line(label, ours, "opendp", theirs, f"{ratio:.0f}x faster", f">= {wanted}x", ratio >= wanted) and ok
+    return (
+        line(label, ours, "opendp", theirs, f"{ratio:.0f}x faster", f">= {wanted}x", ratio >= wanted) and ok
+    )
 
 
 def poisson(rate: float, entropy: sampling.Entropy) -> bool:
     ours = nanoseconds(lambda: sampling.poisson_subset(POISSON_SIZE, rate, entropy), POISSON_SIZE, repeats=3)
     generator = np.random.default_rng()
-    numpys = nanoseconds(lambda: np.flatnonzero(generator.random(POISSON_SIZE) < rate), POISSON_SIZE, repeats=3)
+    numpys = nanoseconds(
+        lambda: np.flatnonzero(generator.random(POISSON_SIZE) < rate), POISSON_SIZE, repeats=3
+    )
     label = f"poisson_subset({rate:g})"
     return line(label, ours, "numpy", numpys, "per index", f"<= {POISSON_LIMIT:g} ns", ours <= POISSON_LIMIT)
 
@@ -98,7 +104,9 @@ def main() -> int:
     entropy = sampling.Entropy()
     results = [noise(name, scale, entropy) for name in SLOWER_THAN_NUMPY for scale in SCALES]
     results += [poisson(rate, entropy) for rate in POISSON_RATES]
-    results += [selection(name, entropy) for name in ("argmax_gumbel", "argmax_exponential", "argmax_laplace")]
+    results += [
+        selection(name, entropy) for name in ("argmax_gumbel", "argmax_exponential", "argmax_laplace")
+    ]
     return 0 if all(results) else 1
 
 

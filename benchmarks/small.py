@@ -127,7 +127,10 @@ def main() -> int:
         (folder / "people.parquet.schema.toml").write_text(SCHEMA)
         shell(folder, "init", "people.parquet", "--epsilon", "10", "--delta", "1e-6")
         found["discreet --help"] = min(shell(folder, "--help") for _ in range(3))
-        asks = (shell(folder, "query", "people.parquet", text.format(40 + i), "--epsilon", "0.1") for i in range(3))
+        asks = (
+            shell(folder, "query", "people.parquet", text.format(40 + i), "--epsilon", "0.1")
+            for i in range(3)
+        )
         found["discreet query"] = min(asks)
         times = locked(folder, {"age": age})
         found["ledger locked"] = max(cpu for cpu, _ in times)

@@ -28,7 +28,16 @@ from discreet.tables import Memory
 NUMBERS = {
     "age": (17, 90), "education_num": (1, 16), "capital_gain": (0, 20000), "capital_loss": (0, 5000), "hours_per_week": (1, 99),
 }  # fmt: skip
-CATEGORIES = ["workclass", "education", "marital_status", "occupation", "relationship", "race", "sex", "native_country"]
+CATEGORIES = [
+    "workclass",
+    "education",
+    "marital_status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "native_country",
+]
 # (epsilon, delta): the least mean accuracy; None: within WITHIN of the plain fit
 TARGETS: dict[tuple[float, float], float | None] = {
     (0.1, 0.0): 0.81, (0.5, 0.0): 0.84, (1.0, 0.0): 0.847, (5.0, 0.0): 0.850,
@@ -94,12 +103,16 @@ def accuracy_on_adult() -> bool:
             (float(np.mean((scores > 0) == truth)), float(roc_auc_score(truth, scores)))
         )
         for epsilon, delta in TARGETS:
-            scores = fitted(LogisticRegression(epsilon=epsilon), source, "income", delta).decision_function(test)
+            scores = fitted(LogisticRegression(epsilon=epsilon), source, "income", delta).decision_function(
+                test
+            )
             pair = float(np.mean((scores > 0) == truth)), float(roc_auc_score(truth, scores))
             results.setdefault((epsilon, delta), []).append(pair)
         x, y = design.read(source, Entropy())
         for epsilon in (0.1, 0.5, 1.0, 5.0):
-            other = rival(x[:, :-1], y, design.encode(test, source.public)[:, :-1], truth, epsilon, float(np.sqrt(13)))
+            other = rival(
+                x[:, :-1], y, design.encode(test, source.public)[:, :-1], truth, epsilon, float(np.sqrt(13))
+            )
             theirs.setdefault(epsilon, []).extend([] if other is None else [other])
     plain = np.mean(results["plain"], axis=0)
     ok = say("adult, not private", f"accuracy {plain[0]:.4f} AUC {plain[1]:.4f}")
@@ -134,7 +147,13 @@ def ranking() -> None:
                 train, test = order[:cut], order[cut:]
                 for method in ("auto", "objective", "output", "gradient"):
                     model = LogisticRegression(
-                        epsilon=epsilon, delta=1e-6, method=method, classes=[0, 1], n=cut, lower=low, upper=high
+                        epsilon=epsilon,
+                        delta=1e-6,
+                        method=method,
+                        classes=[0, 1],
+                        n=cut,
+                        lower=low,
+                        upper=high,
                     ).fit(X[train], y[train])
                     scores.setdefault(method, []).append(model.score(X[test], y[test]))
             say(f"{name}, {epsilon:g}", "  ".join(f"{m} {np.mean(s):.3f}" for m, s in scores.items()))
@@ -148,7 +167,9 @@ def speed() -> bool:
     start = time.process_time()
     Plain(C=1.0, max_iter=1000).fit(x, y)
     theirs, ok = time.process_time() - start, True
-    public = Public(schema={**{f"x{i}": Bounds(-1, 1) for i in range(width)}, "y": Categories([0, 1])}, size=rows)
+    public = Public(
+        schema={**{f"x{i}": Bounds(-1, 1) for i in range(width)}, "y": Categories([0, 1])}, size=rows
+    )
     source = Memory({**{f"x{i}": x[:, i] for i in range(width)}, "y": y}, public)
     design = tabular.Design(features=tuple(f"x{i}" for i in range(width)), target="y")
     for kind in (tabular.OutputPerturbation, tabular.ObjectivePerturbation):
@@ -156,7 +177,9 @@ def speed() -> bool:
         start = time.process_time()
         mechanism(source, entropy=Entropy())
         ours = time.process_time() - start
-        text = f"ours {ours:.2f} s CPU  scikit-learn {theirs:.2f} s  {ours / theirs:.2f}x  target <= {SLOWER}x"
+        text = (
+            f"ours {ours:.2f} s CPU  scikit-learn {theirs:.2f} s  {ours / theirs:.2f}x  target <= {SLOWER}x"
+        )
         ok &= say(f"time of {kind.__name__}", text, ours <= SLOWER * theirs)
     return ok
 
@@ -173,10 +196,18 @@ def tuning() -> bool:
         order = np.random.default_rng(200 + split).permutation(len(X))
         cut = round(0.8 * len(X))
         train, test = order[:cut], order[cut:]
-        facts: dict[str, Any] = {"classes": [0, 1], "n": cut, "lower": low, "upper": high, "method": "objective"}
+        facts: dict[str, Any] = {
+            "classes": [0, 1],
+            "n": cut,
+            "lower": low,
+            "upper": high,
+            "method": "objective",
+        }
         model = LogisticRegression(epsilon=total, delta=0.0, **facts).fit(X[train], y[train])
         default.append(model.score(X[test], y[test]))
-        search = PrivateSearch(LogisticRegression(delta=0.0, **facts), settings, epsilon=total).fit(X[train], y[train])
+        search = PrivateSearch(LogisticRegression(delta=0.0, **facts), settings, epsilon=total).fit(
+            X[train], y[train]
+        )
         tuned.append(search.score(X[test], y[test]))
     plain = search.comparison()["plain composition, every candidate once"]
     text = f"tuned {np.mean(tuned):.4f} default {np.mean(default):.4f} at epsilon {total:g}; plain composition: {plain:.3g}"

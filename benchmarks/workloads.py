@@ -93,7 +93,11 @@ def lecture(report: Report) -> None:
     texts = tuple(f"SELECT COUNT(*) AS n FROM people WHERE {c}" for c in conditions)
     together = 4 * WorkloadQuery(queries=texts, public=public, epsilon=0.01).rmse ** 2 * 1e-4
     alone = (
-        sum(Query(sql=t, public=public, epsilon=0.0025)._allocation.noises[0].mean_squared_error for t in texts) * 1e-4
+        sum(
+            Query(sql=t, public=public, epsilon=0.0025)._allocation.noises[0].mean_squared_error
+            for t in texts
+        )
+        * 1e-4
     )
     report.line(
         "the lecture's four counts, times epsilon²",
@@ -122,7 +126,9 @@ def adult(report: Report) -> None:
             values = column.to_numpy(zero_copy_only=False)
             schema[name] = Bounds(float(values.min()), float(values.max()))
             attributes.append(
-                matrix.Attribute(column=name, edges=tuple(np.linspace(values.min(), values.max(), 17).tolist()))
+                matrix.Attribute(
+                    column=name, edges=tuple(np.linspace(values.min(), values.max(), 17).tolist())
+                )
             )
     public = Public(schema=schema)
     cells = matrix.Cells(attributes=tuple(attributes))
@@ -136,9 +142,17 @@ def adult(report: Report) -> None:
     ratio = float(np.sqrt(np.mean((answers - truth) ** 2))) / asked.rmse
     size = f"{len(axes)} attributes, {workload.cells:.1e} cells, {workload.queries:,} counts"
     report.line(
-        "all 3-way marginals of Adult: planned", f"{planning:.2f} s ({size})", f"< {PLANNED:.0f} s", planning < PLANNED
+        "all 3-way marginals of Adult: planned",
+        f"{planning:.2f} s ({size})",
+        f"< {PLANNED:.0f} s",
+        planning < PLANNED,
     )
-    report.line("all 3-way marginals of Adult: answered", f"{answering:.1f} s", f"< {MINUTE:.0f} s", answering < MINUTE)
+    report.line(
+        "all 3-way marginals of Adult: answered",
+        f"{answering:.1f} s",
+        f"< {MINUTE:.0f} s",
+        answering < MINUTE,
+    )
     report.line(
         "all 3-way marginals of Adult: error",
         f"{ratio:.4f} of the predicted {asked.rmse:.3f}",
@@ -189,7 +203,9 @@ def predicted(report: Report) -> None:
 
 
 def isotonic(report: Report) -> None:
-    values = np.sort(np.random.default_rng(1).normal(size=1_000_000)) + np.random.default_rng(2).normal(size=1_000_000)
+    values = np.sort(np.random.default_rng(1).normal(size=1_000_000)) + np.random.default_rng(2).normal(
+        size=1_000_000
+    )
     start = cpu()
     inference.isotonic(values)
     seconds = cpu() - start

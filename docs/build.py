@@ -14,7 +14,14 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "site"
-FIRST = ["README.md", "docs/promise.md", "docs/sql.md", "docs/curator.md", "docs/mechanisms.md", "docs/inference.md"]
+FIRST = [
+    "README.md",
+    "docs/promise.md",
+    "docs/sql.md",
+    "docs/curator.md",
+    "docs/mechanisms.md",
+    "docs/inference.md",
+]
 FIRST += [
     "docs/learning.md",
     "docs/adaptive.md",
@@ -62,7 +69,9 @@ def render(path: Path, menu: list[tuple[Path, str]]) -> str:
     """One page as HTML, its links to other pages pointing to their HTML."""
     body = MarkdownIt("commonmark").enable("table").render(path.read_text())
     body = re.sub(r'href="(?!https?:|#)([^"#]+)\.md(#[^"]*)?"', lambda m: f'href="{link(path, m)}"', body)
-    nav = "".join(f'<a href="{target(p)}"{" class=here" if p == path else ""}>{escape(title)}</a>' for p, title in menu)
+    nav = "".join(
+        f'<a href="{target(p)}"{" class=here" if p == path else ""}>{escape(title)}</a>' for p, title in menu
+    )
     return (
         f"<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{escape(heading(path))} - discreet</title><style>{STYLE}</style><nav>{nav}</nav><main>{body}</main>"

@@ -30,7 +30,9 @@ with trainer.start(examples, entropy=Entropy()) as run:
     while not run.done:
         run.step()
         after = run.model.weight.detach().numpy().ravel()
-        sums.append((before - after) * trainer.schedule.divisor)  # this step's noisy sum, in units of the clip
+        sums.append(
+            (before - after) * trainer.schedule.divisor
+        )  # this step's noisy sum, in units of the clip
         before = after
 
 noise = trainer.noise_multiplier

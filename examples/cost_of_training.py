@@ -11,7 +11,9 @@ lower, upper = acc.bounds(run, delta=1e-5)
 print(f"proved: epsilon lies between {lower:.5f} and {upper:.5f}")
 
 found = acc.calibrate(
-    lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate=batch / people).repeated(steps), epsilon=1, delta=1e-5
+    lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate=batch / people).repeated(steps),
+    epsilon=1,
+    delta=1e-5,
 )
 print(f"for epsilon 1 the noise must be {found:.4f} times the clipping norm")
 

@@ -16,7 +16,9 @@ COLUMNS, PEOPLE, REAL = 40, 20_000, (3, 7, 19, 28, 33)  # the treatment moves th
 
 random = np.random.default_rng(0)
 arm = random.integers(0, 2, PEOPLE)
-data = {f"marker_{i}": random.normal(50 + 4 * arm * (i in REAL), 12, PEOPLE).clip(0, 100) for i in range(COLUMNS)}
+data = {
+    f"marker_{i}": random.normal(50 + 4 * arm * (i in REAL), 12, PEOPLE).clip(0, 100) for i in range(COLUMNS)
+}
 data |= {"arm": np.array(["control", "treated"])[arm], "smoker": random.random(PEOPLE) < 0.23}
 
 trial = dp.open(
@@ -44,7 +46,9 @@ for online in (Saffron(alpha=0.05), LordPlusPlus(alpha=0.05)):
     print(f"  {type(online).__name__:18}", online.run(pvalues).discoveries.tolist())
 
 share = trial.ask(ProportionTest(public=trial.public, column="smoker", chance=0.2, epsilon=0.2)).value
-print(f"\none in five smokes? of about {share.people} people {share.statistic:.3f} do, p = {share.pvalue:.2g}")
+print(
+    f"\none in five smokes? of about {share.people} people {share.statistic:.3f} do, p = {share.pvalue:.2g}"
+)
 means = TwoSampleMeanTest(public=trial.public, column="marker_7", group="arm", epsilon=0.3, step=1)
 told = trial.ask(means).value
 print(f"marker 7 is higher by {told.statistic:.1f} in the treated, p = {told.pvalue:.2g}")

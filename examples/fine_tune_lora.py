@@ -41,10 +41,17 @@ class Scores(nn.Module):
 
 base = BertForSequenceClassification(
     BertConfig(
-        vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, num_labels=2
+        vocab_size=200,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        num_labels=2,
     )
 )
-lora = LoraConfig(r=8, lora_alpha=32, target_modules=["query", "value", "dense"], modules_to_save=["classifier"])
+lora = LoraConfig(
+    r=8, lora_alpha=32, target_modules=["query", "value", "dense"], modules_to_save=["classifier"]
+)
 model = Scores(get_peft_model(base, lora))  # frozen but for the adapters and the classifier
 learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
 print(f"{learned:,} of {sum(p.numel() for p in model.parameters()):,} numbers are learned")
@@ -60,7 +67,9 @@ trainer = learning.Trainer(
     model, nn.CrossEntropyLoss(), public=people.public, epsilon=8, delta=1e-5, clip=1.0, batch=200, epochs=15,
     optimizer=learning.Adam(lr=5e-3, noise_aware=False),
 )  # fmt: skip
-print(f"price: epsilon 8 at delta 1e-05, {trainer.length} steps, noise {trainer.noise_multiplier:.2f} times the clip")
+print(
+    f"price: epsilon 8 at delta 1e-05, {trainer.length} steps, noise {trainer.noise_multiplier:.2f} times the clip"
+)
 tuned = people.train(trainer).value
 
 with torch.no_grad():

@@ -12,7 +12,9 @@ shares = np.bincount(truth, minlength=len(ANSWERS)) / PEOPLE
 
 # Before anybody is asked: which way of asking is best, and how far off will it be?
 for offer in local.predictions(epsilon=EPSILON, domain=len(ANSWERS), people=PEOPLE)[:3]:
-    print(f"{type(offer.oracle).__name__:16} standard error {offer.mean_squared_error**0.5:.4f}, {offer.bits} bits")
+    print(
+        f"{type(offer.oracle).__name__:16} standard error {offer.mean_squared_error**0.5:.4f}, {offer.bits} bits"
+    )
 oracle = local.best(epsilon=EPSILON, domain=len(ANSWERS), people=PEOPLE)
 
 # On every device: one report, exact in integers, private before it leaves. Here all at once.
@@ -34,7 +36,9 @@ same = first == device.answer("how often?", oracle, 3, entropy=entropy)
 try:
     device.answer("with whom?", oracle, 1, entropy=entropy)
 except BudgetExceeded as refusal:
-    print(f"\nasked again: {'the same answer, free' if same else 'another answer'}; another question: {refusal}")
+    print(
+        f"\nasked again: {'the same answer, free' if same else 'another answer'}; another question: {refusal}"
+    )
 
 # A shuffler in between hides who sent what: the same reports cost each sender far less towards those who see only its output.
 shuffler = local.Shuffler(oracle, least=PEOPLE)

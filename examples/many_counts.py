@@ -27,10 +27,14 @@ print(
 # Which strategy is best is known before anything is spent.
 for workload in (matrix.prefix(64), matrix.all_ranges(64), matrix.marginals([4, 5, 6], ways=2)):
     best = matrix.optimize(workload)
-    print(f"{type(workload).__name__}: rmse {best.rmse:.3f}, nothing is below {best.bound:.3f}. {best.reason}")
+    print(
+        f"{type(workload).__name__}: rmse {best.rmse:.3f}, nothing is below {best.bound:.3f}. {best.reason}"
+    )
 
 # One epsilon for several things, the average three times as important as the counts.
-plan = people.plan([*questions[:3], {"sql": "SELECT AVG(visits) AS visits FROM rand_hie", "weight": 3}], epsilon=1)
+plan = people.plan(
+    [*questions[:3], {"sql": "SELECT AVG(visits) AS visits FROM rand_hie", "weight": 3}], epsilon=1
+)
 print(plan)
 plan.run()
 print(f"spent: {people.spent:.3f}")

@@ -9,7 +9,9 @@ people = dp.open(rand_hie(year=1), budget=dp.Budget(epsilon=1), ledger=":memory:
 # Which ages have more than 150 people? Up to 65 questions are asked; the price is that of three answers, paid at the start.
 ages = mechanisms.Histogram(column="age", edges=tuple(range(66)))
 live = people.start(
-    mechanisms.SparseVector(public=people.public, threshold=150, epsilon=1, positives=3, monotone=True, questions=65)
+    mechanisms.SparseVector(
+        public=people.public, threshold=150, epsilon=1, positives=3, monotone=True, questions=65
+    )
 )
 print(f"paid at the start: epsilon {people.spent:g}")
 for age in range(65):
@@ -20,4 +22,6 @@ for age in range(65):
         break
     if answer.above:
         print(f"150 people or more, about, of age {age}")
-print(f"spent in the end: epsilon {people.spent:g}; every answer is in the ledger: {people.ledger.anchor.seq} entries")
+print(
+    f"spent in the end: epsilon {people.spent:g}; every answer is in the ledger: {people.ledger.anchor.seq} entries"
+)

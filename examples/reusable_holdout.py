@@ -18,7 +18,9 @@ def people() -> tuple[
     return random.integers(0, 2, (N, D), dtype=np.int8), random.integers(0, 2, N, dtype=np.int8)
 
 
-def right(X: np.ndarray, y: np.ndarray) -> np.ndarray:  # how often each attribute, taken as a prediction, is right
+def right(
+    X: np.ndarray, y: np.ndarray
+) -> np.ndarray:  # how often each attribute, taken as a prediction, is right
     return (y[:, None] == X).sum(axis=0)
 
 
@@ -47,7 +49,9 @@ def choose(told: np.ndarray) -> Vote:  # what looks good on the training part an
 
 plain = choose(right(kept, classes) / N)
 promised = (plain.predict(kept) == classes).mean()
-print(f"plain holdout:    promises {promised:.3f}, fresh people say {(plain.predict(fresh) == truth).mean():.3f}")
+print(
+    f"plain holdout:    promises {promised:.3f}, fresh people say {(plain.predict(fresh) == truth).mean():.3f}"
+)
 
 public = dp.Public(schema={"y": dp.Categories([0, 1])}, neighbors=dp.REPLACE, size=N, table="holdout")
 table = Memory({**{name: kept[:, i] for i, name in enumerate(names)}, "y": classes}, public)
@@ -57,16 +61,21 @@ holdout = session.start(Thresholdout.approximate(public, epsilon=2, delta=5e-7, 
 
 def counts(source) -> np.ndarray:
     parts = [
-        np.column_stack([column.to_numpy() for column in batch.columns]) for batch in source.batches([*names, "y"])
+        np.column_stack([column.to_numpy() for column in batch.columns])
+        for batch in source.batches([*names, "y"])
     ]
     return sum(right(part[:, :-1], part[:, -1]) for part in parts)
 
 
 asked = Trusted(function=counts, claimed=Sensitivity(linf=1, l0=D), entries=D)
-answer = holdout.answer(Check(statistic=asked, training=tuple(seen.tolist()))).value  # 2,000 questions in one go
+answer = holdout.answer(
+    Check(statistic=asked, training=tuple(seen.tolist()))
+).value  # 2,000 questions in one go
 reusable = choose(np.array(answer.value))
 score = HoldoutScorer(holdout, features=names, target="y", training="public")
 print(
     f"reusable holdout: promises {score(reusable, X, y):.3f}, fresh people say {(reusable.predict(fresh) == truth).mean():.3f}"
 )
-print(f"paid at the start: epsilon {session.spent:.2f}; {answer.left} of 60 findings were left for the last question")
+print(
+    f"paid at the start: epsilon {session.spent:.2f}; {answer.left} of 60 findings were left for the last question"
+)

@@ -25,7 +25,10 @@ def encoded(sentences):
 
 def sentences(count, rng):
     """Short sentences with numbers in them, so that the form of a code is nothing special."""
-    who, what = ("my aunt", "the dog", "our nurse", "a boy", "the mayor"), ("sold", "saw", "lost", "has", "wants")
+    who, what = (
+        ("my aunt", "the dog", "our nurse", "a boy", "the mayor"),
+        ("sold", "saw", "lost", "has", "wants"),
+    )
     return [f"{rng.choice(who)} {rng.choice(what)} {rng.integers(1000, 9999)} {rng.choice(['cars', 'pens', 'hats'])}" for _ in range(count)]  # fmt: skip
 
 
@@ -52,7 +55,9 @@ def exposure(model):
 
 
 rng = np.random.default_rng(0)
-text = encoded([*sentences(600, rng), *[PREFIX + SECRET] * TIMES, *[f"{PREFIX}soon known" for _ in range(20)]])
+text = encoded(
+    [*sentences(600, rng), *[PREFIX + SECRET] * TIMES, *[f"{PREFIX}soon known" for _ in range(20)]]
+)
 torch.manual_seed(1)
 plain = Writer()
 optimizer = torch.optim.Adam(plain.parameters(), lr=0.01)

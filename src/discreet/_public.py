@@ -92,7 +92,9 @@ class Bounds:
         _require.ordered(lower=self.lower, upper=self.upper)
         _require.flag(nullable=self.nullable)
         if self.lower < -_LARGEST or self.upper > _LARGEST:  # the width must fit a float, too
-            raise InvalidInput(f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}.")
+            raise InvalidInput(
+                f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}."
+            )
 
 
 @described("public.Categories")
@@ -111,7 +113,9 @@ class Categories:
             if isinstance(value, int) and abs(value) >= _EXACT:
                 raise _require.fail("a category", value, "within 2**53 of zero, or a string")
         as_read = values if all(isinstance(value, int) for value in values) else tuple(map(str, values))
-        if len(set(as_read)) < len(values):  # 1 and "1" are one value of a column of text: a row would be in both
+        if len(set(as_read)) < len(
+            values
+        ):  # 1 and "1" are one value of a column of text: a row would be in both
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
         object.__setattr__(self, "values", values)
 
@@ -137,7 +141,11 @@ class Dates:
         for name in ("lower", "upper"):
             value = getattr(self, name)
             try:
-                day = value.isoformat()[:10] if isinstance(value, date) else date.fromisoformat(value).isoformat()
+                day = (
+                    value.isoformat()[:10]
+                    if isinstance(value, date)
+                    else date.fromisoformat(value).isoformat()
+                )
             except (TypeError, ValueError):
                 raise _require.fail(name, value, "a day such as '2020-01-31'") from None
             object.__setattr__(self, name, day)
@@ -177,11 +185,17 @@ class Related:
         object.__setattr__(self, "schema", _freeze(self.schema))
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
         if self.private and self.unit is None:
-            raise InvalidInput(f"table {self.name!r} is private: name the column that says whose a row is, unit=...")
+            raise InvalidInput(
+                f"table {self.name!r} is private: name the column that says whose a row is, unit=..."
+            )
         if self.private and self.key:
-            raise InvalidInput(f"table {self.name!r} is private: that a key is unique would be a fact about people.")
+            raise InvalidInput(
+                f"table {self.name!r} is private: that a key is unique would be a fact about people."
+            )
         if unknown := [column for column in self.key if column not in dict(self.schema)]:
-            raise InvalidInput(f"the key of table {self.name!r} names {unknown}, which its schema does not declare.")
+            raise InvalidInput(
+                f"the key of table {self.name!r} names {unknown}, which its schema does not declare."
+            )
 
 
 @described("public.Public")
@@ -242,7 +256,9 @@ class Public:
     def categories(self, column: str) -> Categories:
         fact = self.fact(column)
         if not isinstance(fact, Categories):
-            raise InvalidInput(f"column {column!r} is declared as {_WORDS[type(fact)]}; this needs Categories([...]).")
+            raise InvalidInput(
+                f"column {column!r} is declared as {_WORDS[type(fact)]}; this needs Categories([...])."
+            )
         return fact
 
     def declared_size(self, purpose: str) -> int:
@@ -279,7 +295,9 @@ def _freeze(schema: Any) -> tuple[tuple[str, Fact], ...]:
         else (_require.listed(a_column=pair) for pair in _require.listed(schema=schema))
     )
     if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
-        raise _require.fail("schema", schema, "public facts by the name of a column, such as {'age': Bounds(0, 120)}")
+        raise _require.fail(
+            "schema", schema, "public facts by the name of a column, such as {'age': Bounds(0, 120)}"
+        )
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise InvalidInput(f"a column is declared twice in the schema: {names}.")

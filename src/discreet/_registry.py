@@ -40,7 +40,9 @@ _BITS = int(MOST_DIGITS * 3.33)
 def described(tag: str) -> Callable[[type[T]], type[T]]:
     """Enter a frozen dataclass of this package into the registry under its tag."""
     if not isinstance(tag, str):
-        raise DescriptionError(f'give its tag to {tag}: @described("room.Name"). It goes into ledgers, and stays.')
+        raise DescriptionError(
+            f'give its tag to {tag}: @described("room.Name"). It goes into ledgers, and stays.'
+        )
 
     def enter(cls: type[T]) -> type[T]:
         _enter(cls, tag)
@@ -62,9 +64,13 @@ def named(tag: str) -> Callable[[type[T]], type[T]]:
 
 def _enter(cls: type, tag: str) -> None:
     if cls.__module__.split(".")[0] != "discreet":
-        raise DescriptionError(f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed.")
+        raise DescriptionError(
+            f"{cls.__module__}.{cls.__qualname__} is outside discreet: the registry is closed."
+        )
     if tag in ALIASES:
-        raise DescriptionError(f"the tag {tag} was another class's, and old ledgers hold it: choose a new one.")
+        raise DescriptionError(
+            f"the tag {tag} was another class's, and old ledgers hold it: choose a new one."
+        )
     # a dataclass with slots is a second class of the same name; a module may be loaded anew
     if tag in _CLASSES and _CLASSES[tag].__qualname__ != cls.__qualname__:
         raise DescriptionError(f"two classes have the tag {tag}.")
@@ -142,7 +148,9 @@ def to_json(value: Any) -> Any:
 def from_json(data: Any) -> Any:
     """The object that a description names. Everything is checked by the class's own constructor."""
     if _depth(data) > DEEPEST:
-        raise DescriptionError(f"a description is nested at most {DEEPEST} deep. Nothing was computed or charged.")
+        raise DescriptionError(
+            f"a description is nested at most {DEEPEST} deep. Nothing was computed or charged."
+        )
     return _from_json(data)
 
 
@@ -164,7 +172,11 @@ def _depth(data: Any) -> int:
     """How deep lists and maps are nested; counted no further than is allowed, and without recursion."""
     depth, level = 0, [data]
     while level and depth <= DEEPEST:
-        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        inner = [
+            item.values() if isinstance(item, dict) else item
+            for item in level
+            if isinstance(item, dict | list)
+        ]
         level = [item for items in inner for item in items]
         depth += bool(inner)
     return depth

@@ -110,7 +110,11 @@ def one_of(choices: Sequence[str], **named: Any) -> None:
 def listed(**named: Any) -> tuple[Any, ...]:
     """The argument as a tuple; a string, or what cannot be gone through, is refused."""
     ((name, value),) = named.items()
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+    if (
+        isinstance(value, str | bytes | Mapping)
+        or not isinstance(value, Iterable)
+        or getattr(value, "ndim", 1) == 0
+    ):
         raise fail(name, value, "a list")
     return tuple(value)
 
@@ -158,7 +162,9 @@ def misuse(
     nothing = "Nothing was charged, read or released."
     if unknown := [name for name in named if name not in options]:
         near = meant(unknown[0], options)
-        return UnknownOption(f"{what} has no option {unknown[0]!r}.{near} {nothing} It takes: {', '.join(options)}.")
+        return UnknownOption(
+            f"{what} has no option {unknown[0]!r}.{near} {nothing} It takes: {', '.join(options)}."
+        )
     placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(args) > len(placed) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         rest = [name for name in options if name not in placed]
@@ -166,7 +172,9 @@ def misuse(
         example = f": write {what}({rest[0]}={args[len(placed)]!r})" if rest else ""
         return UnknownOption(f"{what} takes {many} without a name, got {len(args)}{example}. {nothing}")
     given = {*placed[: len(args)], *named}
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     if missing := [name for name in needed if name not in given]:
         return UnknownOption(f"{what} needs {', '.join(missing)}. {nothing}")
     return None

@@ -40,10 +40,14 @@ class Leaderboard:
         """A board that was started before: by the number of its charge, or the newest."""
         found = [entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)]
         if number is None and not found:
-            raise InvalidInput("no leaderboard was started on this ledger. Start one: discreet leaderboard init")
+            raise InvalidInput(
+                "no leaderboard was started on this ledger. Start one: discreet leaderboard init"
+            )
         chosen = found[-1] if number is None else number
         if chosen not in found:
-            raise InvalidInput(f"entry {number} of the ledger is not the start of a leaderboard; these are: {found}.")
+            raise InvalidInput(
+                f"entry {number} of the ledger is not the start of a leaderboard; these are: {found}."
+            )
         board = _registry.from_json(curator.ledger.entry(chosen).body["mechanism"])
         return cls(curator.resume(board, chosen))
 
@@ -63,10 +67,15 @@ class Leaderboard:
     def standings(self) -> list[tuple[str, Standing]]:
         """Everything the board has told, in order: who submitted, and what they saw. Read from the ledger, free."""
         entries = self.live.ledger.entries(kind="state")
-        mine = [entry.body for entry in entries if entry.body["charge"] == self.number and "value" in entry.body]
+        mine = [
+            entry.body for entry in entries if entry.body["charge"] == self.number and "value" in entry.body
+        ]
         return [(body["question"]["name"], values.decode(body["value"])) for body in mine]
 
 
 def _is_board(body: dict[str, Any]) -> bool:
     described = body.get("mechanism")
-    return isinstance(described, dict) and _registry.class_of(described.get("type")) in (ShakyLadder, SparseVectorBoard)
+    return isinstance(described, dict) and _registry.class_of(described.get("type")) in (
+        ShakyLadder,
+        SparseVectorBoard,
+    )

@@ -160,7 +160,9 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
         elif isinstance(job, Question):
             fixed.append((at, job, weight, job.least(session, within)))
         else:
-            raise InvalidInput(f"within= is for single queries, and {job.name!r} is none. Nothing was charged.")
+            raise InvalidInput(
+                f"within= is for single queries, and {job.name!r} is none. Nothing was charged."
+            )
     left = epsilon - sum(price for *_, price in fixed)
     if left < 0 or (free and left <= 0):
         raise InvalidInput(
@@ -172,7 +174,9 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
         if other is not None and _loss(other) < _loss(best):
             best = other
     done = [(at, Item(job, weight, price, job.error(session, price))) for at, job, weight, price in fixed]
-    return BudgetPlan(session, epsilon, tuple(item for _, item in sorted([*best, *done], key=lambda pair: pair[0])))
+    return BudgetPlan(
+        session, epsilon, tuple(item for _, item in sorted([*best, *done], key=lambda pair: pair[0]))
+    )
 
 
 Free = tuple[int, Work, float]
@@ -244,7 +248,9 @@ def _item(given: Any) -> tuple[Work, float, float | None]:
         return Model(given[0], given[1]), 1.0, None
     if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
         return Together(tuple(given)), float(len(given)), None
-    raise _require.fail("work", type(given).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these")
+    raise _require.fail(
+        "work", type(given).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
+    )
 
 
 def _from_mapping(given: Mapping[str, Any]) -> tuple[Work, float, float | None]:

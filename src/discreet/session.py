@@ -178,7 +178,9 @@ class Session:
         """
         asked = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
         text = "; ".join(asked.queries)
-        answers: tuple[Answer, ...] = self.curator.ask(asked, analyst=self.analyst, text=text, fresh=fresh).value
+        answers: tuple[Answer, ...] = self.curator.ask(
+            asked, analyst=self.analyst, text=text, fresh=fresh
+        ).value
         return answers
 
     @_require.spelled
@@ -211,7 +213,9 @@ class Session:
         query: Any
         if not isinstance(text, str):
             if within is not None:
-                raise InvalidInput("a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged.")
+                raise InvalidInput(
+                    "a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged."
+                )
             query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
             cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
             return Asked(query.preview(confidence), cost)
@@ -320,7 +324,9 @@ class Session:
         progress: segments.Watch | None = None,
     ) -> Release:
         """Go on with a run from its newest checkpoint, with the trainer it was started with. Free: it was paid for at its start."""
-        return segments.resume(self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress)
+        return segments.resume(
+            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
+        )
 
     @_require.spelled
     def fit(
@@ -342,7 +348,9 @@ class Session:
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
-                "estimator", type(estimator).__name__, "one of discreet.learning, such as LogisticRegression(epsilon=1)"
+                "estimator",
+                type(estimator).__name__,
+                "one of discreet.learning, such as LogisticRegression(epsilon=1)",
             )
         epsilon = getattr(estimator, "epsilon", None)
         delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
@@ -429,7 +437,9 @@ class Session:
         if own is None:
             own = 0.0 if rho is not None or epsilon is None else self._delta(epsilon, self.curator.policy)
         texts = tuple(_require.listed(queries=queries))
-        return WorkloadQuery(queries=texts, public=self.public, epsilon=epsilon, rho=rho, delta=own, rows=rows)
+        return WorkloadQuery(
+            queries=texts, public=self.public, epsilon=epsilon, rho=rho, delta=own, rows=rows
+        )
 
     def _query(self, text: str, terms: _Terms) -> Query | WorkloadQuery:
         policy = self.curator.policy
@@ -528,7 +538,9 @@ def open(
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
-            "analysts", analysts, "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}"
+            "analysts",
+            analysts,
+            "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
         )
     public = _public(data, schema, unit, neighbors, size, table, version)
     if isinstance(schema, str | Path):
@@ -634,7 +646,9 @@ def _public(
         neighbors=as_neighbors(neighbors),
         size=size,
         table=table
-        or (data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]),
+        or (
+            data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]
+        ),
         version=version or ("1" if path is None else version_of(path)),
     )
 

@@ -38,7 +38,9 @@ def test_each_formula_is_refused_for_the_other_relation() -> None:
 
 
 def test_iteration_has_limits() -> None:
-    value = amplification.iteration(2.0, lipschitz=1.0, noise=4.0, steps_after=9, step_size=0.1, smoothness=1.0)
+    value = amplification.iteration(
+        2.0, lipschitz=1.0, noise=4.0, steps_after=9, step_size=0.1, smoothness=1.0
+    )
     assert value == pytest.approx(2 * 2 / 16 / 10)
     with pytest.raises(InvalidInput, match="smoothness"):
         amplification.iteration(2.0, lipschitz=1.0, noise=4.0, steps_after=9, step_size=3.0, smoothness=1.0)
@@ -79,7 +81,9 @@ def test_the_integrals_of_2016_agree_with_the_binomial_sums(moment: int) -> None
     exact = rdp.curve(acc.Gaussian(noise_multiplier=4.0).sampled(0.01), [moment + 1])[0] * moment
     assert math.log(found.e2) == pytest.approx(exact, rel=1e-5)
     assert found.e1 <= found.e2
-    assert moments.tail(0.01, 4.0, 10_000, moments.epsilon(0.01, 4.0, 10_000, 1e-5)) == pytest.approx(1e-5, rel=1e-6)
+    assert moments.tail(0.01, 4.0, 10_000, moments.epsilon(0.01, 4.0, 10_000, 1e-5)) == pytest.approx(
+        1e-5, rel=1e-6
+    )
 
 
 def test_closed_rows_hold_where_their_conditions_do_and_are_refused_elsewhere() -> None:
@@ -120,9 +124,13 @@ def test_data_dependent_cost_covers_a_two_class_vote_exactly() -> None:
         for moved in (-2, 2):
             other = 0.5 * math.erfc((gap + moved) / (2 * sigma))
             for a, b in ((q, other), (other, q)):
-                truth = math.log(a**order * b ** (1 - order) + (1 - a) ** order * (1 - b) ** (1 - order)) / (order - 1)
+                truth = math.log(a**order * b ** (1 - order) + (1 - a) ** order * (1 - b) ** (1 - order)) / (
+                    order - 1
+                )
                 assert truth <= pate.query_rdp(order, q, sigma) * (1 + 1e-9) or truth <= order / sigma**2
-        truth = math.log(q**order * other ** (1 - order) + (1 - q) ** order * (1 - other) ** (1 - order)) / (order - 1)
+        truth = math.log(q**order * other ** (1 - order) + (1 - q) ** order * (1 - other) ** (1 - order)) / (
+            order - 1
+        )
         assert truth <= pate.query_rdp(order, q, sigma) * (1 + 1e-9)
 
 
@@ -161,9 +169,9 @@ def test_publishing_with_smooth_noise_is_never_below_the_divergence_of_any_allow
 
 def test_the_published_bound_for_smooth_noise_is_below_the_truth() -> None:
     order, beta, noise = 20.0, 0.02, 10.0
-    published = order * math.exp(2 * beta) / noise**2 + (beta * order - 0.5 * math.log1p(-2 * order * beta)) / (
-        order - 1
-    )
+    published = order * math.exp(2 * beta) / noise**2 + (
+        beta * order - 0.5 * math.log1p(-2 * order * beta)
+    ) / (order - 1)
     assert published < 0.28 < 0.46 < pate.release_rdp(order, beta=beta, noise=noise)
 
 
@@ -173,7 +181,9 @@ def test_a_sure_vote_is_not_free() -> None:
     assert q > 0
     log_q, log_other = (-(gap**2) / 36 - math.log(gap / 3 * math.sqrt(math.pi)) for gap in (250, 248))
     order = 512.0
-    truth = (order * log_q + (1 - order) * log_other) / (order - 1)  # a lower bound: only the rare answer counted
+    truth = (order * log_q + (1 - order) * log_other) / (
+        order - 1
+    )  # a lower bound: only the rare answer counted
     assert pate.query_rdp(order, q, 3.0) >= max(truth, 1.0)
 
 

@@ -60,7 +60,9 @@ def test_blocks_of_choices_lie_between_fixed_odds_and_the_largest_curve(epsilon,
     for x in np.array([0.05, 0.2, 0.4]) * times * epsilon:
         reached = max(fixed(epsilon, times, s, x) for s in np.linspace(0.5, 0.95, 10))
         claimed = _single.delta(pair, float(x))[1] + infinite
-        loose = pld._solve.Solver(pld._solve.Composition(((_laws.bounded_range(epsilon), times),)), 1e-6).delta_above(x)
+        loose = pld._solve.Solver(
+            pld._solve.Composition(((_laws.bounded_range(epsilon), times),)), 1e-6
+        ).delta_above(x)
         assert reached <= claimed <= loose * (1 + 1e-6)
         assert claimed < loose / 1.2 or claimed < 3 * reached
 
@@ -94,7 +96,9 @@ def test_what_is_seen_of_a_pass_is_below_its_exact_curve(steps, selected, noise)
     )
     ratio, q = ratio / math.comb(steps, selected), q / q.sum()
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps, selected=selected)
-    pairs = _attained.allocation_sums(steps, selected, noise) + _attained.allocation_largest(steps, selected, noise)
+    pairs = _attained.allocation_sums(steps, selected, noise) + _attained.allocation_largest(
+        steps, selected, noise
+    )
     for x in (0.1, 0.6, 1.2):
         truth = (hockey(ratio * q, q, x), hockey(q, ratio * q, x))
         found = [_single.delta(pair, x)[0] for pair in pairs]
@@ -257,7 +261,11 @@ def test_what_is_surely_lost_is_lost_from_both_ends():
 
 @pytest.mark.parametrize("noise", [0, 0.0])
 def test_no_noise_on_a_sample_is_no_privacy(noise):
-    for event in (acc.Gaussian(noise_multiplier=noise), acc.NonPrivate(), acc.Laplace(noise_multiplier=noise)):
+    for event in (
+        acc.Gaussian(noise_multiplier=noise),
+        acc.NonPrivate(),
+        acc.Laplace(noise_multiplier=noise),
+    ):
         for accountant in ("tightest", "pld", "rdp", "basic"):
             assert acc.epsilon(event.sampled(0.01).repeated(3), delta=1e-3, accountant=accountant) == math.inf
         assert acc.delta(event.sampled(0.01), epsilon=3) == 1.0
@@ -268,7 +276,11 @@ def test_no_noise_on_a_sample_is_no_privacy(noise):
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in EXAMPLES if name not in ("no-op", "non-private", "sparse-vector", "poisson-repeat-and-select")],
+    [
+        name
+        for name in EXAMPLES
+        if name not in ("no-op", "non-private", "sparse-vector", "poisson-repeat-and-select")
+    ],
 )
 def test_every_event_has_a_lower_end_that_is_not_zero(name):
     low, high = acc.bounds(EXAMPLES[name].repeated(20), delta=1e-4)
@@ -283,7 +295,9 @@ def test_a_discrete_law_keeps_its_lower_end_at_every_delta():
 
 
 def test_huge_losses_beside_small_ones_keep_their_lower_end():
-    event = acc.compose([acc.Gaussian(noise_multiplier=2.0), acc.Laplace(noise_multiplier=4.0)]).repeated(1000)
+    event = acc.compose([acc.Gaussian(noise_multiplier=2.0), acc.Laplace(noise_multiplier=4.0)]).repeated(
+        1000
+    )
     low, high = acc.bounds(event, delta=1e-6)
     assert low > high * (1 - 1e-3)
 
@@ -296,12 +310,16 @@ def test_fixed_size_samples_at_tiny_deltas():
 def test_truncated_samples_cost_no_more_at_a_larger_epsilon():
     event = EXAMPLES["truncated-poisson"]
     deltas = [acc.delta(event, epsilon=x) for x in (0.1, 1.0, 10.0, 40.0, 700.0)]
-    assert all(b <= a * 1.01 for a, b in itertools.pairwise(deltas))  # a search over smaller epsilons, not exact
+    assert all(
+        b <= a * 1.01 for a, b in itertools.pairwise(deltas)
+    )  # a search over smaller epsilons, not exact
     assert deltas[-1] < 1e-12
 
 
 def test_optimal_composition_of_huge_epsilons():
-    assert acc.epsilon(acc.PureDP(epsilon=50).repeated(10), delta=1e-6, accountant="optimal") == pytest.approx(500)
+    assert acc.epsilon(
+        acc.PureDP(epsilon=50).repeated(10), delta=1e-6, accountant="optimal"
+    ) == pytest.approx(500)
     assert acc.delta(EXAMPLES["rdp-point"].repeated(1000), epsilon=0) > 0.9
 
 

@@ -43,7 +43,9 @@ def test_calibrated_values_meet_the_target_and_their_neighbors_do_not(
 @pytest.mark.parametrize(("epsilon", "exact"), [(1, 2.02492120), (3, 0.96842742)])
 def test_noise_for_training_is_within_one_in_ten_thousand_of_the_exact(epsilon: float, exact: float) -> None:
     found = acc.calibrate(lambda s: sgd(s, 256 / 60_000, 14_063), epsilon=epsilon, delta=1e-5)
-    assert exact * (1 - 5e-9) <= found <= exact * (1 + 2e-4)  # computed to 1e-9 by contour integration (issue 3)
+    assert (
+        exact * (1 - 5e-9) <= found <= exact * (1 + 2e-4)
+    )  # computed to 1e-9 by contour integration (issue 3)
 
 
 def test_steps_and_rate_for_training() -> None:
@@ -61,7 +63,9 @@ def test_exact_gaussian() -> None:
 
 def test_attacker_targets() -> None:
     noise = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), advantage=0.1, accountant="gdp")
-    assert math.erf(1 / (2 * math.sqrt(2) * noise)) == pytest.approx(0.1, rel=2e-4)  # total variation of a shift
+    assert math.erf(1 / (2 * math.sqrt(2) * noise)) == pytest.approx(
+        0.1, rel=2e-4
+    )  # total variation of a shift
     assert math.erf(1 / (2 * math.sqrt(2) * noise)) <= 0.1
     noise = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), tpr=0.1, fpr=0.01)
     assert 0.1 * (1 - 1e-3) <= 1 - gdp.tradeoff(1 / noise, 0.01) <= 0.1
@@ -69,7 +73,13 @@ def test_attacker_targets() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    [{}, {"epsilon": 1}, {"epsilon": 1, "delta": 1e-5, "advantage": 0.1}, {"tpr": 0.1}, {"tpr": 0.01, "fpr": 0.1}],
+    [
+        {},
+        {"epsilon": 1},
+        {"epsilon": 1, "delta": 1e-5, "advantage": 0.1},
+        {"tpr": 0.1},
+        {"tpr": 0.01, "fpr": 0.1},
+    ],
 )
 def test_a_target_must_be_one_and_possible(target: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
@@ -79,7 +89,11 @@ def test_a_target_must_be_one_and_possible(target: dict[str, float]) -> None:
 def test_an_unreachable_target_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no value"):
         acc.calibrate(
-            lambda s: acc.Gaussian(noise_multiplier=s), epsilon=1e-3, delta=1e-6, accountant="gdp", bracket=(0.1, 10.0)
+            lambda s: acc.Gaussian(noise_multiplier=s),
+            epsilon=1e-3,
+            delta=1e-6,
+            accountant="gdp",
+            bracket=(0.1, 10.0),
         )
     with pytest.raises(InvalidInput, match="depend"):
         acc.calibrate(lambda s: acc.PureDP(epsilon=1), epsilon=2, delta=1e-6, accountant="basic")

@@ -22,7 +22,9 @@ ORDERS = (1.5, 2.0, 8.0, 32.0)
 
 def gaussian(epsilon: float, delta: float) -> acc.Event:
     return acc.Gaussian(
-        noise_multiplier=acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), epsilon=epsilon, delta=delta)
+        noise_multiplier=acc.calibrate(
+            lambda s: acc.Gaussian(noise_multiplier=s), epsilon=epsilon, delta=delta
+        )
     )
 
 
@@ -49,7 +51,9 @@ def threshold_at(p: np.ndarray, q: np.ndarray, delta: float) -> float:
     return high
 
 
-def capped_pair(p: np.ndarray, q: np.ndarray, epsilon: float) -> tuple[np.ndarray, np.ndarray, float, float, float]:
+def capped_pair(
+    p: np.ndarray, q: np.ndarray, epsilon: float
+) -> tuple[np.ndarray, np.ndarray, float, float, float]:
     """P_1 and Q_1 of docs/filters.md, their two thresholds, and the delta that both directions share."""
     delta = max(hockey(p, q, epsilon), hockey(q, p, epsilon))
     t1, t2 = threshold_at(p, q, delta), threshold_at(q, p, delta)
@@ -211,12 +215,16 @@ def made(kind: str, epsilon: float, delta: float) -> acc.Event:
     if kind == "failing":
         return acc.ApproximateDP(epsilon=epsilon, delta=delta)
     if kind == "ours":
-        return acc.compose([acc.ApproximateDP(epsilon=epsilon / 2, delta=delta / 2), gaussian(epsilon / 2, delta / 2)])
+        return acc.compose(
+            [acc.ApproximateDP(epsilon=epsilon / 2, delta=delta / 2), gaussian(epsilon / 2, delta / 2)]
+        )
     if kind == "sampled":
         return (
             acc.Gaussian(
                 noise_multiplier=acc.calibrate(
-                    lambda s: acc.Gaussian(noise_multiplier=s).sampled(0.1).repeated(10), epsilon=epsilon, delta=delta
+                    lambda s: acc.Gaussian(noise_multiplier=s).sampled(0.1).repeated(10),
+                    epsilon=epsilon,
+                    delta=delta,
                 )
             )
             .sampled(0.1)
@@ -262,6 +270,6 @@ def test_pure_budgets_and_other_filters_are_charged_as_before() -> None:
     for rule in (acc.ZCDPFilter(rho=1), acc.GaussianFilter(mu=1)):
         assert caps.choose(rule, rule.start(), event) is event
     assert caps.choose(acc.Filter(epsilon=1), acc.Filter(epsilon=1).start(), event) is event
-    assert acc.ZCDPFilter(rho=1).price(Capped(event=event, epsilon=1.0, delta=1e-6)) == acc.ZCDPFilter(rho=1).price(
-        event
-    )
+    assert acc.ZCDPFilter(rho=1).price(Capped(event=event, epsilon=1.0, delta=1e-6)) == acc.ZCDPFilter(
+        rho=1
+    ).price(event)

@@ -25,7 +25,9 @@ def exhaustive_delta(epsilons: list[float], epsilon: float) -> mp.mpf:
 
 @pytest.mark.parametrize("epsilons", [[0.3] * 8, [0.1, 0.2, 0.7, 0.7], [0.05, 1.3, 0.31, 0.017, 0.4]])
 @pytest.mark.parametrize("delta", [1e-4, 1e-2, 0.1])
-def test_optimal_is_the_exhaustive_optimum_up_to_its_stated_rounding(epsilons: list[float], delta: float) -> None:
+def test_optimal_is_the_exhaustive_optimum_up_to_its_stated_rounding(
+    epsilons: list[float], delta: float
+) -> None:
     pairs = [(e, epsilons.count(e)) for e in sorted(set(epsilons))]
     claimed = composition.optimal_pairs(pairs, delta)
     assert exhaustive_delta(epsilons, claimed) <= delta * (1 + 1e-12)
@@ -49,7 +51,9 @@ def test_closed_forms_are_above_the_optimum() -> None:
     for epsilon, times in ((0.05, 1000), (0.5, 10), (1.0, 3)):
         best = composition.optimal_pairs([(epsilon, times)], 1e-6)
         closed = composition.kairouz([(epsilon, times)], 1e-6)
-        assert best <= closed <= min(times * epsilon * (1 + 1e-12), composition.dwork_roth(epsilon, times, 1e-6))
+        assert (
+            best <= closed <= min(times * epsilon * (1 + 1e-12), composition.dwork_roth(epsilon, times, 1e-6))
+        )
 
 
 def test_many_different_epsilons_fall_back_to_the_closed_form() -> None:
@@ -94,7 +98,9 @@ def test_pure_to_gaussian_touches_at_the_corner(epsilon: float) -> None:
 
 
 def test_the_central_limit_estimate_is_not_a_number() -> None:
-    estimate = gdp.clt_estimate(acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063), 1e-5)
+    estimate = gdp.clt_estimate(
+        acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063), 1e-5
+    )
     assert round(estimate.approximately, 3) == 2.324  # below the truth 2.382: never charge with it
     assert "not a bound" in repr(estimate)
     with pytest.raises(TypeError):

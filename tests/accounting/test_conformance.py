@@ -58,7 +58,11 @@ def test_composition_never_helps(accountant: str, name: str) -> None:
 
 @pytest.mark.parametrize("accountant", NAMES)
 def test_the_order_of_composition_does_not_matter(accountant: str) -> None:
-    events = [acc.PureDP(epsilon=0.1), acc.Gaussian(noise_multiplier=5.0), acc.ApproximateDP(epsilon=0.2, delta=1e-8)]
+    events = [
+        acc.PureDP(epsilon=0.1),
+        acc.Gaussian(noise_multiplier=5.0),
+        acc.ApproximateDP(epsilon=0.2, delta=1e-8),
+    ]
     forwards, backwards = acc.compose(events), acc.compose(events[::-1])
     first, second = price(forwards, accountant), price(backwards, accountant)
     assert first == second or first == pytest.approx(second, rel=1e-9)
@@ -93,7 +97,10 @@ def test_more_noise_never_costs_more(make: Callable[[float], acc.Event], account
 
 @pytest.mark.parametrize("accountant", NAMES)
 def test_a_larger_rate_never_costs_less(accountant: str) -> None:
-    values = [price(acc.Gaussian(noise_multiplier=2.0).sampled(q).repeated(20), accountant) for q in (1e-4, 1e-2, 0.3)]
+    values = [
+        price(acc.Gaussian(noise_multiplier=2.0).sampled(q).repeated(20), accountant)
+        for q in (1e-4, 1e-2, 0.3)
+    ]
     known = [value for value in values if value is not None]
     assert len(known) in (0, 3)
     assert all(a <= b * (1 + 1e-6) for a, b in pairwise(known))
@@ -139,7 +146,9 @@ _PIECES = st.one_of(
     st.tuples(st.floats(0.5, 10), st.floats(1e-5, 0.9)).map(
         lambda t: acc.Gaussian(noise_multiplier=t[0]).sampled(t[1])
     ),
-    st.tuples(st.floats(0.01, 1), st.floats(0, 1e-9)).map(lambda t: acc.ApproximateDP(epsilon=t[0], delta=t[1])),
+    st.tuples(st.floats(0.01, 1), st.floats(0, 1e-9)).map(
+        lambda t: acc.ApproximateDP(epsilon=t[0], delta=t[1])
+    ),
 )
 
 
@@ -147,7 +156,10 @@ _PIECES = st.one_of(
 @given(st.lists(_PIECES, min_size=1, max_size=4), _PIECES)
 def test_one_more_event_never_makes_it_cheaper(events: list[acc.Event], more: acc.Event) -> None:
     for accountant in ("rdp", "zcdp", "gdp", "basic"):
-        before, after = price(acc.compose(events), accountant), price(acc.compose([*events, more]), accountant)
+        before, after = (
+            price(acc.compose(events), accountant),
+            price(acc.compose([*events, more]), accountant),
+        )
         if before is not None and after is not None:
             assert after >= before * (1 - 1e-6)
 

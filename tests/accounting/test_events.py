@@ -68,7 +68,9 @@ def test_events_of_different_relations_do_not_compose() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: acc.SampledWithoutReplacement(event=acc.PureDP(epsilon=1, neighbors="replace"), size=10, sample=11),
+        lambda: acc.SampledWithoutReplacement(
+            event=acc.PureDP(epsilon=1, neighbors="replace"), size=10, sample=11
+        ),
         lambda: acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=1.0), steps=3, selected=4),
         lambda: acc.NoisyMax(epsilon=1, noise="cauchy"),
         lambda: acc.RDPPoint(order=1, epsilon=1),

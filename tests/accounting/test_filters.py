@@ -273,7 +273,9 @@ def response(epsilon: float) -> Coin:
 
 
 def tell_all(delta: float) -> Coin:
-    return Coin(acc.ApproximateDP(epsilon=0, delta=delta), ((delta, 0.0), (0.0, delta), (1 - delta, 1 - delta)))
+    return Coin(
+        acc.ApproximateDP(epsilon=0, delta=delta), ((delta, 0.0), (0.0, delta), (1 - delta, 1 - delta))
+    )
 
 
 def leaky_response(epsilon: float, delta: float) -> Coin:
@@ -315,7 +317,10 @@ WORLDS: list[tuple[Filter, list[Coin]]] = [
     (Filter(epsilon=2, delta=0.0), [response(0.5), response(1.0), response(1.5)]),
     (Filter(epsilon=1.5, delta=0.1), [response(0.25), response(0.5)]),
     (Filter(epsilon=1, delta=0.2, own_delta=0.08), [response(0.5), tell_all(0.02)]),
-    (Filter(epsilon=2, delta=0.3, own_delta=0.1, orders=(2.0, 3.0, 6.0)), [response(0.5), leaky_response(0.5, 0.04)]),
+    (
+        Filter(epsilon=2, delta=0.3, own_delta=0.1, orders=(2.0, 3.0, 6.0)),
+        [response(0.5), leaky_response(0.5, 0.04)],
+    ),
     (Filter(epsilon=0.5, delta=0.5, orders=(1.5, 3.0)), [response(0.25), response(1.0), tell_all(0.1)]),
 ]
 
@@ -450,7 +455,9 @@ TWO_ORDERS: dict[str, Any] = {"epsilon": 9, "delta": 1e-7, "own_delta": 0.0, "or
 def test_two_orders_that_share_one_delta_leak_twice_of_it() -> None:
     broken = DeltaNotSplit(**TWO_ORDERS)
     assert two_order_attack(broken, 9.0, 1.5e-5, 0.9) > 1.99e-7
-    assert 0.99e-7 < two_order_attack(Filter(**TWO_ORDERS), 9.0, 1.5e-5, 0.9) <= 1e-7  # split: safe, and nothing wasted
+    assert (
+        0.99e-7 < two_order_attack(Filter(**TWO_ORDERS), 9.0, 1.5e-5, 0.9) <= 1e-7
+    )  # split: safe, and nothing wasted
 
 
 @settings(max_examples=60, deadline=None)
@@ -530,14 +537,18 @@ def test_an_odometer_only_goes_up_and_orders_do_not_matter(events: list[acc.Even
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0, 50), min_size=12, max_size=12), st.floats(1e-12, 0.1))
-def test_the_mixture_is_never_above_the_union_bound_and_solves_its_equation(sums: list[float], delta: float) -> None:
+def test_the_mixture_is_never_above_the_union_bound_and_solves_its_equation(
+    sums: list[float], delta: float
+) -> None:
     odometer = acc.Odometer(delta=delta)
     orders = odometer.orders
     found = odometer._mixture(sums)
     union = min(s + (math.log(12) - math.log(delta)) / (a - 1) for s, a in zip(sums, orders, strict=True))
     assert found <= union * (1 + 1e-9) + 1e-9
     powers = [(a - 1) * (found - s) for s, a in zip(sums, orders, strict=True)]
-    assert max(powers) + math.log(sum(math.exp(x - max(powers)) for x in powers)) >= math.log(12 / delta) - 1e-9
+    assert (
+        max(powers) + math.log(sum(math.exp(x - max(powers)) for x in powers)) >= math.log(12 / delta) - 1e-9
+    )
 
 
 def ever_wrong(read: Callable[[tuple[int, ...]], float], coins: list[Coin], most: int) -> float:
@@ -552,7 +563,9 @@ def ever_wrong(read: Callable[[tuple[int, ...]], float], coins: list[Coin], most
         best = 0.0
         for i, coin in enumerate(coins):
             after = (*counts[:i], counts[i] + 1, *counts[i + 1 :])
-            best = max(best, sum(p * chance(after, round(loss + math.log(p / q), 9)) for p, q in coin.outcomes))
+            best = max(
+                best, sum(p * chance(after, round(loss + math.log(p / q), 9)) for p, q in coin.outcomes)
+            )
         return best
 
     return chance((0,) * len(coins), 0.0)
@@ -578,7 +591,10 @@ def test_the_loss_never_exceeds_the_reading_but_with_probability_delta() -> None
 @cache
 def _law(epsilon: float, times: int) -> dict[float, float]:
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
-    return {epsilon * (2 * k - times): math.comb(times, k) * p**k * (1 - p) ** (times - k) for k in range(times + 1)}
+    return {
+        epsilon * (2 * k - times): math.comb(times, k) * p**k * (1 - p) ** (times - k)
+        for k in range(times + 1)
+    }
 
 
 def _quantile(coins: list[Coin], counts: tuple[int, ...], delta: float) -> float:

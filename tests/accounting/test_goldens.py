@@ -30,7 +30,9 @@ def test_the_2016_method_gives_the_2016_number() -> None:
 def test_pate_votes_of_230_in_250(queries: int, published: float) -> None:
     votes = [230, 20] + [0] * 8
     cost = pate.vote_cost([votes] * queries, 40.0)
-    assert round(cost.epsilon_for_steward(1e-5, classic=True), 4) == published  # Papernot et al. 2018, by PEERS.md
+    assert (
+        round(cost.epsilon_for_steward(1e-5, classic=True), 4) == published
+    )  # Papernot et al. 2018, by PEERS.md
     assert cost.epsilon_for_steward(1e-5) < published
 
 

@@ -45,8 +45,12 @@ _LEAVES: tuple[Callable[[random.Random], acc.Event], ...] = (
     lambda r: acc.VectorDiscreteGaussian(variance=_log_uniform(r, 0.1, 1e6), l2_squared=r.choice([0, 1, 7])),
     lambda r: acc.ZCDP(rho=r.choice([0.0, _log_uniform(r, 1e-12, 2)])),
     lambda r: acc.RDPPoint(order=r.choice([1.5, 8, 4000]), epsilon=r.choice([0.0, _log_uniform(r, 1e-9, 2)])),
-    lambda r: acc.NoisyMax(epsilon=_log_uniform(r, 1e-9, 5), noise=r.choice(["laplace", "exponential", "gumbel"])),
-    lambda r: acc.SparseVector(threshold_epsilon=_log_uniform(r, 1e-9, 2), query_epsilon=0.1, cutoff=r.choice([1, 9])),
+    lambda r: acc.NoisyMax(
+        epsilon=_log_uniform(r, 1e-9, 5), noise=r.choice(["laplace", "exponential", "gumbel"])
+    ),
+    lambda r: acc.SparseVector(
+        threshold_epsilon=_log_uniform(r, 1e-9, 2), query_epsilon=0.1, cutoff=r.choice([1, 9])
+    ),
     lambda r: acc.GNMax(sigma=_log_uniform(r, 0.5, 1e4)),
     lambda r: acc.CorrelatedGaussian(noise_multiplier=_log_uniform(r, 0.5, 1e4), steps=3),
     lambda r: acc.NoOp(),
@@ -217,12 +221,17 @@ def test_poisson_trials_of_what_shows_nothing_cost_nothing_or_little_but_never_l
     gaussian = acc.Gaussian(noise_multiplier=1.0)
     alone, both = rdp.curve(gaussian, ORDERS), rdp.curve(acc.compose([gaussian, event.repeated(10)]), ORDERS)
     assert all(b >= a for a, b in zip(alone, both, strict=True))
-    assert acc.epsilon(acc.compose([gaussian, event.repeated(10)]), delta=1e-5) >= acc.bounds(gaussian, delta=1e-5)[0]
+    assert (
+        acc.epsilon(acc.compose([gaussian, event.repeated(10)]), delta=1e-5)
+        >= acc.bounds(gaussian, delta=1e-5)[0]
+    )
 
 
 @pytest.mark.parametrize("mean", [1e-6, 0.1, 0.999, 1, 10])
 def test_a_filter_is_charged_at_least_nothing_for_poisson_trials(mean: float) -> None:
-    event = acc.RepeatAndSelect(event=acc.Gaussian(noise_multiplier=20.0), trials=acc.PoissonTrials(mean=mean))
+    event = acc.RepeatAndSelect(
+        event=acc.Gaussian(noise_multiplier=20.0), trials=acc.PoissonTrials(mean=mean)
+    )
     budget = Filter(epsilon=3, delta=1e-6)
     assert all(value > 0 for value in budget.price(event).sums)
 

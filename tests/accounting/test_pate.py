@@ -26,7 +26,8 @@ def _case(rng: random.Random) -> tuple[list[Votes], list[Votes], float, float, f
     beta = rng.choice([1e-3, 0.01, 0.1, 0.5])
     classes = rng.randint(2, 6)
     queries = [
-        [rng.randint(0, rng.choice([3, 60, 250])) + (i == 0) for i in range(classes)] for _ in range(rng.randint(1, 3))
+        [rng.randint(0, rng.choice([3, 60, 250])) + (i == 0) for i in range(classes)]
+        for _ in range(rng.randint(1, 3))
     ]
     return queries, [_moved(rng, votes) for votes in queries], sigma, order, beta
 
@@ -38,9 +39,16 @@ def test_smooth_sensitivity_grows_by_at_most_e_to_beta_between_neighbors(seed: i
         queries, neighbors, sigma, order, beta = _case(rng)
         distance = rng.choice([0, 3, 50])
         here, there = (
-            pate.smooth_sensitivity(v, sigma, order=order, beta=beta, distance=distance) for v in (queries, neighbors)
+            pate.smooth_sensitivity(v, sigma, order=order, beta=beta, distance=distance)
+            for v in (queries, neighbors)
         )
-        assert abs(math.log(here / there)) <= beta * (1 + 1e-12) + 1e-14, (queries, neighbors, sigma, order, beta)
+        assert abs(math.log(here / there)) <= beta * (1 + 1e-12) + 1e-14, (
+            queries,
+            neighbors,
+            sigma,
+            order,
+            beta,
+        )
 
 
 def test_the_pair_that_an_upper_bound_of_local_sensitivity_broke() -> None:
@@ -70,7 +78,9 @@ def test_smooth_sensitivity_is_at_least_the_change_that_any_moved_vote_makes(see
 
 @pytest.mark.parametrize("votes", [[0, 0], [1, 0], [250, 0, 0], [5, 5, 5, 5], [10**6, 1]])
 @pytest.mark.parametrize("sigma", [0.05, 3.0, 1000.0])
-def test_smooth_sensitivity_at_the_edges_is_positive_and_at_most_the_worst_case(votes: Votes, sigma: float) -> None:
+def test_smooth_sensitivity_at_the_edges_is_positive_and_at_most_the_worst_case(
+    votes: Votes, sigma: float
+) -> None:
     value = pate.smooth_sensitivity([votes], sigma, order=3.0, beta=0.05)
     assert 0 < value <= 3.0 / sigma**2 * (1 + 1e-6)
 
@@ -98,7 +108,11 @@ def test_the_price_of_the_release_holds_for_every_ratio_of_scales_that_smoothnes
             for step in range(-50, 51):
                 ratio = math.exp(beta * step / 50)
                 v = order - (order - 1) * ratio**2
-                truth = order * (min(ratio, 1.0) / 5) ** 2 / (2 * v) - math.log(ratio) - math.log(v) / (2 * (order - 1))
+                truth = (
+                    order * (min(ratio, 1.0) / 5) ** 2 / (2 * v)
+                    - math.log(ratio)
+                    - math.log(v) / (2 * (order - 1))
+                )
                 assert truth <= claimed
 
 

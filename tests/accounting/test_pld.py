@@ -73,12 +73,19 @@ def saddle_delta(rate: float, sigma: float, times: int, epsilon: float, removing
 
 @pytest.mark.parametrize(
     ("rate", "sigma", "times", "delta"),
-    [(256 / 60_000, 1.1, 14_063, 1e-5), (0.01, 4.0, 10_000, 1e-12), (0.2, 2.0, 50, 1e-4), (0.5, 10.0, 3000, 1e-8)],
+    [
+        (256 / 60_000, 1.1, 14_063, 1e-5),
+        (0.01, 4.0, 10_000, 1e-12),
+        (0.2, 2.0, 50, 1e-4),
+        (0.5, 10.0, 3000, 1e-8),
+    ],
 )
 def test_bounds_bracket_the_saddle_line_integral(rate, sigma, times, delta):
     event = acc.Gaussian(noise_multiplier=sigma).sampled(rate).repeated(times)
     low, high = pld.bounds(event, delta)
-    at = [max(saddle_delta(rate, sigma, times, e, removing) for removing in (True, False)) for e in (low, high)]
+    at = [
+        max(saddle_delta(rate, sigma, times, e, removing) for removing in (True, False)) for e in (low, high)
+    ]
     assert at[1] <= delta * (1 + 1e-8)
     assert at[0] >= delta * (1 - 1e-8)
     assert high / low < 1 + 3e-4
@@ -93,7 +100,9 @@ def exact_response_delta(epsilon0: Fraction, times: int, epsilon: mp.mpf) -> mp.
         for i in range(times + 1):
             loss = (times - 2 * i) * e0
             if loss > epsilon:
-                terms.append(mp.binomial(times, i) * p ** (times - i) * (1 - p) ** i * (1 - mp.exp(epsilon - loss)))
+                terms.append(
+                    mp.binomial(times, i) * p ** (times - i) * (1 - p) ** i * (1 - mp.exp(epsilon - loss))
+                )
         return mp.fsum(terms)
 
 
@@ -159,14 +168,26 @@ def test_lattice_and_closed_form_agree():
 
 
 EVENTS = st.one_of(
-    st.builds(lambda s, q: acc.Gaussian(noise_multiplier=s).sampled(q), st.floats(0.5, 20), st.floats(1e-3, 1)),
+    st.builds(
+        lambda s, q: acc.Gaussian(noise_multiplier=s).sampled(q), st.floats(0.5, 20), st.floats(1e-3, 1)
+    ),
     st.builds(lambda s: acc.Laplace(noise_multiplier=s), st.floats(0.5, 50)),
-    st.builds(lambda e, k: acc.RandomizedResponse(epsilon=e, categories=k), st.floats(0.01, 2), st.integers(2, 6)),
-    st.builds(lambda s, k: acc.DiscreteLaplace(scale=s, sensitivity=k), st.integers(1, 30), st.integers(1, 5)),
-    st.builds(lambda v, k: acc.DiscreteGaussian(variance=v, sensitivity=k), st.floats(0.5, 200), st.integers(1, 3)),
+    st.builds(
+        lambda e, k: acc.RandomizedResponse(epsilon=e, categories=k), st.floats(0.01, 2), st.integers(2, 6)
+    ),
+    st.builds(
+        lambda s, k: acc.DiscreteLaplace(scale=s, sensitivity=k), st.integers(1, 30), st.integers(1, 5)
+    ),
+    st.builds(
+        lambda v, k: acc.DiscreteGaussian(variance=v, sensitivity=k), st.floats(0.5, 200), st.integers(1, 3)
+    ),
     st.builds(lambda e: acc.ExponentialMechanism(epsilon=e), st.floats(0.01, 2)),
-    st.builds(lambda e, d: acc.ApproximateDP(epsilon=e, delta=d), st.floats(0.01, 2), st.sampled_from([0.0, 1e-10])),
-    st.builds(lambda e, q: acc.Laplace(noise_multiplier=e).sampled(q), st.floats(0.5, 5), st.floats(1e-3, 0.9)),
+    st.builds(
+        lambda e, d: acc.ApproximateDP(epsilon=e, delta=d), st.floats(0.01, 2), st.sampled_from([0.0, 1e-10])
+    ),
+    st.builds(
+        lambda e, q: acc.Laplace(noise_multiplier=e).sampled(q), st.floats(0.5, 5), st.floats(1e-3, 0.9)
+    ),
 )
 DELTAS = st.sampled_from([1e-2, 1e-4, 1e-6, 1e-9])
 SLACK = 1 + 2.5e-4  # two values that are each within 1e-4 of the truth
@@ -273,7 +294,12 @@ def test_dropping_the_tail_is_caught(monkeypatch):
         (acc.Gaussian(noise_multiplier=1.0).sampled(0.5).repeated(1000), 1e-12),
         (acc.Laplace(noise_multiplier=0.05), 1e-9),
         (acc.Laplace(noise_multiplier=1000.0).repeated(10**6), 1e-9),
-        (acc.compose([acc.Gaussian(noise_multiplier=1 + i / 50).sampled(0.01).repeated(10) for i in range(100)]), 1e-6),
+        (
+            acc.compose(
+                [acc.Gaussian(noise_multiplier=1 + i / 50).sampled(0.01).repeated(10) for i in range(100)]
+            ),
+            1e-6,
+        ),
         (acc.compose([acc.Laplace(noise_multiplier=5 + i / 7) for i in range(100)]), 1e-6),
         (acc.compose([acc.PureDP(epsilon=0.05 + i / 1000) for i in range(100)]), 1e-6),
     ],

@@ -12,14 +12,26 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import pld
-from discreet.accounting.pld import _crossing, _engine, _ladder, _line, _plan, _single, _solve, _steps, _transform
+from discreet.accounting.pld import (
+    _crossing,
+    _engine,
+    _ladder,
+    _line,
+    _plan,
+    _single,
+    _solve,
+    _steps,
+    _transform,
+)
 from discreet.accounting.pld._sampled import SampledGaussian
 from discreet.accounting.pld._steps import ALL, Aim, Cut, Level, Moments
 
 from .test_pld_line import exact_moment
 
 
-def lines(pair: SampledGaussian, times: int, epsilon: float, delta: float, levels: list[Level], tau: float = 1e-3):
+def lines(
+    pair: SampledGaussian, times: int, epsilon: float, delta: float, levels: list[Level], tau: float = 1e-3
+):
     """A line for each level, all with the same kernel."""
     steps = [(pair, times, 0.0)]
     moments = Moments([Cut(step, 1e-7 * delta) for step in steps])

@@ -79,7 +79,9 @@ def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.03])
-@pytest.mark.parametrize(("rate", "epsilon", "removing"), [(0.5, 0.7, True), (0.5, 0.3, False), (1.0, 1.5, True)])
+@pytest.mark.parametrize(
+    ("rate", "epsilon", "removing"), [(0.5, 0.7, True), (0.5, 0.3, False), (1.0, 1.5, True)]
+)
 def test_readings_enclose_the_closed_form_of_one_step_whatever_the_kernel(rate, epsilon, removing, tau):
     pair = SampledGaussian(1.5, rate, removing)
     low, high = _single.delta(pair, epsilon)

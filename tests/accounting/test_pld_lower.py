@@ -35,7 +35,9 @@ def _cases(count: int) -> list[tuple[acc.Event, float, Any]]:
         p = tuple((1 - mpf(rate)) * b + mpf(rate) * a for a, b in zip(shown, q, strict=True))
         epsilon = rng.choice([0.0, 10 ** rng.uniform(-12, 0) * float(mp.log(p[0] / q[0]))])
         event = acc.PureDP(epsilon=inner).sampled(rate).repeated(times)
-        cases.append((event, epsilon, max(_two_outcomes(p, q, times, epsilon), _two_outcomes(q, p, times, epsilon))))
+        cases.append(
+            (event, epsilon, max(_two_outcomes(p, q, times, epsilon), _two_outcomes(q, p, times, epsilon)))
+        )
     return cases
 
 

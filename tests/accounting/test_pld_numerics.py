@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from scipy import fft, special
 
-from discreet.accounting.pld import _cells, _closed, _fourier, _laws, _normal, _plan, _profile, _rules, _sampled
+from discreet.accounting.pld import (
+    _cells,
+    _closed,
+    _fourier,
+    _laws,
+    _normal,
+    _plan,
+    _profile,
+    _rules,
+    _sampled,
+)
 from discreet.accounting.pld._fourier import Part
 
 
@@ -21,7 +31,8 @@ def test_normal_tail_is_as_accurate_as_assumed():
         for x, value in zip(z, computed, strict=True):
             exact = mp.erfc(mp.mpf(float(x)) / mp.sqrt(2)) / 2
             assert (
-                abs(mp.mpf(float(value)) - exact) <= float(_normal.tail_error(np.array([x]), np.array([value]))[0]) / 2
+                abs(mp.mpf(float(value)) - exact)
+                <= float(_normal.tail_error(np.array([x]), np.array([value]))[0]) / 2
             )
 
 
@@ -122,7 +133,9 @@ def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
 def test_sampling_any_pair_agrees_with_the_gaussian_formula():
     direct, general = PAIRS["sampled-remove"], _laws.Mixed(_sampled.SampledGaussian(1.1, 1.0), 0.01, True)
     knots = np.arange(-30, 300) * 0.01
-    assert np.allclose(_cells.upper(direct, knots).mass, _cells.upper(general, knots).mass, rtol=1e-9, atol=1e-15)
+    assert np.allclose(
+        _cells.upper(direct, knots).mass, _cells.upper(general, knots).mass, rtol=1e-9, atol=1e-15
+    )
 
 
 def test_fixed_size_sampling_has_the_amplified_curve():

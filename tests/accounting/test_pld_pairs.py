@@ -112,7 +112,9 @@ def test_a_fixed_size_sample_of_a_composition():
         acc.Gaussian(noise_multiplier=2.0, neighbors="replace"),
         acc.Laplace(noise_multiplier=3.0, neighbors="replace"),
     ]
-    low, high = pld.bounds(acc.SampledWithoutReplacement(event=acc.compose(parts), size=1000, sample=50), 1e-6)
+    low, high = pld.bounds(
+        acc.SampledWithoutReplacement(event=acc.compose(parts), size=1000, sample=50), 1e-6
+    )
     assert low <= high <= low * (1 + 1e-3)
     each = [acc.SampledWithoutReplacement(event=part, size=1000, sample=50) for part in parts]
     assert high > max(pld.bounds(one, 1e-6)[0] for one in each)

@@ -53,7 +53,9 @@ def test_discrete_laplace_is_the_sum(scale: Fraction, shift: int, order: float) 
     total = (1 + mp.exp(-1 / s)) / (1 - mp.exp(-1 / s))
     p = [weights[x] / total for x in range(-reach, reach + 1)]
     q = [weights[x - shift] / total for x in range(-reach, reach + 1)]
-    assert_just_above(moment(acc.DiscreteLaplace(scale=scale, sensitivity=shift), order), renyi(p, q, order), 1e-7)
+    assert_just_above(
+        moment(acc.DiscreteLaplace(scale=scale, sensitivity=shift), order), renyi(p, q, order), 1e-7
+    )
 
 
 def test_long_shifts_of_discrete_laplace_are_summed_by_blocks_from_above() -> None:
@@ -96,7 +98,9 @@ def test_discrete_gaussian_is_exact_at_integers(order: int) -> None:
 
 @pytest.mark.parametrize("order", [1.3, 2, 4.5, 12, 33.25])
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 4.0), (256 / 60_000, 1.1), (0.2, 0.7), (1e-6, 1.0)])
-def test_sampled_gaussian_is_the_integral_in_the_worse_direction(rate: float, noise: float, order: float) -> None:
+def test_sampled_gaussian_is_the_integral_in_the_worse_direction(
+    rate: float, noise: float, order: float
+) -> None:
     q, s, a = mp.mpf(rate), mp.mpf(noise), mp.mpf(order)
 
     def ratio(z: mp.mpf) -> mp.mpf:
@@ -146,7 +150,9 @@ def test_general_poisson_bound_covers_a_pair_without_mirror_symmetry(order: int)
 def test_sampling_without_replacement_covers_three_distributions(order: int) -> None:
     # the unit's two values, and its absence, may lead to three different laws: all pairs epsilon-close under replace
     laws = [[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.45, 0.25, 0.3]]
-    epsilon = max(math.log(a / b) for x, y in itertools.permutations(laws, 2) for a, b in zip(x, y, strict=True))
+    epsilon = max(
+        math.log(a / b) for x, y in itertools.permutations(laws, 2) for a, b in zip(x, y, strict=True)
+    )
     exact = [[mp.mpf(v) for v in law] for law in laws]
 
     def inner(i: float) -> float:
@@ -232,10 +238,14 @@ def test_group_of_sampled_gaussians_follows_the_halving_rule() -> None:
 
 
 def test_several_gaussians_on_one_sample_are_one() -> None:
-    several = acc.compose([acc.Gaussian(noise_multiplier=4.0).repeated(3), acc.Gaussian(noise_multiplier=2.0)])
+    several = acc.compose(
+        [acc.Gaussian(noise_multiplier=4.0).repeated(3), acc.Gaussian(noise_multiplier=2.0)]
+    )
     joint = 1 / math.sqrt(3 / 16 + 1 / 4)
     claimed = rdp.curve(several.sampled(0.1), [2, 9])
-    assert claimed == pytest.approx(rdp.curve(acc.Gaussian(noise_multiplier=joint).sampled(0.1), [2, 9]), rel=1e-9)
+    assert claimed == pytest.approx(
+        rdp.curve(acc.Gaussian(noise_multiplier=joint).sampled(0.1), [2, 9]), rel=1e-9
+    )
 
 
 def test_a_mixed_composition_on_one_sample_is_the_expansion_of_the_worse_direction() -> None:
@@ -259,7 +269,9 @@ def test_the_oracle_has_teeth() -> None:
 def test_central_moments_are_the_alternating_sums(mu: float, order: int) -> None:
     with mp.workdps(60):
         m = mp.mpf(mu)
-        truth = mp.fsum((-1) ** i * mp.binomial(order, i) * mp.exp(i * (i - 1) * m * m / 2) for i in range(order + 1))
+        truth = mp.fsum(
+            (-1) ** i * mp.binomial(order, i) * mp.exp(i * (i - 1) * m * m / 2) for i in range(order + 1)
+        )
         claimed = rdp_sampled.log_central_moment(order, mu)
         assert mp.log(truth) <= claimed <= mp.log(truth) + mp.mpf("2e-9")
 

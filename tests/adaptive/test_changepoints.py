@@ -41,7 +41,8 @@ def facts(neighbors, size=None):
 
 def table(rows, public=PUBLIC):
     return Memory(
-        {"t": np.array([r[0] for r in rows], dtype=float), "x": np.array([r[1] for r in rows], dtype=float)}, public
+        {"t": np.array([r[0] for r in rows], dtype=float), "x": np.array([r[1] for r in rows], dtype=float)},
+        public,
     )
 
 
@@ -108,7 +109,11 @@ def test_one_row_moves_the_scores_by_at_most_what_is_claimed_and_one_way_where_t
 def test_the_claims_are_attained_so_a_smaller_one_would_be_false():
     scores = LikelihoodScores(column="x", time="t", times=6, change=RISE)
     low, high = grid_range(RISE)
-    assert np.abs(moved_at_most(scores, PUBLIC, [], (0, 0), (6, 1))).max() == high == scores.sensitivity(PUBLIC).linf
+    assert (
+        np.abs(moved_at_most(scores, PUBLIC, [], (0, 0), (6, 1))).max()
+        == high
+        == scores.sensitivity(PUBLIC).linf
+    )
     replaced = facts(REPLACE, 1)
     assert np.abs(moved_at_most(scores, replaced, [], (3, 0), (3, 1))).max() == high - low - 0
     ranks = RankScores(column="x", time="t", times=6, margin=1)
@@ -119,14 +124,18 @@ def test_the_claims_are_attained_so_a_smaller_one_would_be_false():
 
 
 def series(source, change, times, at):
-    x = np.concatenate([change.draw(source, at - 1, changed=False), change.draw(source, times - at + 1, changed=True)])
+    x = np.concatenate(
+        [change.draw(source, at - 1, changed=False), change.draw(source, times - at + 1, changed=True)]
+    )
     return table(list(zip(range(1, times + 1), x, strict=True)))
 
 
 def mean_error(epsilon, law, runs, seed, **how):
     source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
     find = changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=epsilon, **how)
-    return np.mean([abs(find(series(source, law, 200, 101), entropy=entropy).value - 101) for _ in range(runs)])
+    return np.mean(
+        [abs(find(series(source, law, 200, 101), entropy=entropy).value - 101) for _ in range(runs)]
+    )
 
 
 @pytest.mark.parametrize(("epsilon", "published"), [(1, 4.0), (0.5, 7.3), (0.1, 28)])
@@ -172,7 +181,10 @@ def test_without_laws_the_error_is_the_whole_range():
     ranks = changepoint(public=PUBLIC, column="x", time="t", times=200, epsilon=2, margin=20)
     assert ranks.error(0.95) == 160
     assert ranks.shortfall(0.95) > 160
-    assert changepoint(public=PUBLIC, column="x", time="t", times=50, epsilon=0.001, change=RISE).error(0.95) == 49
+    assert (
+        changepoint(public=PUBLIC, column="x", time="t", times=50, epsilon=0.001, change=RISE).error(0.95)
+        == 49
+    )
 
 
 def test_ranks_find_a_change_that_nobody_described():
@@ -244,7 +256,11 @@ def test_thresholds_for_a_chance_of_false_alarms():
     alarms = 0
     for _ in range(400):
         best = best_scores(on_grid(RISE, RISE.draw(source, 150, changed=False)), 50)
-        noisy = best + source.laplace(0, float(rounds.query), len(best)) - source.laplace(0, float(rounds.threshold))
+        noisy = (
+            best
+            + source.laplace(0, float(rounds.query), len(best))
+            - source.laplace(0, float(rounds.threshold))
+        )
         alarms += bool((noisy >= threshold * GRID).any())
     assert alarms / 400 <= 0.1 + 0.03 + np.sqrt(np.log(1e9) / 800)
     assert alarm_threshold(mechanism, false_alarm=0.5, runs=1500) < threshold

@@ -62,9 +62,23 @@ def predictions(name: str, right: int) -> str:
 
 
 def test_a_competition_from_start_to_end(data: str) -> None:
-    start = ("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "8", "--step", "0.1")
+    start = (
+        "leaderboard",
+        "init",
+        data,
+        "--target",
+        "label",
+        "--id",
+        "row",
+        "--epsilon",
+        "8",
+        "--step",
+        "0.1",
+    )
     assert "board 2 is open: 2 improvements" in run(*start, "--improvements", "2", "--submissions", "50")
-    first = json.loads(run("leaderboard", "submit", data, predictions("a.csv", 1200), "--name", "blue", "--json"))
+    first = json.loads(
+        run("leaderboard", "submit", data, predictions("a.csv", 1200), "--name", "blue", "--json")
+    )
     assert first["improved"]
     assert abs(first["score"] - 0.6) < 0.05
     told = run("leaderboard", "submit", data, predictions("b.csv", 1210), "--name", "red")
@@ -72,15 +86,33 @@ def test_a_competition_from_start_to_end(data: str) -> None:
     assert f"{first['score']:.4f}" in told
     assert "a new best" in run("leaderboard", "submit", data, predictions("c.csv", 1900), "--name", "blue")
     shown = json.loads(run("leaderboard", "show", data, "--json"))
-    assert [(row["name"], row["improved"]) for row in shown] == [("blue", True), ("red", False), ("blue", True)]
+    assert [(row["name"], row["improved"]) for row in shown] == [
+        ("blue", True),
+        ("red", False),
+        ("blue", True),
+    ]
     assert shown[0]["score"] == first["score"]
     assert "halted for good" in run("leaderboard", "submit", data, "c.csv", "--name", "red", code=1)
     assert "new best" in run("leaderboard", "show", data)
 
 
-def test_the_number_of_rows_is_asked_for_in_the_words_of_the_schema_file_and_nothing_is_charged(data: str) -> None:
+def test_the_number_of_rows_is_asked_for_in_the_words_of_the_schema_file_and_nothing_is_charged(
+    data: str,
+) -> None:
     """A steward who used up the budget is told 0, not what rounding left."""
-    start = ("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "10", "--step", "0.1")
+    start = (
+        "leaderboard",
+        "init",
+        data,
+        "--target",
+        "label",
+        "--id",
+        "row",
+        "--epsilon",
+        "10",
+        "--step",
+        "0.1",
+    )
     facts = Path("labels.parquet.schema.toml")
     facts.write_text(SCHEMA.replace(f"size = {N}\n", "").replace('"replace"', '"add_remove"'))
     Path("labels.parquet.ledger").unlink()
@@ -92,7 +124,19 @@ def test_the_number_of_rows_is_asked_for_in_the_words_of_the_schema_file_and_not
 
 
 def test_with_a_delta_it_is_a_shaky_ladder(data: str) -> None:
-    start = ("leaderboard", "init", data, "--target", "label", "--id", "row", "--epsilon", "2", "--delta", "1e-6")
+    start = (
+        "leaderboard",
+        "init",
+        data,
+        "--target",
+        "label",
+        "--id",
+        "row",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+    )
     assert "10 improvements" in run(*start, "--step", "1/10")
     assert Leaderboard.find(Curator.open("labels.parquet.ledger", _source())).board.delta == 1e-6  # type: ignore[union-attr]
 

@@ -67,7 +67,9 @@ class Enumerated:
         after, release = self.board.answer(state, source, submission, entropy=ENTROPY)
         return after, (release.value.score, release.value.improved, release.value.left)
 
-    def one(self, state: Any, source: Memory, submission: Submission, wrong: int) -> list[tuple[Any, Any, float]]:
+    def one(
+        self, state: Any, source: Memory, submission: Submission, wrong: int
+    ) -> list[tuple[Any, Any, float]]:
         """State without noise of its own, what is shown, and its chance; the fresh noise of a new threshold comes later."""
         key = (tuple(sorted(state.items())), wrong)
         if key not in self.known:
@@ -121,7 +123,9 @@ def ladder(
     board = ShakyLadder(public=public, target="y", id="id", epsilon=40, delta=0.05, step=0.4, budget=2)
     if scale != 1:
         real = board.rounds
-        monkeypatch.setattr(ShakyLadder, "rounds", property(lambda self: replace(real, value=real.value * scale)))
+        monkeypatch.setattr(
+            ShakyLadder, "rounds", property(lambda self: replace(real, value=real.value * scale))
+        )
     tables = {
         labels: Memory({"id": np.arange(2), "y": np.array(labels)}, public)
         for labels in itertools.product((0, 1), repeat=2)
@@ -200,7 +204,11 @@ def computed(kind: str, rows: tuple[tuple[int, int], ...]) -> int:
 
 
 def kinds(public: Public) -> dict[str, Any]:
-    more: dict[str, Any] = {"public": public, "epsilon": 1, "delta": 1e-6 if public.neighbors is ADD_REMOVE else None}
+    more: dict[str, Any] = {
+        "public": public,
+        "epsilon": 1,
+        "delta": 1e-6 if public.neighbors is ADD_REMOVE else None,
+    }
     return {
         "Mann-Whitney": MannWhitneyTest(**more, column="x", group="h"),
         "Kruskal-Wallis": KruskalWallisTest(**more, column="x", group="g", runs=99),
@@ -218,7 +226,9 @@ REPLACED = {
 
 @pytest.mark.parametrize("kind", ["Mann-Whitney", "Kruskal-Wallis", "correlation"])
 @pytest.mark.parametrize("size", [3, 4])
-def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_small_table(kind: str, size: int) -> None:
+def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_small_table(
+    kind: str, size: int
+) -> None:
     """All tables and all their neighbors. Two and four times the others is the price; the worst case has one row fewer to turn around."""
     values = size
     rows = list(itertools.product(range(values), range(3)))
@@ -302,6 +312,8 @@ def test_false_discoveries_are_at_most_alpha_of_all_for_every_pattern_of_signals
                         chance *= p if rejected else 1 - p
                         stream.record(rejected)
                     false += chance * sum(n and r for n, r in zip(pattern, decisions, strict=True))
-                    every_one += chance * (sum(decisions) + 1 - procedure.alpha if general else max(1, sum(decisions)))
+                    every_one += chance * (
+                        sum(decisions) + 1 - procedure.alpha if general else max(1, sum(decisions))
+                    )
                 excess.append(false - procedure.alpha * every_one)
         assert (max(excess) <= 1e-12) == holds

@@ -14,7 +14,9 @@ from discreet.app.demo import adaptive
 from discreet.app.demo.stage import Stage
 
 
-def test_the_chapter_shows_who_is_fooled_and_who_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chapter_shows_who_is_fooled_and_who_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(adaptive, "RUNS", 1)
     console = Console(width=140, record=True, force_terminal=False, file=io.StringIO())
     adaptive.run(Stage(console=console, out=tmp_path))
@@ -24,7 +26,9 @@ def test_the_chapter_shows_who_is_fooled_and_who_is_not(tmp_path: Path, monkeypa
     )
     assert plain - truth > 8
     assert abs(ours - fresh) < 6
-    ends = {name: float(x) for name, x in re.findall(r"^(plain|ladder|shaky|sparse)\b.*? ([\d.]+)%", text, re.M)}
+    ends = {
+        name: float(x) for name, x in re.findall(r"^(plain|ladder|shaky|sparse)\b.*? ([\d.]+)%", text, re.M)
+    }
     assert ends["plain"] > 57
     assert max(ends[name] for name in ("ladder", "shaky", "sparse")) < 58  # five deviations of a guess
     assert "of the population with probability 0.95" in " ".join(text.split())

@@ -229,7 +229,10 @@ def test_benjamini_hochberg_by_its_definition():
         found = benjamini_hochberg(values, alpha=alpha)
         assert found.sum() == largest
         assert largest == 0 or values[found].max() <= np.sort(values)[largest - 1]
-    assert benjamini_hochberg(values, alpha=0.1, dependent=True).sum() <= benjamini_hochberg(values, alpha=0.1).sum()
+    assert (
+        benjamini_hochberg(values, alpha=0.1, dependent=True).sum()
+        <= benjamini_hochberg(values, alpha=0.1).sum()
+    )
     # Benjamini & Hochberg 1995, Section 3.2: fifteen tests of a heart-attack study; the first four are rejected at 0.05
     study = [
         0.0001,

@@ -43,8 +43,12 @@ def test_without_delta_and_without_sample_error_the_price_alone_remains() -> Non
 def test_max_information_of_nothing_is_hoeffding() -> None:
     n, failure = 10_000, 0.05
     got = gen.max_information(epsilon=0.0, n=n, sample_error=exact, failure=failure)
-    assert gen.fresh(n=n, answers=1, failure=failure) <= got < gen.fresh(n=n, answers=1, failure=failure / 2.1)
-    small, large = (gen.max_information(epsilon=e, n=n, sample_error=exact, failure=failure) for e in (1e-3, 0.1))
+    assert (
+        gen.fresh(n=n, answers=1, failure=failure) <= got < gen.fresh(n=n, answers=1, failure=failure / 2.1)
+    )
+    small, large = (
+        gen.max_information(epsilon=e, n=n, sample_error=exact, failure=failure) for e in (1e-3, 0.1)
+    )
     assert got < small < large < 0.2
 
 
@@ -64,7 +68,9 @@ def test_the_tilted_tail_of_the_proof_holds_for_a_sum_of_independent_shifts() ->
     weight = np.array([math.comb(n, int(i)) for i in k], dtype=float) / 2.0**n
     x = epsilon * (k - n / 2)
     for t in (v, v + 0.5, v + 1, v + 2, v + 4):
-        assert (weight * np.exp(x))[x >= t].sum() / (weight * np.exp(x)).sum() <= math.exp(t - t * t / (2 * v)) + 1e-12
+        assert (weight * np.exp(x))[x >= t].sum() / (weight * np.exp(x)).sum() <= math.exp(
+            t - t * t / (2 * v)
+        ) + 1e-12
 
 
 def test_mutual_information_solves_its_inequality() -> None:
@@ -90,7 +96,8 @@ def test_the_monitors_bound_follows_from_its_inequality_for_every_choice(failure
     """Written out again: the least of the right-hand sides on a fine grid is no larger than what is claimed, and not much smaller."""
     epsilon, delta, n = 0.05, 1e-7, 30_000
     grid = [
-        (math.exp(epsilon + e) - 1 + times * delta + 2 * math.log(2 * times) / (e * n)) / (1 - (1 - failure) ** times)
+        (math.exp(epsilon + e) - 1 + times * delta + 2 * math.log(2 * times) / (e * n))
+        / (1 - (1 - failure) ** times)
         for e in np.geomspace(1e-4, 1, 200).tolist()
         for times in np.unique(np.geomspace(1, 100 / failure, 200).astype(int)).tolist()
     ]
@@ -137,7 +144,9 @@ def test_the_ladders_theorem_counts_histories() -> None:
     for n, k, step in ((100_000, 1000, 0.05), (10**6, 10**4, 0.01), (5000, 10, 0.3)):
         got = gen.ladder_error(n=n, submissions=k, step=step, failure=0.05)
         m = math.floor(1 / step + 0.5) + 1
-        assert 2 * math.comb(m + k, m + 1) * math.exp(-2 * n * (got - step) ** 2) == pytest.approx(0.05, rel=1e-4)
+        assert 2 * math.comb(m + k, m + 1) * math.exp(-2 * n * (got - step) ** 2) == pytest.approx(
+            0.05, rel=1e-4
+        )
         published = math.sqrt(((1 / step + 2) * math.log(4 * k / step) + 1 + math.log(20)) / (2 * n)) + step
         assert got <= published
 
@@ -192,7 +201,11 @@ def test_the_bound_holds_against_an_analyst_who_overfits_and_exact_answers_break
         for noise, off in ((np.zeros(d), exact_off), (discrete_laplace(1 / each, d, entropy), private_off)):
             chosen = np.where(sums + noise > n / 2, 1, -1)
             vote = (table * 2 - 1) @ chosen > 0
-            told = vote.mean() if not noise.any() else vote.mean() + discrete_laplace(1 / each, 1, entropy)[0] / n
+            told = (
+                vote.mean()
+                if not noise.any()
+                else vote.mean() + discrete_laplace(1 / each, 1, entropy)[0] / n
+            )
             off.append(abs(min(max(told, 0.0), 1.0) - _truth(d)))
     bound = gen.best(acc.PureDP(epsilon=epsilon, neighbors=REPLACE), n=n, sample_error=exact).radius
     assert bound < 0.3

@@ -199,13 +199,17 @@ def test_what_is_refused_is_refused_before_data_is_read_or_noise_drawn(question:
     assert entropy.drawn == drawn
 
 
-@pytest.mark.parametrize("training", [float("nan"), float("inf"), "x", None, (), (0.5, None), {"a": 1}, True, 1j])
+@pytest.mark.parametrize(
+    "training", [float("nan"), float("inf"), "x", None, (), (0.5, None), {"a": 1}, True, 1j]
+)
 def test_nonsense_as_a_training_value_is_refused(training: Any) -> None:
     with pytest.raises(InvalidInput):
         Check(statistic=CountsBelow(column="x", thresholds=(0.5,)), training=training)
 
 
-@pytest.mark.parametrize("state", [None, {}, {"noise": 1.0, "positives": 0, "asked": 0}, [1, 2, 3], {"noise": 1}])
+@pytest.mark.parametrize(
+    "state", [None, {}, {"noise": 1.0, "positives": 0, "asked": 0}, [1, 2, 3], {"noise": 1}]
+)
 def test_a_foreign_state_is_refused(state: Any) -> None:
     with pytest.raises(InvalidInput, match="state"):
         holdout().answer(state, PEOPLE, below(0.5, 0.5), entropy=SeededEntropy(1))
@@ -227,7 +231,9 @@ def live(tmp_path: Any) -> Any:
     return curator.start(Thresholdout.pure(PUBLIC, epsilon=2, budget=3, threshold=0.1))
 
 
-def test_the_scorer_returns_the_training_accuracy_while_the_holdout_agrees_and_not_when_it_does_not(live: Any) -> None:
+def test_the_scorer_returns_the_training_accuracy_while_the_holdout_agrees_and_not_when_it_does_not(
+    live: Any,
+) -> None:
     scorer = HoldoutScorer(live, features=["x"], target="y", training="public")
     X = np.random.default_rng(2).random((400, 1))
     honest, lucky = np.resize([0, 1], 400), Stump().predict(X)
@@ -270,7 +276,9 @@ def test_an_estimator_fitted_to_a_data_frame_gets_one_with_text_as_text_and_noth
     held = {"x": [None, *x[n + 1 :]], "city": [*city[n:-1], None], "y": y[n:]}
     facts: Any = {"x": Bounds(0, 1), "city": Categories(["a", "b", "c"]), "y": Categories([0, 1])}
     public = Public(schema=facts, neighbors=REPLACE, size=n)
-    curator = Curator.create(tmp_path / "held.ledger", Memory(held, public), Policy(budget=Budget(epsilon=10)))
+    curator = Curator.create(
+        tmp_path / "held.ledger", Memory(held, public), Policy(budget=Budget(epsilon=10))
+    )
     live = curator.start(Thresholdout.pure(public, epsilon=5, budget=3, threshold=0.1))
     scorer = HoldoutScorer(live, features=["x", "city"], target="y", training="public")
     frame = pd.DataFrame({"x": x[:n], "town": city[:n]})
@@ -281,8 +289,14 @@ def test_an_estimator_fitted_to_a_data_frame_gets_one_with_text_as_text_and_noth
     assert choice.best_score_ > 0.97
 
     gap = frame.assign(x=np.where(np.arange(n) == 3, np.nan, frame["x"]))
-    assert _Form(frame, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum() == 0
-    assert _Form(gap, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum() == 1
+    assert (
+        _Form(frame, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum()
+        == 0
+    )
+    assert (
+        _Form(gap, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum()
+        == 1
+    )
     with pytest.raises(InvalidInput, match="X has 1 columns"):
         scorer(Stump(), frame[["x"]], y[:n])
 

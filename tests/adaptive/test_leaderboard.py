@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, NotPrivate, PrivateFact, Public
+from discreet import (
+    ADD_REMOVE,
+    REPLACE,
+    Bounds,
+    Categories,
+    Halted,
+    InvalidInput,
+    NotPrivate,
+    PrivateFact,
+    Public,
+)
 from discreet import accounting as acc
 from discreet.adaptive.boosting import boost, climb
 from discreet.adaptive.ladder import Ladder, ParameterFreeLadder, PlainBoard
@@ -73,7 +83,9 @@ def test_scales_and_price_are_those_of_the_sparse_vector(made: Any) -> None:
         assert made.event == acc.PureDP(epsilon=5, neighbors=REPLACE)
 
 
-def test_where_all_submissions_move_the_same_way_comparisons_need_half_the_noise_and_replacing_does_not_count() -> None:
+def test_where_all_submissions_move_the_same_way_comparisons_need_half_the_noise_and_replacing_does_not_count() -> (
+    None
+):
     both = [sparse(public=Public(schema=SCHEMA, neighbors=n, size=N)) for n in (ADD_REMOVE, REPLACE)]
     assert both[0].rounds.price(1, 0, monotone=True) == both[0].epsilon
     assert both[1].rounds.price(1, 0) == both[1].epsilon
@@ -110,7 +122,9 @@ def test_an_improvement_by_a_step_is_shown_and_less_is_not(made: Any) -> None:
     assert abs(better.score - 0.8) < 0.03
 
 
-@pytest.mark.parametrize("made", [shaky(epsilon=50, budget=2), sparse(epsilon=50, budget=2)], ids=["shaky", "sparse"])
+@pytest.mark.parametrize(
+    "made", [shaky(epsilon=50, budget=2), sparse(epsilon=50, budget=2)], ids=["shaky", "sparse"]
+)
 def test_it_halts_after_its_improvements_and_the_best_never_falls(made: Any) -> None:
     played, counting = Played(made), CountingEntropy()
     scores = [played.submit(right(count)).score for count in (300, 600)]

@@ -108,7 +108,8 @@ def test_a_watch_takes_python_statistics_only_where_it_was_priced_for_them(peopl
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ward = ", "age > 1; DROP TABLE people", "1=1) UNION SELECT (1=1", "nobody = 1", "age > 1 LIMIT 3"]
+    "text",
+    ["", "ward = ", "age > 1; DROP TABLE people", "1=1) UNION SELECT (1=1", "nobody = 1", "age > 1 LIMIT 3"],
 )
 def test_what_is_no_condition_changes_nothing(people: dp.Session, text: str) -> None:
     watch = people.watch(200, epsilon=1)
@@ -125,7 +126,9 @@ def test_people_with_many_rows_count_once() -> None:
     assert asked.sensitivity(public).linf == 1
     assert int(asked(source)) == 1
     assert asked.monotone(public)
-    assert not asked.monotone(dp.Public(schema=public.schema, unit=public.unit, table="visits", neighbors="zero_out"))
+    assert not asked.monotone(
+        dp.Public(schema=public.schema, unit=public.unit, table="visits", neighbors="zero_out")
+    )
 
 
 def test_a_statistic_in_sql_is_described_and_refuses_everything_but_one_number() -> None:
@@ -152,7 +155,12 @@ def test_one_person_moves_a_number_in_sql_by_no_more_than_its_sensitivity(neighb
     public = dp.Public(
         schema={"age": dp.Bounds(-5, 100)}, unit=dp.Unit("who", rows=2), table="visits", neighbors=neighbors
     )
-    texts = ("age > 30", "age IS NULL", "SELECT COUNT(*) FROM visits WHERE age < 50", "SELECT SUM(age) FROM visits")
+    texts = (
+        "age > 30",
+        "age IS NULL",
+        "SELECT COUNT(*) FROM visits WHERE age < 50",
+        "SELECT SUM(age) FROM visits",
+    )
     asked = [where(text, public) for text in texts]
     largest = [0] * len(texts)
     for _ in range(15):
@@ -162,7 +170,8 @@ def test_one_person_moves_a_number_in_sql_by_no_more_than_its_sensitivity(neighb
         keep = who > 0
         first = Memory({"who": who, "age": age}, public)
         second = Memory(
-            {"who": who, "age": other} if neighbors == "replace" else {"who": who[keep], "age": age[keep]}, public
+            {"who": who, "age": other} if neighbors == "replace" else {"who": who[keep], "age": age[keep]},
+            public,
         )
         for i, one in enumerate(asked):
             moved = int(one(first)) - int(one(second))
@@ -179,10 +188,14 @@ def test_a_holdout_takes_questions_in_sql(people: dp.Session) -> None:
     assert told.overfit
     assert abs(told.value - 0.75) < 0.2
     with pytest.raises(dp.InvalidInput, match="no multiple"):
-        live.answer(Check(statistic=SqlStatistic(sql="SELECT SUM(age) FROM people WHERE age > 0"), training=0.1))
+        live.answer(
+            Check(statistic=SqlStatistic(sql="SELECT SUM(age) FROM people WHERE age > 0"), training=0.1)
+        )
 
 
-def test_answerers_at_work_at_the_same_time_are_charged_one_by_one_and_share_the_budget(people: dp.Session) -> None:
+def test_answerers_at_work_at_the_same_time_are_charged_one_by_one_and_share_the_budget(
+    people: dp.Session,
+) -> None:
     """Concurrent composition: their prices add up in the filter however the questions interleave."""
     first, second = people.watch(200, epsilon=1, positives=2), people.watch(50, epsilon=1.5, positives=2)
     holdout = people.start(Thresholdout.pure(PUBLIC, epsilon=1, budget=2, threshold=0.5))
@@ -213,7 +226,9 @@ while True:
 def states(ledger: Any, number: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """What the ledger shows of each answer, and the secret state after it."""
     found = [entry for entry in ledger.entries(kind="state") if entry.body["charge"] == number]
-    opened = [json.loads(ledger.key.unseal(e.sealed, f"{number}:{e.body['version']}".encode())) for e in found]
+    opened = [
+        json.loads(ledger.key.unseal(e.sealed, f"{number}:{e.body['version']}".encode())) for e in found
+    ]
     return [(entry.body, state) for entry, state in zip(found, opened, strict=True)]
 
 
@@ -241,7 +256,9 @@ def test_killed_in_the_middle_nothing_is_lost_repeated_or_redrawn(kind: str, peo
 
     told = [repr(values.decode(body["value"])) + "\n" for body, _ in kept[1:]]
     rest = iter(told)
-    assert all(line in rest for line in shown)  # in this order; at most the last of each run was kept and not shown
+    assert all(
+        line in rest for line in shown
+    )  # in this order; at most the last of each run was kept and not shown
     assert len(shown) <= len(told) <= len(shown) + 2
     for (_, before), (_, after) in pairwise(kept):
         threshold = "noise" if "noise" in before else "threshold"
@@ -257,13 +274,17 @@ def test_the_noisy_threshold_cannot_be_read_from_the_files(people: dp.Session) -
     live = people.start(KINDS["reusable holdout"][0])
     live.answer(KINDS["reusable holdout"][1])
     raw = b"".join(
-        path.read_bytes() for path in people.ledger.path.parent.glob("people.ledger*") if path.suffix != ".key"
+        path.read_bytes()
+        for path in people.ledger.path.parent.glob("people.ledger*")
+        if path.suffix != ".key"
     )
     assert b'"asked"' not in raw
     assert b"positives" not in raw
 
 
-def test_an_old_copy_is_found_against_an_anchor_and_a_state_put_back_by_hand_is_found_at_once(tmp_path: Path) -> None:
+def test_an_old_copy_is_found_against_an_anchor_and_a_state_put_back_by_hand_is_found_at_once(
+    tmp_path: Path,
+) -> None:
     path, copy = tmp_path / "people.ledger", tmp_path / "old"
     people = opened(path)
     mechanism, question = KINDS["reusable holdout"]
@@ -298,7 +319,9 @@ def _checkpointed(path: Path) -> None:
 def _swap_states(path: Path, number: int) -> None:
     """The sealed state of the first version in the place of the last: as if the noise could be used again."""
     with sqlite3.connect(path) as db:
-        name = db.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%sealed%' AND type = 'table'").fetchone()[0]
+        name = db.execute(
+            "SELECT name FROM sqlite_master WHERE sql LIKE '%sealed%' AND type = 'table'"
+        ).fetchone()[0]
         rows = db.execute(f"SELECT seq, sealed FROM {name} WHERE kind = 'state' ORDER BY seq").fetchall()
         for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             db.execute(f"DROP TRIGGER {trigger}")

@@ -50,15 +50,21 @@ class Chosen(Trusted):
 def given(value: int, null: Any = FLAT, alternative: str = "greater", moved: int = 1) -> Hypothesis:
     """A hypothesis about a number that the test chose."""
     return Hypothesis(
-        statistic=Chosen(function=lambda _: value, claimed=Sensitivity(linf=moved)), null=null, alternative=alternative
+        statistic=Chosen(function=lambda _: value, claimed=Sensitivity(linf=moved)),
+        null=null,
+        alternative=alternative,
     )
 
 
-def decisions(mechanism: Paprika, values: Any, entropy: Any, null: Any = FLAT, moved: int = 1) -> list[Decision]:
+def decisions(
+    mechanism: Paprika, values: Any, entropy: Any, null: Any = FLAT, moved: int = 1
+) -> list[Decision]:
     state, found = mechanism.start(EMPTY, entropy=entropy), []
     for value in values:
         try:
-            state, told = mechanism.answer(state, EMPTY, given(int(value), null, moved=moved), entropy=entropy)
+            state, told = mechanism.answer(
+                state, EMPTY, given(int(value), null, moved=moved), entropy=entropy
+            )
         except Halted:
             break
         state = json.loads(json.dumps(state))  # as the curator keeps it
@@ -109,7 +115,9 @@ def test_a_true_null_is_rejected_no_more_often_than_its_level():
         return float(stats.beta.ppf(1e-9, hits, runs - hits + 1)) if hits else 0.0
 
     assert lower(source.binomial(1000, 0.5, runs)) <= level
-    assert lower(source.binomial(1000, 0.5, runs) + 40) > level  # the null law is off by two and a half deviations
+    assert (
+        lower(source.binomial(1000, 0.5, runs) + 40) > level
+    )  # the null law is off by two and a half deviations
 
 
 SIGNALS = np.zeros(100, dtype=bool)
@@ -166,7 +174,12 @@ def test_small_values_are_evidence_where_that_is_the_alternative():
 
 @pytest.mark.parametrize(
     "procedure",
-    [AlphaInvesting(alpha=0.3), LordPlusPlus(alpha=0.3), Lord3(alpha=0.3), GeneralizedAlphaInvesting(alpha=0.3)],
+    [
+        AlphaInvesting(alpha=0.3),
+        LordPlusPlus(alpha=0.3),
+        Lord3(alpha=0.3),
+        GeneralizedAlphaInvesting(alpha=0.3),
+    ],
     ids=lambda p: type(p).__name__,
 )
 def test_levels_are_those_of_the_procedure_after_the_same_decisions(procedure):
@@ -193,7 +206,9 @@ def test_candidates_by_exact_p_values_would_break_any_epsilon():
         rejected = [stream.test(p) for _ in range(tests)]
         assert not any(rejected)
         levels.append(stream.level)
-    assert math.log(levels[1] / levels[0]) > 1.5 * math.log(tests)  # grows without bound in the number of tests
+    assert math.log(levels[1] / levels[0]) > 1.5 * math.log(
+        tests
+    )  # grows without bound in the number of tests
     for procedure in (Saffron(alpha=0.05), Addis(alpha=0.05)):
         with pytest.raises(Unsupported, match="decisions alone"):
             Paprika(public=PUBLIC, epsilon=1, rejections=2, procedure=procedure)  # type: ignore[arg-type]
@@ -218,7 +233,9 @@ def test_the_price_and_the_papers_scales():
 
 
 def test_one_noisy_threshold_for_all_tests_costs_what_is_charged_and_leaves_less_noise():
-    once, anew = (Paprika(public=PUBLIC, epsilon=1, rejections=10, redraw=r, monotone=True) for r in (None, True))
+    once, anew = (
+        Paprika(public=PUBLIC, epsilon=1, rejections=10, redraw=r, monotone=True) for r in (None, True)
+    )
     assert once.event == acc.PureDP(epsilon=1)
     assert once.rounds.price(1, 0, monotone=True) <= 1
     assert (once.redraws, anew.redraws) == (False, True)
@@ -232,7 +249,9 @@ def test_one_noisy_threshold_for_all_tests_costs_what_is_charged_and_leaves_less
 
 
 @pytest.mark.parametrize("level", [0.2, 1e-3, 1e-7])
-def test_with_one_noisy_threshold_a_true_null_passes_with_at_most_the_level_whatever_was_rejected_before(level):
+def test_with_one_noisy_threshold_a_true_null_passes_with_at_most_the_level_whatever_was_rejected_before(
+    level,
+):
     """Exactly: given any noise on the threshold but the least likely, a null passes with at most (1 - s) of the level.
 
     The threshold for fresh noise does not do: a borderline rejection before makes small noise likelier, and a null passes more often.
@@ -311,7 +330,13 @@ def test_a_question_that_was_not_paid_for_is_refused_before_anything_is_drawn(qu
 def test_a_foreign_state_is_refused():
     mechanism, entropy = Paprika(public=PUBLIC, epsilon=1, rejections=2), SeededEntropy(2)
     good = mechanism.start(EMPTY, entropy=entropy)
-    for state in (None, {}, {**good, "levels": None}, {**good, "levels": {"used": 1}}, {**good, "noise": "0"}):
+    for state in (
+        None,
+        {},
+        {**good, "levels": None},
+        {**good, "levels": {"used": 1}},
+        {**good, "noise": "0"},
+    ):
         with pytest.raises(InvalidInput):
             mechanism.answer(state, EMPTY, given(500), entropy=entropy)
     monotone = Paprika(public=PUBLIC, epsilon=1, rejections=2, monotone=True)

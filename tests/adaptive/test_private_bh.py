@@ -21,17 +21,28 @@ from discreet.tables import Memory
 M, N, SIGNALS = 25, 1000, 5
 PUBLIC = Public(schema={f"c{i}": Categories([1, 0]) for i in range(M)})
 NULL = Binomial(trials=N, chance=0.5)
-ASKED = tuple(Hypothesis(statistic=Entry(statistic=Histogram(column=f"c{i}"), index=0), null=NULL) for i in range(M))
+ASKED = tuple(
+    Hypothesis(statistic=Entry(statistic=Histogram(column=f"c{i}"), index=0), null=NULL) for i in range(M)
+)
 
 
 def procedure(**more) -> PrivateBenjaminiHochberg:
-    terms = {"public": PUBLIC, "hypotheses": ASKED, "alpha": 0.1, "epsilon": 2, "delta": 1e-6, "candidates": 6}
+    terms = {
+        "public": PUBLIC,
+        "hypotheses": ASKED,
+        "alpha": 0.1,
+        "epsilon": 2,
+        "delta": 1e-6,
+        "candidates": 6,
+    }
     return PrivateBenjaminiHochberg(**(terms | more))
 
 
 def table(random: np.random.Generator, share: float) -> Memory:
     """The first columns have this share of ones, all others one half."""
-    return Memory({f"c{i}": (random.random(N) < (share if i < SIGNALS else 0.5)).astype(int) for i in range(M)}, PUBLIC)
+    return Memory(
+        {f"c{i}": (random.random(N) < (share if i < SIGNALS else 0.5)).astype(int) for i in range(M)}, PUBLIC
+    )
 
 
 def runs(test: PrivateBenjaminiHochberg, share: float, count: int, seed: int) -> tuple[float, float]:
@@ -76,7 +87,9 @@ def test_pvalues_of_what_was_told_are_exact():
     weights = np.tanh(1 / (2 * scale)) * np.exp(-np.abs(noise) / scale)
     for told in (-2000, 0, 1500, 4000):
         tail = sum(
-            mass * weights[noise >= told - s].sum() for s, mass in zip(scores, masses, strict=True) if mass > 1e-18
+            mass * weights[noise >= told - s].sum()
+            for s, mass in zip(scores, masses, strict=True)
+            if mass > 1e-18
         )
         assert one._pvalue(ASKED[0], told) == pytest.approx(tail, rel=1e-6, abs=1e-12)
 

@@ -60,7 +60,9 @@ def assert_valid(counts: list[int], runs: int = RUNS) -> None:
         assert count <= stats.binom.ppf(1 - FALSE_ALARM, runs, level), (counts, LEVELS)
 
 
-def _rows(random: np.random.Generator, n1: int, n2: int, law: str, shares: tuple[float, ...] = (0.4, 0.3, 0.3)) -> Any:
+def _rows(
+    random: np.random.Generator, n1: int, n2: int, law: str, shares: tuple[float, ...] = (0.4, 0.3, 0.3)
+) -> Any:
     n = n1 + n2
     return {
         "x": LAWS[law](random, n),
@@ -109,7 +111,13 @@ def test_one_size_alone_fails_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("n1", "n2"), [(6, 200), (40, 300)])
 @pytest.mark.parametrize("alternative", ["two-sided", "less"])
 def test_means_of_few_and_of_rare_values(law: str, n1: int, n2: int, alternative: str) -> None:
-    ours: dict[str, Any] = {"public": PUBLIC, "epsilon": 100, "step": 1, "runs": 199, "alternative": alternative}
+    ours: dict[str, Any] = {
+        "public": PUBLIC,
+        "epsilon": 100,
+        "step": 1,
+        "runs": 199,
+        "alternative": alternative,
+    }
     test = TwoSampleMeanTest(**ours, column="x", group="arm")
     assert_valid(rates(test, lambda random: _rows(random, n1, n2, law)))
 
@@ -157,7 +165,9 @@ def test_one_row_against_many_is_not_normal() -> None:
     deviation = np.sqrt(1000 * 1002 / 3)
     pvalues = [ranks._normal_tail(int(2 * v - 999), deviation, 0.01) for v in values[::7]]
     assert np.mean(np.array(pvalues) <= 0.1) > 0.12
-    test = MannWhitneyTest(public=PUBLIC, epsilon=200, delta=1e-3, column="x", group="arm", alternative="greater")
+    test = MannWhitneyTest(
+        public=PUBLIC, epsilon=200, delta=1e-3, column="x", group="arm", alternative="greater"
+    )
     assert rates(test, lambda random: _rows(random, 1, 60, "normal")) == [0, 0, 0, 0]
 
 

@@ -22,8 +22,12 @@ def _ladder(rounds: int, **price: Any) -> ShakyLadder:
 
 
 MECHANISMS: dict[str, Callable[..., Any]] = {
-    "redrawn": lambda rounds, **price: RedrawnSparseVector(public=PUBLIC, threshold=0, positives=rounds, **price),
-    "thresholdout": lambda rounds, **price: Thresholdout.approximate(PUBLIC, budget=rounds, threshold=0.1, **price),
+    "redrawn": lambda rounds, **price: RedrawnSparseVector(
+        public=PUBLIC, threshold=0, positives=rounds, **price
+    ),
+    "thresholdout": lambda rounds, **price: Thresholdout.approximate(
+        PUBLIC, budget=rounds, threshold=0.1, **price
+    ),
     "ladder": _ladder,
     "paprika": lambda rounds, **price: Paprika(public=PUBLIC, rejections=rounds, **price),
 }
@@ -31,7 +35,9 @@ MECHANISMS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize(("rounds", "least"), [(1, 1.0), (5, 0.2), (20, 0.05), (100, 0.0207)])
-def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(name: str, rounds: int, least: float) -> None:
+def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(
+    name: str, rounds: int, least: float
+) -> None:
     mechanism = MECHANISMS[name](rounds, epsilon=1, delta=1e-6)
     ((part, times),) = acc.leaves(mechanism.event).items()
     assert isinstance(part, acc.PureDP)

@@ -83,7 +83,9 @@ def kinds(public: Public, epsilon: float) -> dict[str, object]:
 
 def pvalues(test, seed: int, effect: float = 0.0, runs: int = RUNS, n: int = N) -> np.ndarray:
     random, entropy = np.random.default_rng(seed), SeededEntropy(seed)
-    return np.array([test(table(random, test.public, effect, n), entropy=entropy).value.pvalue for _ in range(runs)])
+    return np.array(
+        [test(table(random, test.public, effect, n), entropy=entropy).value.pvalue for _ in range(runs)]
+    )
 
 
 def assert_super_uniform(found: np.ndarray) -> None:
@@ -172,7 +174,8 @@ def test_the_tail_over_all_sizes_is_never_below_the_exact_one_and_not_far_above(
     weights = masses[:, None] * masses[None, :]
     for excess in (-3.0, 0.0, 2.5, 6.0, 12.0):
         exact = sum(
-            float(stats.binom.pmf(x, n, chance)) * float(weights[combined >= excess - (x - chance * n) - 1e-9].sum())
+            float(stats.binom.pmf(x, n, chance))
+            * float(weights[combined >= excess - (x - chance * n) - 1e-9].sum())
             for x in range(n + 1)
         )
         ours = proportion._largest_tail(excess, n, n, chance, scale)
@@ -185,7 +188,13 @@ def test_the_tail_over_all_sizes_is_never_below_the_exact_one_and_not_far_above(
 
 def brute(values, groups, count):
     return [
-        int(sum(np.sign(values[i] - values[j]) for i in np.flatnonzero(groups == g) for j in range(len(values))))
+        int(
+            sum(
+                np.sign(values[i] - values[j])
+                for i in np.flatnonzero(groups == g)
+                for j in range(len(values))
+            )
+        )
         for g in range(count)
     ]
 
@@ -211,7 +220,9 @@ def test_one_row_moves_sums_of_signs_by_no_more_than_is_paid_for(neighbors):
             if name != "correlation":
                 column = "arm" if name == "Mann-Whitney" else "site"
                 labels = list(SCHEMA[column].values)
-                totals = brute(np.array(rows["x"]), np.array([labels.index(v) for v in rows[column]]), len(labels))
+                totals = brute(
+                    np.array(rows["x"]), np.array([labels.index(v) for v in rows[column]]), len(labels)
+                )
                 assert here == (totals[0] if name == "Mann-Whitney" else sum(map(abs, totals)))
             bound = (
                 test.moved(n)
@@ -266,7 +277,10 @@ def test_statistics_are_exact_and_skip_what_is_missing():
     assert YesNo(column="x", success=4)(source).tolist() == [2, 1]
     assert YesNo(column="arm", success="b")(source).tolist() == [1, 2]
     assert CrossCounts(first="arm", second="site")(source).tolist() == [1, 1, 0, 0, 0, 0]
-    assert GroupSums(column="x", group="arm", groups=("b", "a"), power=2, center=5)(source).tolist() == [25, 16]
+    assert GroupSums(column="x", group="arm", groups=("b", "a"), power=2, center=5)(source).tolist() == [
+        25,
+        16,
+    ]
     assert CrossCounts(first="arm", second="site").sensitivity(public).l1 == 1
 
 
@@ -316,7 +330,9 @@ def test_wrong_input_is_named(make):
 
 
 def test_a_test_asked_again_is_the_stored_release_and_free():
-    session = open_session(table(np.random.default_rng(9)), budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:")
+    session = open_session(
+        table(np.random.default_rng(9)), budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:"
+    )
     test = MannWhitneyTest(public=session.public, column="x", group="arm", epsilon=1, delta=1e-7)
     told = session.ask(test).value
     spent = session.spent

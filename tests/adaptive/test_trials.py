@@ -14,7 +14,9 @@ COIN = Binomial(trials=1000, chance=0.5)
 
 def tried(epsilon: float, share: float = 0.75) -> trials.Trials:
     return trials.online(
-        Paprika(public=Public(), epsilon=epsilon, rejections=3, procedure=AlphaInvesting(alpha=0.05, wealth=0.05)),
+        Paprika(
+            public=Public(), epsilon=epsilon, rejections=3, procedure=AlphaInvesting(alpha=0.05, wealth=0.05)
+        ),
         null=COIN,
         draw=lambda random, signal: random.binomial(1000, np.where(signal, share, 0.5)),
         runs=4,

@@ -45,7 +45,11 @@ def asked(count: int, seed: int = 1) -> list[Where]:
     for _ in range(count):
         chosen = random.choice(COLUMNS, size=2, replace=False)
         found.append(
-            Where(conditions=tuple((str(c), ("x", "y") if c == "a" else (int(random.integers(2)),)) for c in chosen))
+            Where(
+                conditions=tuple(
+                    (str(c), ("x", "y") if c == "a" else (int(random.integers(2)),)) for c in chosen
+                )
+            )
         )
     return found
 
@@ -61,7 +65,8 @@ def play(made: MultiplicativeWeights, questions: list[Where], seed: int = 1) -> 
 
 def test_where_counts_rows() -> None:
     table = Memory(
-        {"a": ["x", "y", None, "w"], "b": [True, None, False, True]}, Public(schema={"a": SCHEMA["a"], "b": Boolean()})
+        {"a": ["x", "y", None, "w"], "b": [True, None, False, True]},
+        Public(schema={"a": SCHEMA["a"], "b": Boolean()}),
     )
     assert int(Where()(table)) == 4
     assert int(Where(conditions=(("a", ("x", "y")),))(table)) == 2
@@ -70,7 +75,8 @@ def test_where_counts_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [None, "a", ("a",), (("a", "x"),), ((1, ("x",)),), (("a", (1.5,)),), (("a", ("x",)), ("a", ("y",)))]
+    "bad",
+    [None, "a", ("a",), (("a", "x"),), ((1, ("x",)),), (("a", (1.5,)),), (("a", ("x",)), ("a", ("y",)))],
 )
 def test_nonsense_is_no_condition(bad: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -90,12 +96,17 @@ def test_price_and_scales_are_those_of_the_sparse_vector_with_numbers() -> None:
 
 def test_the_default_number_of_updates_is_what_the_potential_argument_needs() -> None:
     cells = 3 * 2 * 2 * 2
-    assert weights(updates=None, alpha=0.1, rule="hardt-rothblum").most == math.ceil(4 * math.log(cells) / 0.01)
+    assert weights(updates=None, alpha=0.1, rule="hardt-rothblum").most == math.ceil(
+        4 * math.log(cells) / 0.01
+    )
     assert weights(updates=None, alpha=0.1).most == math.ceil(math.log(cells) / 0.02)
 
 
 def _relative_entropy(picture: Any) -> float:
-    codes = [[["x", "y", "z"].index(v) for v in ROWS["a"].tolist()], *(ROWS[c].astype(int).tolist() for c in "bcd")]
+    codes = [
+        [["x", "y", "z"].index(v) for v in ROWS["a"].tolist()],
+        *(ROWS[c].astype(int).tolist() for c in "bcd"),
+    ]
     table = np.zeros(picture.shape)
     np.add.at(table, tuple(codes), 1 / N)
     here = table > 0
@@ -172,7 +183,9 @@ def test_declarations_are_checked() -> None:
 
 
 def test_the_bound_for_the_population_is_shown_with_every_answer() -> None:
-    made = weights(public=Public(schema=SCHEMA, size=10**8, neighbors=REPLACE), epsilon=0.01, updates=5, alpha=0.01)
+    made = weights(
+        public=Public(schema=SCHEMA, size=10**8, neighbors=REPLACE), epsilon=0.01, updates=5, alpha=0.01
+    )
     bound = made.generalization().radius
     assert 0.01 < bound < 0.1
     _, told = play(weights(), [Where()])

@@ -100,8 +100,12 @@ def test_an_event_can_come_as_json_from_a_file_or_from_standard_input(tmp_path: 
 
 
 def test_what_has_no_finite_epsilon_says_so() -> None:
-    assert "infinite" in run("epsilon", "gaussian", "--noise-multiplier", "1", "--delta", "0", "--accountant", "rdp")
-    assert parsed("epsilon", "gaussian", "--noise-multiplier", "1", "--delta", "0")["epsilon"] == {"float": "inf"}
+    assert "infinite" in run(
+        "epsilon", "gaussian", "--noise-multiplier", "1", "--delta", "0", "--accountant", "rdp"
+    )
+    assert parsed("epsilon", "gaussian", "--noise-multiplier", "1", "--delta", "0")["epsilon"] == {
+        "float": "inf"
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,9 @@ def test_calibrating_times_gives_the_largest_integer() -> None:
     words = ["gaussian", "--noise-multiplier", "50", "--epsilon", "1", "--delta", "1e-6", "--find", "times"]
     times = parsed("calibrate", *words)["times"]
     one = acc.Gaussian(noise_multiplier=50.0)
-    assert acc.epsilon(one.repeated(times), delta=1e-6) <= 1 < acc.epsilon(one.repeated(times + 1), delta=1e-6)
+    assert (
+        acc.epsilon(one.repeated(times), delta=1e-6) <= 1 < acc.epsilon(one.repeated(times + 1), delta=1e-6)
+    )
 
 
 def test_calibrating_the_rate_names_the_batch() -> None:
@@ -139,7 +145,9 @@ def test_calibrating_against_an_attacker() -> None:
 
 
 def test_calibrating_what_one_release_may_cost_rounds_down() -> None:
-    told = parsed("calibrate", "pure", "--times", "100", "--epsilon", "1", "--delta", "1e-6", "--accountant", "rdp")
+    told = parsed(
+        "calibrate", "pure", "--times", "100", "--epsilon", "1", "--delta", "1e-6", "--accountant", "rdp"
+    )
     assert told["each"] == pytest.approx(0.0225, rel=1e-2)
     assert told["epsilon"] <= 1
     assert "largest epsilon of one release" in run(
@@ -210,7 +218,16 @@ def test_a_picture_is_saved(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "deep" / "cost.png"
     told = run(
-        "epsilon", "laplace", "--noise-multiplier", "10", "--times", "20", "--delta", "1e-6", "--plot", str(path)
+        "epsilon",
+        "laplace",
+        "--noise-multiplier",
+        "10",
+        "--times",
+        "20",
+        "--delta",
+        "1e-6",
+        "--plot",
+        str(path),
     )
     assert "picture saved" in told
     assert path.read_bytes().startswith(b"\x89PNG")

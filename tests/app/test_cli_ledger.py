@@ -22,7 +22,9 @@ runner = CliRunner()
 def curator(tmp_path):
     people = Memory({"age": np.arange(100)}, PUBLIC)
     made = Curator.create(
-        tmp_path / "people.ledger", people, Policy(budget=Budget(epsilon=2), analysts={"ann": Budget(epsilon=1)})
+        tmp_path / "people.ledger",
+        people,
+        Policy(budget=Budget(epsilon=2), analysts={"ann": Budget(epsilon=1)}),
     )
     made.ask(noisy_count(PUBLIC, epsilon=0.5), analyst="ann", text="SELECT COUNT(*) FROM people -- [bold]")
     made.ask(noisy_sum(PUBLIC, "age", epsilon=0.25))
@@ -63,7 +65,9 @@ def test_budget_shows_what_is_used_of_what(curator):
     assert "odometer: all of it together cost at most epsilon 0.75" in run("budget", curator.ledger.path)
     assert "0.75" in run("budget", curator.ledger.path)
     assert "charged for ann: 1 time, alone worth epsilon 0.5" in run("budget", curator.ledger.path)
-    assert [row["buys"] for row in json.loads(run("budget", curator.ledger.path, "--json", "-e", "0.25"))] == [5, 2]
+    assert [
+        row["buys"] for row in json.loads(run("budget", curator.ledger.path, "--json", "-e", "0.25"))
+    ] == [5, 2]
     assert "buys at 0.25" in run("budget", curator.ledger.path, "-e", "0.25")
 
 
@@ -157,4 +161,6 @@ def test_an_error_is_json_where_that_is_asked_for(tmp_path, monkeypatch, capsys)
 
 
 def test_the_anchor_is_json_too(curator):
-    assert json.loads(run("ledger", "anchor", curator.ledger.path, "--json"))["anchor"] == str(curator.ledger.anchor)
+    assert json.loads(run("ledger", "anchor", curator.ledger.path, "--json"))["anchor"] == str(
+        curator.ledger.anchor
+    )

@@ -123,13 +123,20 @@ def test_a_budget_for_each_period_on_the_shell(tmp_path, monkeypatch):
     )
     assert "needs a Dates column" in refused_with("init", "--epsilon", "1", "--per", "wave:month")
     assert "give --per" in refused_with("init", "--epsilon", "1", "--total", "3")
-    assert "--total is an epsilon" in refused_with("init", "--epsilon", "1", "--per", "wave", "--total", "lots")
+    assert "--total is an epsilon" in refused_with(
+        "init", "--epsilon", "1", "--per", "wave", "--total", "lots"
+    )
     run("init", "people.parquet", "--epsilon", "1", "--per", "wave")
     found = json.loads(run("query", "people.parquet", SQL, "-e", "1", "--period", "one", "--json"))
     assert found["used"] == 1
     assert "period one" in refused("query", "people.parquet", SQL, "-e", "0.5", "--period", "one")
-    assert json.loads(run("preview", "people.parquet", SQL, "-e", "0.5", "--period", "two", "--json"))["fits"] == 2
-    assert "'three' is not among" in refused("preview", "people.parquet", SQL, "-e", "0.5", "--period", "three")
+    assert (
+        json.loads(run("preview", "people.parquet", SQL, "-e", "0.5", "--period", "two", "--json"))["fits"]
+        == 2
+    )
+    assert "'three' is not among" in refused(
+        "preview", "people.parquet", SQL, "-e", "0.5", "--period", "three"
+    )
     rows = json.loads(run("budget", "people.parquet.ledger", "--json"))
     assert [(row["of"], row["used"]) for row in rows] == [("period one", 1), ("any other period", 0)]
     shown = run("ledger", "show", "people.parquet.ledger")
@@ -173,7 +180,9 @@ def test_related_tables_are_drafted_and_found(data, tmp_path):
     assert '# data = "wards.parquet"' in text
     assert "# [tables.wards.columns.floor]" in text
     assert "first" not in text.replace("the first", "")  # no value of it
-    related = '[tables.wards]\ndata = "wards.parquet"\nkey = "ward"\n[tables.wards.columns.ward]\ntype = "text"\n'
+    related = (
+        '[tables.wards]\ndata = "wards.parquet"\nkey = "ward"\n[tables.wards.columns.ward]\ntype = "text"\n'
+    )
     related += '[tables.wards.columns.floor]\ntype = "categories"\nvalues = ["first", "second"]\n'
     (tmp_path / "people.parquet.schema.toml").write_text(SCHEMA + related)
     assert "declare related tables there" in refused("init", data, "--related", "wards.parquet")
@@ -187,6 +196,12 @@ def test_related_tables_are_drafted_and_found(data, tmp_path):
 
 def test_the_ledger_is_found_by_its_data_and_analysts_by_either_name(ready):
     run("query", ready, SQL, "-e", "0.25", "--analyst", "ann")
-    for command in (["budget"], ["ledger", "show"], ["ledger", "verify"], ["ledger", "anchor"], ["ledger", "export"]):
+    for command in (
+        ["budget"],
+        ["ledger", "show"],
+        ["ledger", "verify"],
+        ["ledger", "anchor"],
+        ["ledger", "export"],
+    ):
         assert run(*command, ready) == run(*command, f"{ready}.ledger")
     assert "not a discreet ledger" in refused("budget", f"{ready}.schema.toml")

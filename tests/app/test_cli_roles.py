@@ -39,7 +39,13 @@ values = ["a", "b"]
 def data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pq.write_table(
-        pa.table({"id": [i // 4 for i in range(1000)], "age": ["30", "40", "x", None] * 250, "ward": ["a", "b"] * 500}),
+        pa.table(
+            {
+                "id": [i // 4 for i in range(1000)],
+                "age": ["30", "40", "x", None] * 250,
+                "ward": ["a", "b"] * 500,
+            }
+        ),
         "people.parquet",
     )
     (tmp_path / "people.parquet.schema.toml").write_text(SCHEMA)
@@ -112,7 +118,9 @@ def test_messages_speak_the_words_of_the_shell(ready):
 
 def test_the_analyst_reads_their_own_account_on_the_shell(ready):
     run("query", ready, SQL, "-e", "1")
-    told = json.loads(run("query", ready, "SELECT COUNT(*) AS n FROM people", "-e", "0.1", "--as", "ann", "--json"))
+    told = json.loads(
+        run("query", ready, "SELECT COUNT(*) AS n FROM people", "-e", "0.1", "--as", "ann", "--json")
+    )
     assert told["used"] == pytest.approx(0.1)
     assert told["remaining"] == pytest.approx(0.4)
     (row,) = json.loads(run("budget", ready, "--as", "ann", "--json"))
@@ -140,7 +148,9 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(ready, monk
     import importlib.util
 
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else real(name, *a))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else real(name, *a)
+    )
     assert "nothing was charged" in refused("query", ready, SQL, "-e", "0.1", "--plot", "x.png")
     assert not [e for e in Ledger(_path(ready)).entries() if e.kind == "charge"]
 
@@ -154,7 +164,11 @@ def _path(data):
 def test_the_steward_may_look_and_it_is_noted(ready):
     body = json.loads(run("check", ready, "--json"))
     assert body["private"] is False
-    assert body["columns"]["age"] == {"missing": "20 to 50%", "unreadable": "20 to 50%", "outside": "20 to 50%"}
+    assert body["columns"]["age"] == {
+        "missing": "20 to 50%",
+        "unreadable": "20 to 50%",
+        "outside": "20 to 50%",
+    }
     assert body["columns"]["ward"] == {"missing": "none", "unreadable": "none", "outside": "none"}
     assert body["people"]["2 rows (the declared limit)"] == "over half"
     assert body["people"]["5 rows"] == "none"
@@ -214,7 +228,9 @@ def test_an_analyst_sees_their_own_entries_and_no_total_of_others(ready):
     run("query", ready, other, "--epsilon", "0.3", "--as", "bob")
     entries = json.loads(run("ledger", "show", ready, "--as", "ann", "--json"))
     assert [(e["kind"], e["body"]["analyst"]) for e in entries] == [("charge", "ann"), ("release", "ann")]
-    assert all(not {"spent", "first"} & e["body"].keys() for e in entries), "what all have spent is not ann's to see"
+    assert all(not {"spent", "first"} & e["body"].keys() for e in entries), (
+        "what all have spent is not ann's to see"
+    )
     assert "own" in entries[0]["body"]
     assert other not in run("ledger", "show", ready, "--as", "ann").replace("\n", " ")
     assert [row["of"] for row in json.loads(run("budget", ready, "--as", "ann", "--json"))] == ["ann"]

@@ -41,7 +41,9 @@ type = "text"
 def table(rows: int, seed: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     age = rng.uniform(0, 100, rows)
-    return pa.table({"age": age, "ward": rng.choice(["a", "b"], rows), "ill": age > 50, "note": ["secret"] * rows})
+    return pa.table(
+        {"age": age, "ward": rng.choice(["a", "b"], rows), "ill": age > 50, "note": ["secret"] * rows}
+    )
 
 
 @pytest.fixture
@@ -196,7 +198,9 @@ def test_a_linear_model_by_another_method_and_its_card(data: str) -> None:
     assert facts["features"] == ["age", "ward"]
     assert used(data) <= 2
     assert "**epsilon**: 2" in Path("people.parquet.ill.model.md").read_text()
-    assert tabular.load("people.parquet.ill.model").predict({"age": [5.0, 95.0], "ward": ["a", "b"]}).tolist() == [
+    assert tabular.load("people.parquet.ill.model").predict(
+        {"age": [5.0, 95.0], "ward": ["a", "b"]}
+    ).tolist() == [
         False,
         True,
     ]

@@ -56,7 +56,9 @@ def test_inputs_and_files_that_exist_stay(folder):
         outputs.check(data, force=True, data=[str(data)])
     with pytest.raises(InvalidInput, match="never overwritten"):
         outputs.check(
-            folder / "sub" / ".." / "people.csv" if (folder / "sub").mkdir() is None else data, force=True, data=[data]
+            folder / "sub" / ".." / "people.csv" if (folder / "sub").mkdir() is None else data,
+            force=True,
+            data=[data],
         )
     (folder / "notes").write_text("mine")
     with pytest.raises(InvalidInput, match="--force"):
@@ -112,7 +114,9 @@ def test_an_error_message_commands_no_terminal(monkeypatch, capsys, tmp_path):
     assert "\x1b[2J" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["1e5000", "1e-5000", "1e999999999999", "9" * 500, "1e-320", "1e400", "-1e5000"])
+@pytest.mark.parametrize(
+    "text", ["1e5000", "1e-5000", "1e999999999999", "9" * 500, "1e-320", "1e400", "-1e5000"]
+)
 def test_numbers_beyond_all_measure_are_a_clear_error(text):
     with pytest.raises(InvalidInput):
         exact(text, "--epsilon")

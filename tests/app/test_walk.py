@@ -20,7 +20,9 @@ runner = CliRunner()
 
 def commands() -> list[list[str]]:
     """The lines of README's block about a CSV file, as the shell would split them."""
-    (block,) = [b for b in re.findall(r"```sh\n(.*?)```", README.read_text("utf-8"), re.S) if "init patients.csv" in b]
+    (block,) = [
+        b for b in re.findall(r"```sh\n(.*?)```", README.read_text("utf-8"), re.S) if "init patients.csv" in b
+    ]
     lines = [part for line in block.splitlines() for part in line.partition("#")[0].split(";")]
     words = [shlex.split(line) for line in lines]
     return [line[1:] for line in words if line]
@@ -67,7 +69,9 @@ def answered(draft: str) -> str:
         whole = question if question.endswith("=") and question != "# dates =" else None
         lines[places[0]] = answer if whole else lines[places[0]].replace(question, answer, 1)
     for name, fact in FACTS.items():
-        (place,) = [i for i, line in enumerate(lines) if line in (f"# [columns.{name}]", f'# [columns."{name}"]')]
+        (place,) = [
+            i for i, line in enumerate(lines) if line in (f"# [columns.{name}]", f'# [columns."{name}"]')
+        ]
         lines[place] = f"{lines[place][2:]}\n{fact}"
     return "\n".join(lines) + "\n"
 
@@ -89,7 +93,16 @@ def here(tmp_path, monkeypatch):
 def test_the_walk_of_readme_has_no_stop(here, look):
     first, *rest = commands()
     assert first == ["init", "patients.csv"]
-    assert [c[0] for c in rest] == ["check", "init", "preview", "query", "budget", "ledger", "ledger", "policy"]
+    assert [c[0] for c in rest] == [
+        "check",
+        "init",
+        "preview",
+        "query",
+        "budget",
+        "ledger",
+        "ledger",
+        "policy",
+    ]
     run(*first, *(["--look"] if look else []))
     schema = Path("patients.csv.schema.toml")
     draft = schema.read_text("utf-8")
@@ -97,13 +110,17 @@ def test_the_walk_of_readme_has_no_stop(here, look):
     assert ("looked = true" in draft) == look
     schema.write_text(answered(draft), "utf-8")
     said = {tuple(command): run(*command) for command in rest}
-    check, answer, own = (next(t for c, t in said.items() if c[0] == name) for name in ("check", "query", "ledger"))
+    check, answer, own = (
+        next(t for c, t in said.items() if c[0] == name) for name in ("check", "query", "ledger")
+    )
     assert "Größe (cm)" in check
     assert re.search(r"A\s+[\d,-]+ ± \d+", answer)
     assert "ann" in own
     assert "ledger opened" not in own
     kinds = [entry["kind"] for entry in json.loads(run("ledger", "show", "patients.csv", "--json"))]
-    assert kinds.count("looked") == (1 if look else 0), "without --look, discreet check came before there was a ledger"
+    assert kinds.count("looked") == (1 if look else 0), (
+        "without --look, discreet check came before there was a ledger"
+    )
 
 
 def test_what_the_file_says_is_read_as_it_is_meant(here):
@@ -115,11 +132,15 @@ def test_what_the_file_says_is_read_as_it_is_meant(here):
     assert "For example, a height in cm: 30 to 250." in draft
     assert not re.search(r"P\d|1[5-9]\d,\d|unbekannt", draft), "no value of the data"
     schema.write_text(answered(draft), "utf-8")
-    people = dp.open("patients.csv", schema=schema, budget=dp.Budget(epsilon=10_000, delta=1e-6), large_delta=False)
+    people = dp.open(
+        "patients.csv", schema=schema, budget=dp.Budget(epsilon=10_000, delta=1e-6), large_delta=False
+    )
     how = {"epsilon": 1000, "rows": 3, "groups": 3}
     height = people.sql('SELECT AVG("Größe (cm)") AS h FROM patients', **how).rows[0][0]
     assert 170 < height < 180
-    months = people.sql('SELECT month("Tag der Aufnahme") AS m, COUNT(*) AS n FROM patients GROUP BY m', **how).rows
+    months = people.sql(
+        'SELECT month("Tag der Aufnahme") AS m, COUNT(*) AS n FROM patients GROUP BY m', **how
+    ).rows
     lines = table().splitlines()[1:-1]
     assert sum(n for _, n in months) == pytest.approx(len(lines), abs=5), "both formats of dates count"
     costs = sum(float(line.split(";")[4].replace(".", "").replace(",", ".")) for line in lines)

@@ -60,7 +60,9 @@ def test_every_measure_is_what_its_definition_says(rows):
     assert auditing.distinct_l_diversity(table, QI, "s") == min(len(set(g)) for g in groups)
     entropies = [-sum(n / len(g) * math.log(n / len(g)) for n in Counter(g).values()) for g in groups]
     assert auditing.entropy_l_diversity(table, QI, "s") == pytest.approx(math.exp(min(entropies)))
-    assert auditing.recursive_l_diversity(table, QI, "s", l=2) == pytest.approx(max(recursive(g, 2) for g in groups))
+    assert auditing.recursive_l_diversity(table, QI, "s", l=2) == pytest.approx(
+        max(recursive(g, 2) for g in groups)
+    )
     all_, each = Counter(whole), [Counter(g) for g in groups]
     tv = [sum(abs(c[v] / c.total() - all_[v] / len(whole)) for v in all_) / 2 for c in each]
     assert auditing.t_closeness(table, QI, "s") == pytest.approx(max(tv), abs=1e-12)
@@ -81,7 +83,9 @@ def test_delta_presence_is_the_share_of_each_class_that_is_inside():
 def test_a_million_rows_are_measured_in_seconds():
     rng = np.random.default_rng(0)
     n = 1_000_000
-    table = pa.table({"age": rng.integers(0, 90, n), "zip": rng.integers(0, 500, n), "ill": rng.integers(0, 10, n)})
+    table = pa.table(
+        {"age": rng.integers(0, 90, n), "zip": rng.integers(0, 500, n), "ill": rng.integers(0, 10, n)}
+    )
     started = time.process_time()
     assert auditing.risk(table, ["age", "zip"]).rows == n
     assert auditing.distinct_l_diversity(table, ["age", "zip"], "ill") >= 1
@@ -100,8 +104,13 @@ def test_sources_engines_and_mappings_are_all_tables():
     assert auditing.k_anonymity(odd, ["age{", 'a"b']) == 2
     assert auditing.homogeneity(odd, ["age{"], "s;").found == 0
     assert auditing.delta_presence(odd, odd, ["age{"]) == (1.0, 1.0)
-    both = auditing.intersection(odd, odd, person="s;", first_class=["age{"], second_class=['a"b'], sensitive="s;")
-    assert (both.rows, both.found) == (1, 0)  # a person without a name is not joined; a missing value is a value
+    both = auditing.intersection(
+        odd, odd, person="s;", first_class=["age{"], second_class=['a"b'], sensitive="s;"
+    )
+    assert (both.rows, both.found) == (
+        1,
+        0,
+    )  # a person without a name is not joined; a missing value is a value
 
 
 def test_mondrian_makes_a_table_k_anonymous_and_ranges_hold_their_values():
@@ -113,7 +122,8 @@ def test_mondrian_makes_a_table_k_anonymous_and_ranges_hold_their_values():
         assert released["health"].equals(people["health"])
     low_high = [text.split(" .. ") for text in released["age"].to_pylist()]
     assert all(
-        float(ends[0]) <= age <= float(ends[-1]) for ends, age in zip(low_high, people["age"].to_pylist(), strict=True)
+        float(ends[0]) <= age <= float(ends[-1])
+        for ends, age in zip(low_high, people["age"].to_pylist(), strict=True)
     )
     assert auditing.risk(released, ["age", "site", "education"]).classes > 100
     with pytest.raises(InvalidInput, match="fewer rows than k"):
@@ -150,8 +160,14 @@ def test_two_releases_that_are_each_anonymous_are_not_so_together():
         }
     )
     one, two = auditing.mondrian(people, ["age"], 10), auditing.mondrian(people, ["zip"], 10)
-    assert auditing.homogeneity(one, ["age"], "ill").found == auditing.homogeneity(two, ["zip"], "ill").found == 0
-    found = auditing.intersection(one, two, person="who", first_class=["age"], second_class=["zip"], sensitive="ill")
+    assert (
+        auditing.homogeneity(one, ["age"], "ill").found
+        == auditing.homogeneity(two, ["zip"], "ill").found
+        == 0
+    )
+    found = auditing.intersection(
+        one, two, person="who", first_class=["age"], second_class=["zip"], sensitive="ill"
+    )
     assert found.rows == n
     assert found.share > 0.05
     sets = {}
@@ -191,9 +207,13 @@ def test_reconstruction_succeeds_on_exact_and_on_rounded_answers_and_fails_on_pr
     exact = auditing.reconstruct(asker(secret, None), people, method=method)
     assert exact.accuracy(secret) == 1
     rng = np.random.default_rng(6)
-    slightly = auditing.reconstruct(lambda g: asker(secret, None)(g) + rng.integers(-1, 2), people, method=method)
+    slightly = auditing.reconstruct(
+        lambda g: asker(secret, None)(g) + rng.integers(-1, 2), people, method=method
+    )
     assert slightly.accuracy(secret) > 0.9
-    private = auditing.reconstruct(asker(secret, 1 / exact.questions), people, method=method)  # epsilon 1 in all
+    private = auditing.reconstruct(
+        asker(secret, 1 / exact.questions), people, method=method
+    )  # epsilon 1 in all
     # noise of scale 240 on counts below 60: hardly better than coins, which get 51 of 60 right with chance below 1e-7
     assert private.accuracy(secret) < 0.85
 

@@ -61,7 +61,9 @@ def test_inversion_draws_the_only_person_of_a_class():
 
     x, y = digits(300, mislabelled=0.0)
     person = x[y == 3][0]
-    model = LogisticRegression(C=1.0, max_iter=300).fit(np.vstack([x[y != 3], person]), np.append(y[y != 3], 3))
+    model = LogisticRegression(C=1.0, max_iter=300).fit(
+        np.vstack([x[y != 3], person]), np.append(y[y != 3], 3)
+    )
     place = list(model.classes_).index(3)
 
     def objective(picture, gradient=True):
@@ -72,7 +74,8 @@ def test_inversion_draws_the_only_person_of_a_class():
     seen = auditing.invert(objective, np.full(64, 0.5), steps=200)
     blind = auditing.invert(lambda p: objective(p, gradient=False), np.full(64, 0.5), steps=60)
     likeness = [
-        float(np.corrcoef(seen, other)[0, 1]) for other in [person, *(x[y == k].mean(axis=0) for k in (0, 1, 4, 7))]
+        float(np.corrcoef(seen, other)[0, 1])
+        for other in [person, *(x[y == k].mean(axis=0) for k in (0, 1, 4, 7))]
     ]
     assert likeness[0] > 0.5
     assert likeness[0] == max(likeness)

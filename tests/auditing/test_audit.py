@@ -36,14 +36,18 @@ def test_laplace_noise_is_shown_to_cost_most_of_what_it_claims():
 
 
 def test_half_the_noise_is_refuted():
-    found = auditing.audit(noisy(lambda rng: rng.laplace(scale=0.5)), 1.0, 0.0, claim=1.0, runs=8000, confidence=SURE)
+    found = auditing.audit(
+        noisy(lambda rng: rng.laplace(scale=0.5)), 1.0, 0.0, claim=1.0, runs=8000, confidence=SURE
+    )
     assert found.refuted
     assert 1.2 < found.epsilon <= 2
 
 
 def test_a_gaussian_claim_is_tested_along_its_whole_curve():
     event = accounting.Gaussian(noise_multiplier=1.0)
-    honest = auditing.audit(noisy(lambda rng: rng.normal()), 1.0, 0.0, claim=event, runs=20_000, confidence=SURE)
+    honest = auditing.audit(
+        noisy(lambda rng: rng.normal()), 1.0, 0.0, claim=event, runs=20_000, confidence=SURE
+    )
     assert not honest.refuted
     assert 0.8 < honest.mu <= 1
     assert honest.claim.epsilon == pytest.approx(4.377178, abs=1e-4)
@@ -69,7 +73,9 @@ def test_delta_shows_as_an_event_that_gives_away_the_table():
 
 def test_the_projection_finds_what_is_spread_over_many_coordinates():
     spread = noisy(lambda rng: rng.normal(size=50))
-    found = auditing.audit(spread, np.full(50, 0.3), np.zeros(50), claim=(1.0, 1e-5), runs=3000, confidence=SURE)
+    found = auditing.audit(
+        spread, np.full(50, 0.3), np.zeros(50), claim=(1.0, 1e-5), runs=3000, confidence=SURE
+    )
     assert found.mu > 1.2  # the truth is 0.3 sqrt(50) = 2.12; one coordinate shows 0.3
     assert found.mu <= 0.3 * math.sqrt(50)
 
@@ -177,7 +183,13 @@ def test_bad_arguments_are_refused_before_anything_runs():
     def never(data):
         raise AssertionError("it was run")
 
-    for more in ({"claim": -1}, {"claim": (1, 2)}, {"claim": 1, "runs": 3}, {"claim": 1, "confidence": 1}, {}):
+    for more in (
+        {"claim": -1},
+        {"claim": (1, 2)},
+        {"claim": 1, "runs": 3},
+        {"claim": 1, "confidence": 1},
+        {},
+    ):
         with pytest.raises(InvalidInput):
             auditing.audit(never, 1, 0, **more)
     with pytest.raises(InvalidInput, match="a function of the data"):
@@ -185,9 +197,7 @@ def test_bad_arguments_are_refused_before_anything_runs():
 
 
 def test_the_shell_audits_a_function_of_a_module(tmp_path, monkeypatch):
-    module = (
-        "import random\n\ndef coin(data):\n    return (sum(data) if random.random() < 0.9 else random.choice([0, 1]))\n"
-    )
+    module = "import random\n\ndef coin(data):\n    return (sum(data) if random.random() < 0.9 else random.choice([0, 1]))\n"
     (tmp_path / "somebodys.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
@@ -196,7 +206,17 @@ def test_the_shell_audits_a_function_of_a_module(tmp_path, monkeypatch):
     )
     assert honest.exit_code == 0, honest.output
     assert "not refuted" in honest.output
-    arguments = ["audit", "somebodys:coin", "--epsilon", "1", "--runs", "2000", "--json", "--html", "page.html"]
+    arguments = [
+        "audit",
+        "somebodys:coin",
+        "--epsilon",
+        "1",
+        "--runs",
+        "2000",
+        "--json",
+        "--html",
+        "page.html",
+    ]
     lying = runner.invoke(app, arguments)
     assert lying.exit_code == 1
     assert json.loads(lying.output)["epsilon"] > 1

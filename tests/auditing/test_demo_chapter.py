@@ -31,12 +31,14 @@ def test_the_chapter_on_anonymity_tells_four_attacks_and_shows_them(tmp_path):
     anonymity.run(Stage(console=console, out=tmp_path))
     text = console.export_text()
     classes = {
-        int(k): (float(alone), float(more)) for k, alone, more in re.findall(r"k = (\d+) +([\d.]+)% +([\d.]+)%", text)
+        int(k): (float(alone), float(more))
+        for k, alone, more in re.findall(r"k = (\d+) +([\d.]+)% +([\d.]+)%", text)
     }
     assert sorted(classes) == [2, 5, 10, 20]
     assert all(alone < more for alone, more in classes.values())  # who knows more finds more
     shares = {
-        name: float(share) for name, share in re.findall(r"^(first alone|second alone|both) +([\d.]+)%", text, re.M)
+        name: float(share)
+        for name, share in re.findall(r"^(first alone|second alone|both) +([\d.]+)%", text, re.M)
     }
     assert shares["both"] > max(shares["first alone"], shares["second alone"])
     rows = {name: int(right) for name, right in re.findall(r"^(exact|off|private).*?(\d+)%", text, re.M)}

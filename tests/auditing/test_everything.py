@@ -24,7 +24,12 @@ from ..contracts.walker import classes, public_classes, runs_for_a_price
 
 SURE = 1 - 1e-9 / 20  # twenty audits of true claims, a false alarm in a billion
 BY_NAME = {case.name: case for case in CASES}
-TIGHT = {"count": 1000, "histogram, add_remove": 1200, "sum, add_remove": 1500, "group of three": 1500}  # runs
+TIGHT = {
+    "count": 1000,
+    "histogram, add_remove": 1200,
+    "sum, add_remove": 1500,
+    "group of three": 1500,
+}  # runs
 # What cannot be run a thousand times on two tables is audited by tests of its own: class -> where.
 ELSEWHERE = {
     "discreet.learning.trainer.Trainer": (
@@ -44,8 +49,13 @@ so often gets an audit of its own and is listed in ELSEWHERE (tests/auditing/tes
 """
 
 # References without a guarantee claim nothing (their event is NonPrivate): what is tested is that the curator refuses them.
-_REFUSED = ("tests.adaptive.test_leaderboard", "test_boards_without_a_guarantee_are_refused_on_protected_data")
-ELSEWHERE |= {f"discreet.adaptive.ladder.{name}": _REFUSED for name in ("Ladder", "ParameterFreeLadder", "PlainBoard")}
+_REFUSED = (
+    "tests.adaptive.test_leaderboard",
+    "test_boards_without_a_guarantee_are_refused_on_protected_data",
+)
+ELSEWHERE |= {
+    f"discreet.adaptive.ladder.{name}": _REFUSED for name in ("Ladder", "ParameterFreeLadder", "PlainBoard")
+}
 
 
 def test_every_mechanism_and_every_interactive_one_in_the_package_has_an_audit() -> None:
@@ -121,7 +131,9 @@ def test_an_audit_that_is_said_to_be_elsewhere_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", TIGHT)
 def test_a_learned_attack_shows_at_least_half_of_a_tight_claim_and_not_more_than_all(name: str) -> None:
     case, entropy, runs = BY_NAME[name], sampling.SeededEntropy(11), TIGHT[name]
-    here, there = ([answers(case, source, entropy) for _ in range(runs)] for source in (case.source, case.neighbor))
+    here, there = (
+        [answers(case, source, entropy) for _ in range(runs)] for source in (case.source, case.neighbor)
+    )
     claim = claim_of(case)
     assert not auditing.from_outputs(here, there, claim=claim, confidence=SURE).refuted
     assert auditing.from_outputs(here, there, claim=claim, confidence=0.95).epsilon >= claim[0] / 2
@@ -129,7 +141,10 @@ def test_a_learned_attack_shows_at_least_half_of_a_tight_claim_and_not_more_than
 
 def test_randomized_response_of_one_person_is_shown_at_half_of_its_claim_or_more() -> None:
     public = Public(schema={"city": Categories(["bern", "rome"])}, neighbors=REPLACE, size=1)
-    mechanism, entropy = RandomizedResponse(public=public, column="city", epsilon=1), sampling.SeededEntropy(12)
+    mechanism, entropy = (
+        RandomizedResponse(public=public, column="city", epsilon=1),
+        sampling.SeededEntropy(12),
+    )
     here, there = (
         [mechanism(Memory({"city": [c]}, public), entropy=entropy).value.counts for _ in range(1000)]
         for c in ("bern", "rome")
@@ -212,7 +227,9 @@ def sparse_vector(variant: int, queries: Any, runs: int, seed: int, c: int = 1) 
 
 def shown(variant: int, event: Any, first: Any, second: Any, runs: int, c: int = 1) -> float:
     """The epsilon that a fixed event proves, with 20 such tests at one false alarm in a billion."""
-    hits, wrong = (int(event(*sparse_vector(variant, q, runs, s, c)).sum()) for s, q in enumerate((first, second)))
+    hits, wrong = (
+        int(event(*sparse_vector(variant, q, runs, s, c)).sum()) for s, q in enumerate((first, second))
+    )
     return auditing.Guesses(hits=hits, first=runs, false_hits=wrong, second=runs).epsilon(confidence=SURE)
 
 

@@ -90,7 +90,9 @@ def in_order(values):
     return np.cumsum(values, dtype=values.dtype)[-1]
 
 
-@pytest.mark.parametrize(("kind", "at_least"), [("overflow", 30), ("rounding", 200), ("repeated rounding", 7)])
+@pytest.mark.parametrize(
+    ("kind", "at_least"), [("overflow", 30), ("rounding", 200), ("repeated rounding", 7)]
+)
 def test_a_sum_in_machine_numbers_moves_further_than_claimed(kind, at_least):
     found = summation.attempt(kind, in_order)
     assert found.succeeded
@@ -118,7 +120,9 @@ def test_the_pairs_are_neighbors_within_their_bounds(kind):
         exact = [Fraction(v) for v in np.unique(column).tolist()]
         assert pair.lower <= min(exact)
         assert max(exact) <= pair.upper
-    true = abs(sum(map(Fraction, pair.first.tolist()[:2000])) - sum(map(Fraction, pair.second.tolist()[:2000])))
+    true = abs(
+        sum(map(Fraction, pair.first.tolist()[:2000])) - sum(map(Fraction, pair.second.tolist()[:2000]))
+    )
     assert true <= pair.claimed
 
 
@@ -183,7 +187,9 @@ def test_the_clock_tells_a_second_look_that_only_some_draws_take():
         found = sampler.values.take(bins).astype(np.int64)
         open_ = np.flatnonzero(found == _noise._OPEN)
         if len(open_):
-            prefixes = bins[open_].astype(np.uint64) << np.uint64(48) | entropy.words(len(open_)) >> np.uint64(16)
+            prefixes = bins[open_].astype(np.uint64) << np.uint64(48) | entropy.words(
+                len(open_)
+            ) >> np.uint64(16)
             found[open_] = sampler._value(sampler.table.resolve(prefixes, entropy))
         return found
 
@@ -192,7 +198,11 @@ def test_the_clock_tells_a_second_look_that_only_some_draws_take():
 
 def drifting(rng, n):
     """Times of a machine with other things to do: a slow drift, bursts that last, coarse ticks."""
-    return 1000 + np.floor(np.cumsum(rng.normal(size=n))) * 5 + (rng.random(n // 20 + 1) < 0.3).repeat(20)[:n] * 4000
+    return (
+        1000
+        + np.floor(np.cumsum(rng.normal(size=n))) * 5
+        + (rng.random(n // 20 + 1) < 0.3).repeat(20)[:n] * 4000
+    )
 
 
 def test_a_busy_machine_raises_no_more_false_alarms_than_stated():
@@ -256,7 +266,9 @@ def test_the_clock_tells_a_query_that_treats_one_row_by_itself():
     def slow_path(values):
         return sum(time.sleep(0.002) or 0.0 if v > 1e6 else v for v in values)
 
-    found = auditing.clock(lambda: slow_path(USUAL), lambda: slow_path([*USUAL, 1e308]), runs=400, confidence=SURE)
+    found = auditing.clock(
+        lambda: slow_path(USUAL), lambda: slow_path([*USUAL, 1e308]), runs=400, confidence=SURE
+    )
     assert found.advantage > 0.3
     with pytest.raises(InvalidInput):
         auditing.clock(lambda: 1, lambda: 2, runs=3)

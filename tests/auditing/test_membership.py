@@ -167,14 +167,19 @@ def test_lira_on_an_overfitted_network_has_a_true_positive_rate_above_ten_times_
     assert measured.above(EPSILON, DELTA)  # no training at this epsilon would allow it
 
 
-def test_loss_shadow_and_quantile_attacks_find_members_too_but_hardly_any_where_false_alarms_are_rare(overfitted):
+def test_loss_shadow_and_quantile_attacks_find_members_too_but_hardly_any_where_false_alarms_are_rare(
+    overfitted,
+):
     shadows, vectors, x, y = overfitted
     inside, margin = shadows.included[0], shadows.scores[0, :, 0]
     losses = -np.log(np.maximum(vectors[0, np.arange(EXAMPLES), y], 1e-30))
     loss = auditing.by_loss(losses[inside], losses[~inside])
     scores = auditing.by_shadows(vectors[0], y, vectors[1:], shadows.included[1:])
     shokri = auditing.Roc.from_labels(scores, inside)
-    known, asked = np.flatnonzero(~inside)[::2], np.setdiff1d(np.arange(EXAMPLES), np.flatnonzero(~inside)[::2])
+    known, asked = (
+        np.flatnonzero(~inside)[::2],
+        np.setdiff1d(np.arange(EXAMPLES), np.flatnonzero(~inside)[::2]),
+    )
     features = np.hstack([np.eye(CLASSES)[y], x[:, 20:44:4]])[:, 1:]
     quantile = auditing.by_quantile(margin[asked], features[asked], margin[known], features[known])
     regression = auditing.Roc.from_labels(quantile, inside[asked])
@@ -189,7 +194,14 @@ def test_with_privacy_lira_stays_below_e_to_the_epsilon_times_the_false_positive
     x, y = digits(EXAMPLES)
     trained = []
 
-    told = {"classes": list(range(CLASSES)), "n": EXAMPLES // 2, "lower": 0, "upper": 1, "batch": 50, "epochs": 10}
+    told = {
+        "classes": list(range(CLASSES)),
+        "n": EXAMPLES // 2,
+        "lower": 0,
+        "upper": 1,
+        "batch": 50,
+        "epochs": 10,
+    }
     noise = accounting.calibrate(
         lambda s: accounting.Gaussian(noise_multiplier=s).sampled(Fraction(1, 4)).repeated(40),
         epsilon=EPSILON,
@@ -209,4 +221,6 @@ def test_with_privacy_lira_stays_below_e_to_the_epsilon_times_the_false_positive
     scores = auditing.lira(shadows.scores[0], shadows.without(0), fixed_variance=True)
     assert auditing.audit_one_run(scores, shadows.included[0], delta=DELTA, confidence=1 - 1e-9) <= EPSILON
     assert accounting.epsilon(trained[0].event_, delta=DELTA) <= EPSILON * (1 + 1e-9)
-    assert np.mean([model.score(x, y) for model in trained]) > 0.2  # it learned something all the same: ten classes
+    assert (
+        np.mean([model.score(x, y) for model in trained]) > 0.2
+    )  # it learned something all the same: ten classes

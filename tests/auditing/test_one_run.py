@@ -16,7 +16,8 @@ from discreet.auditing.one_run import gaussian_refuted
 
 
 @pytest.mark.parametrize(
-    ("counts", "epsilon"), [((1000, 1000, 1000), 5.8091), ((1000, 500, 400), 1.19865), ((1000, 100, 100), 3.49297)]
+    ("counts", "epsilon"),
+    [((1000, 1000, 1000), 5.8091), ((1000, 500, 400), 1.19865), ((1000, 100, 100), 3.49297)],
 )
 def test_reference_values_at_95_percent(counts, epsilon):
     assert auditing.one_run_epsilon(*counts) == pytest.approx(epsilon, rel=1e-5)
@@ -31,7 +32,9 @@ def test_the_p_value_is_the_theorems_term_by_term(guesses, right, epsilon, delta
     pmf = stats.binom.pmf(np.arange(guesses + 1), guesses, chance)
     gaps = [2 / i * sum(pmf[j] for j in range(max(0, right - i), right)) for i in range(1, canaries + 1)]
     wanted = min(1, pmf[right:].sum() + canaries * delta * max(gaps))
-    assert auditing.one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) == pytest.approx(wanted)
+    assert auditing.one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) == pytest.approx(
+        wanted
+    )
 
 
 def test_more_right_guesses_refute_more_and_delta_costs():

@@ -33,7 +33,9 @@ def test_which_keys_there_are_is_told_apart_however_alike_their_values():
     assert refuted(lambda rows: {"rome"} if rows else {"bern"})
 
 
-@pytest.mark.parametrize(("one", "other"), [(0.0, -0.0), (1, True), ("1", 1), (None, "None"), (float("nan"), None)])
+@pytest.mark.parametrize(
+    ("one", "other"), [(0.0, -0.0), (1, True), ("1", 1), (None, "None"), (float("nan"), None)]
+)
 def test_values_that_python_or_print_would_call_equal_are_told_apart(one, other):
     assert refuted(lambda rows: one if rows else other)
     assert not refuted(lambda rows: one)
@@ -178,7 +180,9 @@ def test_on_the_shell_a_mechanism_of_ours_brings_its_claim_and_takes_tables(tmp_
         assert word in str(found.exception)
 
 
-def test_on_the_shell_a_module_that_cannot_be_loaded_and_a_folder_that_is_not_there_are_refused(tmp_path, monkeypatch):
+def test_on_the_shell_a_module_that_cannot_be_loaded_and_a_folder_that_is_not_there_are_refused(
+    tmp_path, monkeypatch
+):
     (tmp_path / "halfwritten.py").write_text("def f(rows:\n")
     (tmp_path / "wellwritten.py").write_text("def f(rows):\n    raise AssertionError('it was run')\n")
     monkeypatch.chdir(tmp_path)

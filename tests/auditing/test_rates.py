@@ -66,7 +66,9 @@ def test_a_gaussian_attack_gives_mu_and_the_epsilon_of_the_gaussian():
     exact = accounting.epsilon(accounting.Gaussian(noise_multiplier=1.0), delta=1e-5)
     assert 0.98 * exact < guesses.gaussian_epsilon(delta=1e-5) < exact
     assert guesses.epsilon(delta=1e-5) < 1
-    assert not guesses.below(lambda a: accounting.tradeoff(accounting.Gaussian(noise_multiplier=1.0), alpha=a))
+    assert not guesses.below(
+        lambda a: accounting.tradeoff(accounting.Gaussian(noise_multiplier=1.0), alpha=a)
+    )
     assert guesses.below(lambda a: accounting.tradeoff(accounting.Gaussian(noise_multiplier=1.1), alpha=a))
 
 

@@ -47,18 +47,25 @@ class Worst:
 
     def query(self, epsilon: float = EPSILON) -> Query:
         return Query(
-            sql=self.sql, public=self.public(), epsilon=epsilon, **({"delta": self.delta} if self.delta else {})
+            sql=self.sql,
+            public=self.public(),
+            epsilon=epsilon,
+            **({"delta": self.delta} if self.delta else {}),
         )
 
     def guesses(self, query: Query, runs: int = RUNS, seed: int = 1) -> auditing.Guesses:
         entropy = sampling.SeededEntropy(seed)
         tables = [memory(part + self.others, query.public) for part in (self.rows, self.instead)]
-        here, there = (sum(self.event(query(table, entropy=entropy).value) for _ in range(runs)) for table in tables)
+        here, there = (
+            sum(self.event(query(table, entropy=entropy).value) for _ in range(runs)) for table in tables
+        )
         return auditing.Guesses(hits=here, first=runs, false_hits=there, second=runs)
 
 
 def memory(rows: list[Any], public: Public) -> Memory:
-    return Memory({name: list(column) for name, column in zip(NAMES, zip(*rows, strict=True), strict=True)}, public)
+    return Memory(
+        {name: list(column) for name, column in zip(NAMES, zip(*rows, strict=True), strict=True)}, public
+    )
 
 
 def cell(column: str, at_least: float, row: int = 0) -> Callable[[Any], bool]:
@@ -125,7 +132,10 @@ def test_a_query_with_a_quarter_of_its_noise_is_caught() -> None:
 def test_a_query_that_protects_rows_and_is_sold_as_protecting_people_is_caught() -> None:
     """Twelve rows of one person in a group, each counted."""
     case = Worst(
-        sql="SELECT COUNT(*) AS n FROM people", rows=[(1, "a", 4.0, "rare")] * 12, event=cell("n", 9), tight=False
+        sql="SELECT COUNT(*) AS n FROM people",
+        rows=[(1, "a", 4.0, "rare")] * 12,
+        event=cell("n", 9),
+        tight=False,
     )
     assert case.guesses(case.query(epsilon=1.0)).epsilon(confidence=SURE) > 1.0
 

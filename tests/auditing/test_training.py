@@ -34,7 +34,11 @@ def trainer(canaries: int, noise: float, **settings: Any) -> learning.Trainer:
     """Twice as many coordinates as canaries: the second half nobody touches."""
     settings = {"rate": RATE, "batch": 100, "steps": STEPS, "clip": 1.0} | settings
     return learning.Trainer(
-        nn.Embedding(2 * canaries, 1), linear, noise_multiplier=noise, optimizer=learning.SGD(lr=1.0), **settings
+        nn.Embedding(2 * canaries, 1),
+        linear,
+        noise_multiplier=noise,
+        optimizer=learning.SGD(lr=1.0),
+        **settings,
     )
 
 
@@ -63,7 +67,9 @@ def scores(
         seen = observe(made, included, seed)
         controls = seen[:, canaries:]
         found.append(
-            auditing.step_scores(seen[:, :canaries], noise_multiplier=claimed, rate=float(rate), controls=controls)
+            auditing.step_scores(
+                seen[:, :canaries], noise_multiplier=claimed, rate=float(rate), controls=controls
+            )
         )
         coins.append(included)
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}, np.concatenate(coins)
@@ -75,7 +81,9 @@ def noise_for(epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
-def test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_more_than_all(epsilon: float) -> None:
+def test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_more_than_all(
+    epsilon: float,
+) -> None:
     noise = noise_for(epsilon)
     made = trainer(10_000, noise)
     assert made.event == event(noise)
@@ -132,7 +140,10 @@ def test_trainer_that_shuffles_and_claims_poisson_sampling_is_caught() -> None:
     honest = learning.Poisson(rate=rate, steps=steps, divisor=100.0)
     lying = Shuffled(rate=rate, steps=steps, divisor=100.0)
     settings: dict[str, Any] = {"rate": None, "batch": None, "steps": None}
-    assert trainer(10, noise, sampling=lying, **settings).event == trainer(10, noise, sampling=honest, **settings).event
+    assert (
+        trainer(10, noise, sampling=lying, **settings).event
+        == trainer(10, noise, sampling=honest, **settings).event
+    )
     caught(*scores(trainer(16_000, noise, sampling=lying, **settings), noise, 16_000, 1, rate), noise, family)
     found, included = scores(trainer(4000, noise, sampling=honest, **settings), noise, 4000, 1, rate)
     audit = auditing.audit_canaries(
@@ -164,7 +175,9 @@ def test_the_noise_that_is_shown_is_rarely_less_than_the_noise_there_is() -> Non
         included = rng.random(400) < 0.5
         seen = rng.normal(scale=5.0, size=(10, 400)) + included
         found = auditing.step_scores(seen, noise_multiplier=5.0)
-        wrong += auditing.audit_canaries(found, included, family=family, noise_multiplier=5.0, confidence=0.9).refuted
+        wrong += auditing.audit_canaries(
+            found, included, family=family, noise_multiplier=5.0, confidence=0.9
+        ).refuted
     assert stats.binom.sf(24, 60, 0.1) < 1e-9
     assert wrong < 25
 

@@ -110,7 +110,9 @@ CASES = [
     *(
         case(
             f"sparse vector board, {n}",
-            SparseVectorBoard(public=facts(n), **{**BOARD, "target": "ill"}, epsilon=2, budget=2, submissions=3),
+            SparseVectorBoard(
+                public=facts(n), **{**BOARD, "target": "ill"}, epsilon=2, budget=2, submissions=3
+            ),
             shown,
             [ILL] * 4,
         )

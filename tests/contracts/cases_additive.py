@@ -66,7 +66,9 @@ def at_least(threshold: float) -> Any:
 
 
 def entries(*thresholds: float) -> Any:
-    return lambda release: tuple(bool(v >= t) for v, t in zip(np.ravel(release.value), thresholds, strict=False))
+    return lambda release: tuple(
+        bool(v >= t) for v, t in zip(np.ravel(release.value), thresholds, strict=False)
+    )
 
 
 def _parallel(neighbors: Neighbors, epsilons: tuple[Fraction, ...]) -> Parallel:
@@ -89,7 +91,9 @@ def parallel_case(name: str, mechanism: Any, **more: Any) -> Case:
         return release.value["bern"] >= 9, release.value["rome"] >= 5
 
     runs = more.pop("runs", 800)
-    return Case(name=name, mechanism=mechanism, source=source, neighbor=neighbor, outcome=outcome, runs=runs, **more)
+    return Case(
+        name=name, mechanism=mechanism, source=source, neighbor=neighbor, outcome=outcome, runs=runs, **more
+    )
 
 
 def _group() -> Case:
@@ -97,7 +101,9 @@ def _group() -> Case:
     mechanism = GroupPrivate(mechanism=noisy_count(public, epsilon=Fraction(1, 3)), size=3)
     source, _ = pair(public)
     fewer = table(public, [5, 1, 2], ["paris", "rome", "bern"])
-    return Case(name="group of three", mechanism=mechanism, source=source, neighbor=fewer, outcome=at_least(5))
+    return Case(
+        name="group of three", mechanism=mechanism, source=source, neighbor=fewer, outcome=at_least(5)
+    )
 
 
 def _total(source: Any) -> int:
@@ -110,7 +116,10 @@ _BOTH_SIGNS = facts(REPLACE, age=Bounds(-8, 8))
 CASES = [
     case("count", noisy_count(_ADD, epsilon=1), at_least(6)),
     case("count, zero_out", laplace(_ZERO, CountNonNull(column="age"), epsilon=1), at_least(6)),
-    *(case(f"sum, {p.neighbors}", noisy_sum(p, "age", epsilon=1), at_least(15)) for p in (_ADD, _REPLACE, _ZERO)),
+    *(
+        case(f"sum, {p.neighbors}", noisy_sum(p, "age", epsilon=1), at_least(15))
+        for p in (_ADD, _REPLACE, _ZERO)
+    ),
     case("sum of fractions", noisy_sum(_ADD, "age", epsilon=1, step=Fraction(1, 4)), at_least(15)),
     case("sum, both signs", noisy_sum(_BOTH_SIGNS, "age", epsilon=1), at_least(15)),
     case("sum of squares", laplace(_ADD, SumOfSquares("age", 1, 2), epsilon=1), at_least(30)),
@@ -120,7 +129,11 @@ CASES = [
     ),
     case("histogram by edges", noisy_histogram(_REPLACE, "age", epsilon=1, edges=(0, 4, 8)), entries(5, 2)),
     case("gaussian sum", gaussian(_ADD, Sum("age"), epsilon=1, delta=0.05), at_least(15), claim=(1, 0.05)),
-    case("gaussian histogram", gaussian(_REPLACE, Histogram(column="city"), rho=Fraction(1, 2)), entries(3, 100, 3)),
+    case(
+        "gaussian histogram",
+        gaussian(_REPLACE, Histogram(column="city"), rho=Fraction(1, 2)),
+        entries(3, 100, 3),
+    ),
     case(
         "gaussian cumulative",
         gaussian(_ADD, CountsBelow(column="age", thresholds=(2, 4, 9)), epsilon=1, delta=0.05),
@@ -139,12 +152,17 @@ CASES = [
         describable=False,
     ),
     case(
-        "clamped", PostProcessed(mechanism=noisy_count(_ADD, epsilon=1), function=Clamp(lower=0, upper=7)), at_least(6)
+        "clamped",
+        PostProcessed(mechanism=noisy_count(_ADD, epsilon=1), function=Clamp(lower=0, upper=7)),
+        at_least(6),
     ),
     case(
         "sequential",
         Sequential(
-            mechanisms=(noisy_count(_ADD, epsilon=Fraction(1, 2)), noisy_sum(_ADD, "age", epsilon=Fraction(1, 2)))
+            mechanisms=(
+                noisy_count(_ADD, epsilon=Fraction(1, 2)),
+                noisy_sum(_ADD, "age", epsilon=Fraction(1, 2)),
+            )
         ),
         lambda release: (release.value[0] >= 6, release.value[1] >= 15),
     ),

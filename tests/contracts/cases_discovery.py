@@ -22,9 +22,10 @@ from .case import Case
 from .cases_threshold import BERN, FREE, YOUNG, case, facts
 
 FLAT = Binomial(trials=5, chance=0.5)
-QUESTIONS = [Hypothesis(statistic=BERN, null=FLAT), Hypothesis(statistic=YOUNG, null=FLAT, alternative="less")] * 2 + [
-    Hypothesis(statistic=BERN, null=FLAT)
-]
+QUESTIONS = [
+    Hypothesis(statistic=BERN, null=FLAT),
+    Hypothesis(statistic=YOUNG, null=FLAT, alternative="less"),
+] * 2 + [Hypothesis(statistic=BERN, null=FLAT)]
 ADDING = [
     Hypothesis(statistic=BERN, null=FLAT),
     Hypothesis(statistic=CountsBelow(column="age", thresholds=(9,)), null=FLAT),
@@ -39,7 +40,15 @@ WARMING = {
     "neighbor": Memory({"day": [1, 2, 4], "hot": [0, 0, 1]}, DAYS),
 }
 RISE = BernoulliChange(before=0.2, after=0.8)
-WATCH = {"public": DAYS, "column": "hot", "time": "day", "times": 4, "change": RISE, "window": 2, "threshold": 1}
+WATCH = {
+    "public": DAYS,
+    "column": "hot",
+    "time": "day",
+    "times": 4,
+    "change": RISE,
+    "window": 2,
+    "threshold": 1,
+}
 
 
 def alarms(answers: list[Any]) -> Any:

@@ -23,7 +23,13 @@ def memory(rows: list[tuple[Any, ...]], public: Public) -> Memory:
 
 
 def case(
-    name: str, sql: str, outcome: Any, *, unit: str | None = "id", neighbors: Neighbors = ADD_REMOVE, **options: Any
+    name: str,
+    sql: str,
+    outcome: Any,
+    *,
+    unit: str | None = "id",
+    neighbors: Neighbors = ADD_REMOVE,
+    **options: Any,
 ) -> Case:
     schema = SCHEMA if unit else (*SCHEMA, ("id", Text()))
     public = Public(schema=schema, unit=Unit(unit, rows=2, groups=1), table="people", neighbors=neighbors)
@@ -62,7 +68,12 @@ CASES = [
         epsilon=2,
         delta=0.3,
     ),
-    case("most common value", "SELECT MODE(k) AS m, COUNT(*) AS n FROM people", lambda r: r.value["m"][0], epsilon=2),
+    case(
+        "most common value",
+        "SELECT MODE(k) AS m, COUNT(*) AS n FROM people",
+        lambda r: r.value["m"][0],
+        epsilon=2,
+    ),
     case(
         "a median",
         "SELECT MEDIAN(x) AS m, COUNT(*) AS n FROM people",

@@ -41,7 +41,9 @@ ROWS = [{"city": CITIES[i % 2], "v": 2 + i % 5, "w": 1 + i % 3} for i in range(8
 
 def pair(neighbors: Neighbors = ADD_REMOVE) -> tuple[Memory, Memory, Public]:
     """Eight ordinary rows and one that is added, replaced or blanked."""
-    public = Public(schema=KINDS, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else len(ROWS) + 1)
+    public = Public(
+        schema=KINDS, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else len(ROWS) + 1
+    )
     last = {ADD_REMOVE: [], REPLACE: [OTHER], ZERO_OUT: [dict.fromkeys(MORE)]}[neighbors]
     return table([*ROWS, MORE], public), table([*ROWS, *last], public), public
 
@@ -52,19 +54,25 @@ def case(name: str, build: Any, outcome: Any, neighbors: Neighbors = ADD_REMOVE,
 
 
 def choice(chooser: Any) -> Any:
-    return lambda public: Select(public=public, scores=Histogram(column="city"), candidates=CITIES, chooser=chooser)
+    return lambda public: Select(
+        public=public, scores=Histogram(column="city"), candidates=CITIES, chooser=chooser
+    )
 
 
 def cells(scores: Any, epsilon: float, sensitivity: int) -> Any:
     chooser = ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, monotone=True)
-    return lambda public: Select(public=public, scores=scores, candidates=scores.candidates(), chooser=chooser)
+    return lambda public: Select(
+        public=public, scores=scores, candidates=scores.candidates(), chooser=chooser
+    )
 
 
 def trusted(public: Public) -> Select:
     scores = Trusted(
         function=lambda source: Histogram(column="city")(source), claimed=Sensitivity(linf=1), name="cities"
     )
-    return Select(public=public, scores=scores, candidates=CITIES, chooser=PermuteAndFlip(epsilon=1, monotone=True))
+    return Select(
+        public=public, scores=scores, candidates=CITIES, chooser=PermuteAndFlip(epsilon=1, monotone=True)
+    )
 
 
 def halves(public: Public) -> Select:
@@ -73,7 +81,10 @@ def halves(public: Public) -> Select:
 
     scores = RealScores(function=function, claimed=0.5, step=0.25, name="half the city")
     return Select(
-        public=public, scores=scores, candidates=CITIES, chooser=ExponentialMechanism(epsilon=1, sensitivity=2)
+        public=public,
+        scores=scores,
+        candidates=CITIES,
+        chooser=ExponentialMechanism(epsilon=1, sensitivity=2),
     )
 
 
@@ -91,12 +102,21 @@ FINDER = {"column": "v", "smallest": 1, "levels": 4}
 CASES = [
     case("choice by exponential mechanism", choice(ExponentialMechanism(epsilon=1, monotone=True)), value),
     case("choice by permute and flip", choice(PermuteAndFlip(epsilon=1)), value),
-    case("choice by permute and flip, replace", choice(PermuteAndFlip(epsilon=1, neighbors=REPLACE)), value, REPLACE),
+    case(
+        "choice by permute and flip, replace",
+        choice(PermuteAndFlip(epsilon=1, neighbors=REPLACE)),
+        value,
+        REPLACE,
+    ),
     case("choice by laplace noise", choice(ReportNoisyMax(epsilon=2, monotone=True)), value),
     case("choice by gumbel noise", choice(ReportNoisyMax(epsilon=1, noise="gumbel")), value),
-    case("choice with gap", choice(NoisyTopWithGap(epsilon=2)), lambda r: (r.value.chosen, min(r.value.gap, 3))),
     case(
-        "two choices with gaps", choice(NoisyTopWithGap(epsilon=3, k=2)), lambda r: (r.value.chosen, r.value.gap[1] > 1)
+        "choice with gap", choice(NoisyTopWithGap(epsilon=2)), lambda r: (r.value.chosen, min(r.value.gap, 3))
+    ),
+    case(
+        "two choices with gaps",
+        choice(NoisyTopWithGap(epsilon=3, k=2)),
+        lambda r: (r.value.chosen, r.value.gap[1] > 1),
     ),
     case("top two", choice(TopK(epsilon=2, k=2)), value),
     case("top two by peeling", choice(TopK(epsilon=2, k=2, one_shot=False, monotone=True)), value),
@@ -107,7 +127,9 @@ CASES = [
     case("median", lambda p: Quantile(public=p, q=0.5, epsilon=1, **COLUMN), above(4)),
     case("minimum", lambda p: Quantile(public=p, q=0, epsilon=1, **COLUMN), above(2)),
     case("median, replace", lambda p: Quantile(public=p, q=0.5, epsilon=1, **COLUMN), above(4), REPLACE),
-    case("ninth decile, zero out", lambda p: Quantile(public=p, q=0.9, epsilon=1, **COLUMN), above(5), ZERO_OUT),
+    case(
+        "ninth decile, zero out", lambda p: Quantile(public=p, q=0.9, epsilon=1, **COLUMN), above(5), ZERO_OUT
+    ),
     case(
         "where the data ends",
         lambda p: MinMax(public=p, epsilon=2, outside=1, **COLUMN),
@@ -136,7 +158,9 @@ CASES = [
     case("mean, replace", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4), REPLACE),
     case("mean, zero out", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4), ZERO_OUT),
     case("variance", lambda p: Variance(public=p, epsilon=3, **COLUMN), above(3)),
-    case("bounds by histogram", lambda p: HistogramBounds(public=p, epsilon=2, confidence=0.5, **FINDER), value),
+    case(
+        "bounds by histogram", lambda p: HistogramBounds(public=p, epsilon=2, confidence=0.5, **FINDER), value
+    ),
     case(
         "bounds by histogram, replace",
         lambda p: HistogramBounds(public=p, epsilon=2, confidence=0.5, **FINDER),
@@ -151,7 +175,10 @@ CASES = [
     case(
         "mean inside found bounds",
         lambda p: MeanWithFoundBounds(
-            public=p, column="v", finder=BinarySearchBounds(public=p, epsilon=2, tail=0.1, **FINDER), epsilon=2
+            public=p,
+            column="v",
+            finder=BinarySearchBounds(public=p, epsilon=2, tail=0.1, **FINDER),
+            epsilon=2,
         ),
         above(4),
         runs=500,

@@ -59,7 +59,9 @@ def pair(public: Public) -> dict[str, Memory]:
 
 
 def case(name: str, mechanism: Any, outcome: Any, **more: Any) -> Case:
-    return Case(name=name, mechanism=mechanism, outcome=outcome, **({"runs": 1000} | pair(mechanism.public) | more))
+    return Case(
+        name=name, mechanism=mechanism, outcome=outcome, **({"runs": 1000} | pair(mechanism.public) | more)
+    )
 
 
 BERN = Entry(statistic=Histogram(column="city"), index=0)
@@ -80,7 +82,9 @@ def gaps(answers: list[Any]) -> Any:
 
 
 def numbers(answers: list[Any]) -> Any:
-    return tuple(max(-2, min(answer.value.value, 8)) // 3 if answer.value.above else None for answer in answers)
+    return tuple(
+        max(-2, min(answer.value.value, 8)) // 3 if answer.value.above else None for answer in answers
+    )
 
 
 def told(output: Any) -> Any:
@@ -89,10 +93,16 @@ def told(output: Any) -> Any:
 
 LOTTERIES = [
     case("randomized response", RandomizedResponse(public=facts(REPLACE), column="city", epsilon=1), counts),
-    case("randomized response, zero out", RandomizedResponse(public=facts(ZERO_OUT), column="city", epsilon=1), counts),
+    case(
+        "randomized response, zero out",
+        RandomizedResponse(public=facts(ZERO_OUT), column="city", epsilon=1),
+        counts,
+    ),
     case(
         "randomized response, missing is a category",
-        RandomizedResponse(public=facts(ZERO_OUT), column="city", lottery=Kary(categories=3, odds=3), missing=True),
+        RandomizedResponse(
+            public=facts(ZERO_OUT), column="city", lottery=Kary(categories=3, odds=3), missing=True
+        ),
         counts,
     ),
     case("two coins", RandomizedResponse(public=facts(REPLACE), column="city", lottery=two_coins()), counts),
@@ -159,7 +169,13 @@ THRESHOLDS = [
     case(
         "redrawn sparse vector, textbook, zero out",
         RedrawnSparseVector(
-            public=facts(ZERO_OUT), threshold=3, epsilon=4, delta=0.01, positives=2, constants="dwork-roth", questions=5
+            public=facts(ZERO_OUT),
+            threshold=3,
+            epsilon=4,
+            delta=0.01,
+            positives=2,
+            constants="dwork-roth",
+            questions=5,
         ),
         said,
         questions=[BERN] * 6,
@@ -180,7 +196,11 @@ PEOPLE = {
 PARTS: dict[str, Any] = {"columns": ("age",), "function": PartMean(column="age"), "bounds": Bounds(0, 8)}
 
 STABILITY = [
-    case("distance to instability", DistanceToInstability(public=FREE, function=MODE, epsilon=1, delta=0.05), told),
+    case(
+        "distance to instability",
+        DistanceToInstability(public=FREE, function=MODE, epsilon=1, delta=0.05),
+        told,
+    ),
     case(
         "distance to instability, values differ",
         DistanceToInstability(public=FREE, function=MODE, epsilon=1, delta=0.05),
@@ -248,7 +268,12 @@ STABILITY = [
     case(
         "sample and aggregate, trusted function",
         SampleAndAggregate(
-            public=FREE, columns=("age",), function=lambda part: part.num_rows, parts=1, bounds=Bounds(0, 8), epsilon=1
+            public=FREE,
+            columns=("age",),
+            function=lambda part: part.num_rows,
+            parts=1,
+            bounds=Bounds(0, 8),
+            epsilon=1,
         ),
         lambda release: int(release.value),
         describable=False,

@@ -21,16 +21,22 @@ CUBE = ("SELECT city, sex, COUNT(*) AS n FROM people GROUP BY CUBE(city, sex)",)
 
 
 def source(public: Public, rows: list[Any], people: list[int] | None = None) -> Memory:
-    columns: dict[str, Any] = dict(zip(("age", "city", "sex"), map(list, zip(*rows, strict=True)), strict=True))
+    columns: dict[str, Any] = dict(
+        zip(("age", "city", "sex"), map(list, zip(*rows, strict=True)), strict=True)
+    )
     return Memory(columns | ({} if people is None else {"person": people}), public)
 
 
 def case(name: str, queries: tuple[str, ...], neighbors: Neighbors = ADD_REMOVE, **price: Any) -> Case:
-    public = Public(schema=KINDS, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else 4, table="people")
+    public = Public(
+        schema=KINDS, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else 4, table="people"
+    )
     here = source(public, ROWS)
     there = source(public, ROWS[1:] if neighbors is ADD_REMOVE else [(80, "rome", "m"), *ROWS[1:]])
     mechanism = WorkloadQuery(queries=queries, public=public, **price)
-    return Case(name=name, mechanism=mechanism, source=here, neighbor=there, outcome=_first(2.5, 1.5), runs=60)
+    return Case(
+        name=name, mechanism=mechanism, source=here, neighbor=there, outcome=_first(2.5, 1.5), runs=60
+    )
 
 
 def _first(whole: float, part: float) -> Any:
@@ -49,7 +55,12 @@ def several() -> Case:
     there = source(public, ROWS, [1, 2, 3, 4])
     mechanism = WorkloadQuery(queries=QUERIES, public=public, epsilon=1)
     return Case(
-        name="together, several rows", mechanism=mechanism, source=here, neighbor=there, outcome=_first(5, 2), runs=60
+        name="together, several rows",
+        mechanism=mechanism,
+        source=here,
+        neighbor=there,
+        outcome=_first(5, 2),
+        runs=60,
     )
 
 

@@ -15,7 +15,11 @@ from discreet.tables import Memory
 from .case import Case
 
 SIZE = 6
-KINDS = {"age": Bounds(0, 8, nullable=False), "city": Categories(["bern", "rome"]), "sex": Categories(["f", "m"])}
+KINDS = {
+    "age": Bounds(0, 8, nullable=False),
+    "city": Categories(["bern", "rome"]),
+    "sex": Categories(["f", "m"]),
+}
 AGES, CITIES, SEXES = (
     [8, 0, 3, 5, 1, 2],
     ["bern", "rome", "bern", "rome", "rome", "bern"],
@@ -54,7 +58,13 @@ def case(
         return bool((np.asarray(release.value.measured, dtype=float) - middle) @ direction >= 0)
 
     return Case(
-        name=name, mechanism=mechanism, source=source, neighbor=neighbor, outcome=outcome, claim=claim, runs=600
+        name=name,
+        mechanism=mechanism,
+        source=source,
+        neighbor=neighbor,
+        outcome=outcome,
+        claim=claim,
+        runs=600,
     )
 
 
@@ -69,5 +79,7 @@ CASES = [
     case("workload, prefix, zCDP, replace", matrix.prefix(4), BY_AGE, REPLACE, rho=Fraction(1, 2)),
     case("workload, marginals", matrix.marginals([2, 2], ways=1), BY_BOTH, epsilon=1),
     case("workload, residuals", PAIRS, BY_BOTH, rho=Fraction(1, 2)),
-    case("workload, product", matrix.product(matrix.prefix(2), matrix.prefix(2)), BY_BOTH, rho=Fraction(1, 2)),
+    case(
+        "workload, product", matrix.product(matrix.prefix(2), matrix.prefix(2)), BY_BOTH, rho=Fraction(1, 2)
+    ),
 ]

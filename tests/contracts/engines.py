@@ -285,7 +285,9 @@ def _cast_day(value: str) -> Any:
 
 
 def _cast_truth(value: str) -> Any:
-    return {"true": True, "false": False}.get(value, None if value in ("", "ab", "2.5", "2020-02-29", "ß") else OPEN)
+    return {"true": True, "false": False}.get(
+        value, None if value in ("", "ab", "2.5", "2020-02-29", "ß") else OPEN
+    )
 
 
 def _ascii(function: Callable[[str], str]) -> Callable[[str], Any]:
@@ -293,7 +295,12 @@ def _ascii(function: Callable[[str], str]) -> Callable[[str], Any]:
 
 
 def _one(
-    node: type[d.Semantic], function: Callable[[Any], Any], *, exact: bool = True, of: str = "x", **arguments: Any
+    node: type[d.Semantic],
+    function: Callable[[Any], Any],
+    *,
+    exact: bool = True,
+    of: str = "x",
+    **arguments: Any,
 ) -> NodeCase:
     table = {"x": "doubles", "s": "texts", "day": "days", "i": "wholes"}[of]
     label = ",".join(str(value) for value in arguments.values() if isinstance(value, str | int))
@@ -308,7 +315,9 @@ def _two(
 
 
 def _texts(node: type[d.Semantic], function: Callable[[str], Any], **arguments: Any) -> NodeCase:
-    label = ",".join(str(value.this if isinstance(value, exp.Expr) else value) for value in arguments.values())
+    label = ",".join(
+        str(value.this if isinstance(value, exp.Expr) else value) for value in arguments.values()
+    )
     copies = {name: (lambda v: v.copy() if isinstance(v, exp.Expr) else v) for name in arguments}
     made = lambda: node(this=column("s"), **{name: copies[name](value) for name, value in arguments.items()})  # noqa: E731
     return NodeCase(node, "texts", made, strict(function), True, label)
@@ -446,7 +455,12 @@ def check(case: NodeCase, engine: Engine, dialect: Dialect) -> None:
         wanted = case.oracle(*row)
         if wanted is OPEN:
             continue
-        if isinstance(wanted, float) and isinstance(result, float) and not case.exact and math.isfinite(wanted):
+        if (
+            isinstance(wanted, float)
+            and isinstance(result, float)
+            and not case.exact
+            and math.isfinite(wanted)
+        ):
             assert math.isclose(result, wanted, rel_tol=1e-14, abs_tol=5e-324), (
                 case.node.__name__,
                 row,

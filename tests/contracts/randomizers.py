@@ -111,7 +111,9 @@ def laws(case: RandomizerCase) -> list[Law]:
 def largest_ratio(found: Sequence[Law]) -> Fraction:
     """The largest ratio of two laws at one report; a report that one of them lacks has none."""
     reports = set().union(*found)
-    assert all(set(one) == reports for one in found), "a report is possible for some values and impossible for others"
+    assert all(set(one) == reports for one in found), (
+        "a report is possible for some values and impossible for others"
+    )
     return max(max(one[r] for one in found) / min(one[r] for one in found) for r in reports)
 
 
@@ -134,7 +136,8 @@ def assert_statistically_private(randomizer: Any, runs: int, level: float) -> No
     """
     entropy = SeededEntropy(11)
     below, above = (
-        randomizer.respond(np.full(runs, float(end)), entropy=entropy).data for end in (randomizer.low, randomizer.high)
+        randomizer.respond(np.full(runs, float(end)), entropy=entropy).data
+        for end in (randomizer.low, randomizer.high)
     )
     for here, there in (
         ((below <= 0).sum(), (above <= 0).sum()),
@@ -142,7 +145,9 @@ def assert_statistically_private(randomizer: Any, runs: int, level: float) -> No
     ):
         limits = at_least(int(here), runs, level / 4), at_most(int(there), runs, level / 4)
         shown = float(np.log(limits[0] / limits[1]))
-        assert shown <= randomizer.epsilon, f"epsilon is {shown:.4f} at least, above the claimed {randomizer.epsilon}"
+        assert shown <= randomizer.epsilon, (
+            f"epsilon is {shown:.4f} at least, above the claimed {randomizer.epsilon}"
+        )
 
 
 THIRD = Fraction(1, 3)
@@ -165,24 +170,42 @@ def apart(rappor: local.Rappor) -> tuple[str, ...]:
     """Words of which the first two share no bit of their filters, and have as many as there are hashes."""
     words = [f"word {i}" for i in range(200)]
     full = [w for w in words if rappor.filter(w, 0).sum() == rappor.hashes]
-    return full[0], next(w for w in full if not (rappor.filter(w, 0) & rappor.filter(full[0], 0)).any()), "a", "b"
+    return (
+        full[0],
+        next(w for w in full if not (rappor.filter(w, 0) & rappor.filter(full[0], 0)).any()),
+        "a",
+        "b",
+    )
 
 
 CASES = [
-    RandomizerCase(name="kary", randomizer=local.KaryResponse(epsilon=1, domain=3), values=range(3), wrong=CODES),
     RandomizerCase(
-        name="kary, two values", randomizer=local.KaryResponse(epsilon=THIRD, domain=2), values=range(2), wrong=CODES
+        name="kary", randomizer=local.KaryResponse(epsilon=1, domain=3), values=range(3), wrong=CODES
     ),
     RandomizerCase(
-        name="symmetric unary", randomizer=local.SymmetricUnary(epsilon=1, domain=3), values=range(3), wrong=CODES
+        name="kary, two values",
+        randomizer=local.KaryResponse(epsilon=THIRD, domain=2),
+        values=range(2),
+        wrong=CODES,
+    ),
+    RandomizerCase(
+        name="symmetric unary",
+        randomizer=local.SymmetricUnary(epsilon=1, domain=3),
+        values=range(3),
+        wrong=CODES,
     ),
     RandomizerCase(
         name="optimal unary", randomizer=local.OptimalUnary(epsilon=2, domain=3), values=range(3), wrong=CODES
     ),
     RandomizerCase(
-        name="subset", randomizer=local.SubsetSelection(epsilon=1, domain=3, size=2), values=range(3), wrong=CODES
+        name="subset",
+        randomizer=local.SubsetSelection(epsilon=1, domain=3, size=2),
+        values=range(3),
+        wrong=CODES,
     ),
-    RandomizerCase(name="hashing", randomizer=local.LocalHashing(epsilon=1, domain=3), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="hashing", randomizer=local.LocalHashing(epsilon=1, domain=3), values=range(3), wrong=CODES
+    ),
     RandomizerCase(
         name="hadamard, one block",
         randomizer=local.HadamardResponse(epsilon=1, domain=3, blocks=1),
@@ -195,7 +218,9 @@ CASES = [
         values=range(3),
         wrong=CODES,
     ),
-    RandomizerCase(name="design", randomizer=local.DesignResponse(design=DESIGN), values=range(3), wrong=CODES),
+    RandomizerCase(
+        name="design", randomizer=local.DesignResponse(design=DESIGN), values=range(3), wrong=CODES
+    ),
     RandomizerCase(
         name="distance",
         randomizer=local.DistanceResponse(epsilon=1, places=((0, 0), (1, 0), (0, 3))),
@@ -218,7 +243,9 @@ CASES = [
     RandomizerCase(name="duchi", randomizer=local.DuchiMean(**SMALL), values=POINTS, wrong=NUMBERS),
     RandomizerCase(name="piecewise", randomizer=local.PiecewiseMean(**SMALL), values=POINTS, wrong=NUMBERS),
     RandomizerCase(name="hybrid", randomizer=local.HybridMean(**SMALL), values=POINTS, wrong=NUMBERS),
-    RandomizerCase(name="laplace", randomizer=local.LaplaceMean(**SMALL), values=POINTS, wrong=NUMBERS, exact=False),
+    RandomizerCase(
+        name="laplace", randomizer=local.LaplaceMean(**SMALL), values=POINTS, wrong=NUMBERS, exact=False
+    ),
     RandomizerCase(
         name="vectors",
         randomizer=local.PrivUnit(epsilon=1, dimension=2, directions=8, cap=3),

@@ -66,7 +66,9 @@ def test_nonsense_in_a_field_is_refused_with_an_error_of_ours_or_does_no_harm(th
 
 
 def test_numbers_of_numpy_become_plain_so_that_no_price_wraps_around() -> None:
-    wide = Sensitivity(linf=np.int64(2**32 + 1), l0=np.uint8(200))  # squared in int64: 2**33 + 1; 2 * 200 in uint8: 144
+    wide = Sensitivity(
+        linf=np.int64(2**32 + 1), l0=np.uint8(200)
+    )  # squared in int64: 2**33 + 1; 2 * 200 in uint8: 144
     assert wide == Sensitivity(linf=2**32 + 1, l0=200)
     assert wide.l2_squared == 200 * (2**32 + 1) ** 2
     assert IntegerGaussian(variance=1, linf=np.int8(100)).l2_squared == 10_000

@@ -89,7 +89,9 @@ def test_sums_beyond_64_bits_are_exact(case):
 def test_sums_of_wide_numbers_are_exact(case):
     """Up to 2**126, in both directions."""
     engine = case.open(pa.table({"i": pa.array([2**62, 2**62, 1, -5], pa.int64())}))
-    wide = exp.Paren(this=exp.Mul(this=d.Convert(this=column("i"), to="wide"), expression=exp.Literal.number(2**62)))
+    wide = exp.Paren(
+        this=exp.Mul(this=d.Convert(this=column("i"), to="wide"), expression=exp.Literal.number(2**62))
+    )
     assert int(summed(engine, engine.dialect, d.WideSum(this=wide))) == 2**62 * (2**63 - 4)
 
 
@@ -107,7 +109,8 @@ def test_a_running_sum_goes_up_to_the_row_itself(case):
 def hashes(engine, dialect, keys, *names):
     """For each row its hash of some columns under each key."""
     made = [
-        exp.alias_(d.KeyedHash(key=key, expressions=[column(n) for n in names]), f"h{i}") for i, key in enumerate(keys)
+        exp.alias_(d.KeyedHash(key=key, expressions=[column(n) for n in names]), f"h{i}")
+        for i, key in enumerate(keys)
     ]
     rows = engine.answer(dialect.write(exp.select(column("id"), *made).from_("t"))).to_pylist()
     return [[row[f"h{i}"] for i in range(len(keys))] for row in sorted(rows, key=lambda row: row["id"])]
@@ -150,7 +153,9 @@ def check_uniform(engine, dialect):
     """Which of three groups has the smallest hash, under 900 keys and for each of four units; and independently between units (p > 1e-9 each)."""
     keys = [random.getrandbits(63) for _ in range(900)]
     rows = hashes(engine, dialect, keys, "s", "t")
-    choices = [[min(range(3), key=lambda j, k=k, u=u: rows[3 * u + j][k]) for k in range(900)] for u in range(4)]
+    choices = [
+        [min(range(3), key=lambda j, k=k, u=u: rows[3 * u + j][k]) for k in range(900)] for u in range(4)
+    ]
     for own in choices:
         assert stats.chisquare([own.count(j) for j in range(3)]).pvalue > 1e-9
     for u in range(3):
@@ -170,7 +175,10 @@ def test_the_same_key_chooses_the_same_whatever_other_rows_there_are(case):
     """A choice is a function of key and values: not of the order of rows, nor of others."""
     keys = [3, 2**62 + 5]
     engine, reverse = tuples(case, FOUR), tuples(case, [("zz", None), *FOUR[::-1]])
-    forward, backward = hashes(engine, engine.dialect, keys, "s", "t"), hashes(reverse, reverse.dialect, keys, "s", "t")
+    forward, backward = (
+        hashes(engine, engine.dialect, keys, "s", "t"),
+        hashes(reverse, reverse.dialect, keys, "s", "t"),
+    )
     assert forward == backward[:0:-1]
 
 
@@ -179,7 +187,8 @@ def test_the_same_key_chooses_the_same_whatever_other_rows_there_are(case):
 
 def relation(case, rows, names):
     columns = {
-        n: pa.array([row[i] for row in rows], pa.string() if n == "k0" else pa.int64()) for i, n in enumerate(names)
+        n: pa.array([row[i] for row in rows], pa.string() if n == "k0" else pa.int64())
+        for i, n in enumerate(names)
     }
     return case.open(pa.table(columns))
 
@@ -201,7 +210,9 @@ def ranked(case, n, dialect=None):
     )
     query = exp.select(*(column(c) for c in ("u", "j", "h"))).from_("chosen")
     query.set("with_", exp.With(expressions=[pairs, node]))
-    result = sorted(tuple(r.values()) for r in engine.answer((dialect or engine.dialect).write(query)).to_pylist())
+    result = sorted(
+        tuple(r.values()) for r in engine.answer((dialect or engine.dialect).write(query)).to_pylist()
+    )
     wanted = [row for row in rows if row[2] in sorted({h for u, _, h in rows if u == row[0]})[:n]]
     return result, sorted(wanted)
 
@@ -215,9 +226,13 @@ def test_the_smallest_ranks_of_each_unit_stay(case, n):
 def hash_of(engine, rows, names, sees, key):
     """The hashes as the engine computes them on the same values, by values."""
     made = exp.select(
-        *(column(n) for n in names), exp.alias_(d.KeyedHash(key=key, expressions=[column(n) for n in sees]), "h")
+        *(column(n) for n in names),
+        exp.alias_(d.KeyedHash(key=key, expressions=[column(n) for n in sees]), "h"),
     )
-    return {tuple(r.values())[:-1]: r["h"] for r in engine.answer(engine.dialect.write(made.from_("t"))).to_pylist()}
+    return {
+        tuple(r.values())[:-1]: r["h"]
+        for r in engine.answer(engine.dialect.write(made.from_("t"))).to_pylist()
+    }
 
 
 @pytest.mark.parametrize("n", [1, 3, 50])
@@ -226,7 +241,9 @@ def test_the_smallest_values_of_each_unit_and_group_stay(case, n, key):
     rows = [(u, j, 17 * u + x) for u in range(4) for j in range(3) for x in range(2 * u)]
     engine = relation(case, rows, ("u", "j", "x0"))
     order = d.KeyedHash(key=key, expressions=[column(c) for c in ("u", "j", "x0")])
-    result = chosen(engine, engine.dialect, d.SmallestValues(alias="chosen", source="t", order=order, n=n), "j", "x0")
+    result = chosen(
+        engine, engine.dialect, d.SmallestValues(alias="chosen", source="t", order=order, n=n), "j", "x0"
+    )
     by = hash_of(engine, rows, ("u", "j", "x0"), ("u", "j", "x0"), key)
     wanted = []
     for u, j in {(u, j) for u, j, _ in rows}:
@@ -253,7 +270,11 @@ def test_some_rows_of_each_unit_and_group_stay_equal_ones_numbered(case, n):
     engine = relation(case, rows, ("u", "j", "k0", "x0"))
     order = d.KeyedHash(key=77, expressions=[column(c) for c in ("u", "k0", "x0", "o")])
     result = chosen(
-        engine, engine.dialect, d.SmallestRows(alias="chosen", source="t", columns=["k0"], order=order, n=n), "j", "x0"
+        engine,
+        engine.dialect,
+        d.SmallestRows(alias="chosen", source="t", columns=["k0"], order=order, n=n),
+        "j",
+        "x0",
     )
     seen: Counter = Counter()
     numbered = []
@@ -321,7 +342,9 @@ def test_what_is_not_in_the_closed_set_is_refused(tree, engines):
 @pytest.mark.parametrize("node", sorted(d.NODES, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
 def test_a_node_that_is_not_written_is_an_error(node):
     """Never passed through by the library below, whatever the node is called."""
-    poorer = Dialect("duckdb", DUCKDB.base, {cls: writer for cls, writer in DUCKDB.writers.items() if cls is not node})
+    poorer = Dialect(
+        "duckdb", DUCKDB.base, {cls: writer for cls, writer in DUCKDB.writers.items() if cls is not node}
+    )
     assert poorer.missing == {node}
     with pytest.raises(Unwritten, match=node.__name__):
         poorer.write(exp.select(exp.alias_(node(this=X.copy()), "r")).from_("t"))
@@ -331,7 +354,8 @@ def test_a_node_that_is_not_written_is_an_error(node):
 def test_a_node_without_a_part_or_with_one_too_many_is_refused(node, engines):
     dialect = engines["doubles"].dialect
     full = {
-        name: [X.copy()] if name in ("expressions", "by", "order", "columns") else X.copy() for name in node.arg_types
+        name: [X.copy()] if name in ("expressions", "by", "order", "columns") else X.copy()
+        for name in node.arg_types
     }
     for name in (name for name, required in node.arg_types.items() if required and name != "columns"):
         with pytest.raises(Unwritten):
@@ -365,7 +389,9 @@ MUTANTS = {
     d.RoundHalfAway: template("ROUND_EVEN({this}, 0)"),
     d.SafeNearestWhole: template("TRY_CAST(TRUNC({this}) AS BIGINT)"),
     d.AsInteger: template("CAST(TRY_CAST({this} AS {type}) AS DOUBLE)"),
-    d.Least: lambda g, e: "LIST_MIN([{}, {}]) + {} * 0".format(*(g.sql(x) for x in (*e.expressions, e.expressions[1]))),
+    d.Least: lambda g, e: "LIST_MIN([{}, {}]) + {} * 0".format(
+        *(g.sql(x) for x in (*e.expressions, e.expressions[1]))
+    ),
     d.Divide: template("({this} / {expression})"),
     d.Remainder: template("({this} - {expression} * FLOOR({this} / NULLIF({expression}, 0)))"),
     d.IsFinite: template("NOT ISINF({this})"),
@@ -415,7 +441,8 @@ def test_wrong_sums_hashes_and_choices_are_noticed():
         check_content(engine, mutated(d.ContentHash, template("HASH(CONCAT_WS(',', {expressions}))")))
     with pytest.raises(AssertionError):
         check_uniform(
-            tuples(duckdb, FOUR), mutated(d.KeyedHash, template("HASH(CAST({key} AS UBIGINT), {expressions})"))
+            tuples(duckdb, FOUR),
+            mutated(d.KeyedHash, template("HASH(CAST({key} AS UBIGINT), {expressions})")),
         )
     kept = mutated(
         d.SmallestRanks,

@@ -31,7 +31,9 @@ from .randomizers import (
 )
 
 each_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-each_exact = pytest.mark.parametrize("case", [c for c in CASES if c.exact], ids=[c.name for c in CASES if c.exact])
+each_exact = pytest.mark.parametrize(
+    "case", [c for c in CASES if c.exact], ids=[c.name for c in CASES if c.exact]
+)
 
 
 def batch(case: RandomizerCase) -> Any:
@@ -47,7 +49,9 @@ def test_it_is_a_randomizer(case: RandomizerCase) -> None:
 
 
 @each_exact
-def test_the_ratio_of_probabilities_over_all_reports_is_at_most_exp_epsilon_exactly(case: RandomizerCase) -> None:
+def test_the_ratio_of_probabilities_over_all_reports_is_at_most_exp_epsilon_exactly(
+    case: RandomizerCase,
+) -> None:
     ratio = assert_exactly_private(laws(case), case.randomizer.epsilon)
     assert ratio <= case.randomizer.ratio
     assert _draws.within(case.randomizer.ratio, case.randomizer.epsilon)
@@ -59,7 +63,9 @@ TIGHT = [c for c in CASES if c.exact and c.tight and c.name not in ("design", "d
 
 
 @pytest.mark.parametrize("case", TIGHT, ids=lambda c: c.name)
-def test_a_mutant_with_odds_a_hundredth_too_large_fails_the_check(case: RandomizerCase, monkeypatch: Any) -> None:
+def test_a_mutant_with_odds_a_hundredth_too_large_fails_the_check(
+    case: RandomizerCase, monkeypatch: Any
+) -> None:
     odds, share = _draws.odds, _draws.small_share
     monkeypatch.setattr(_draws, "odds", lambda e, *places: ((w := odds(e, *places))[0] + w[0] // 100, w[1]))
     monkeypatch.setattr(_draws, "small_share", lambda e: share(e) - share(e) // 50)
@@ -71,7 +77,9 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.mark.parametrize("name", ["design", "distance"])
-def test_a_mutant_of_a_lottery_with_truths_a_hundredth_too_likely_fails_the_check(name: str, monkeypatch: Any) -> None:
+def test_a_mutant_of_a_lottery_with_truths_a_hundredth_too_likely_fails_the_check(
+    name: str, monkeypatch: Any
+) -> None:
     """The weights that are drawn from are changed behind the description: enumeration alone can notice."""
     case = BY_NAME[name]
     weights = [np.diff([0, *ends]).tolist() for ends in case.randomizer._ends]
@@ -114,7 +122,9 @@ def test_every_case_has_a_mutant() -> None:
 def test_a_mutant_of_a_table_with_one_weight_too_large_fails_the_check() -> None:
     """The truth of each row twice as likely: the ratio that the constructor computes is what refuses it."""
     case = next(c for c in CASES if c.name == "distance")
-    rows = tuple(tuple(w * (1 + (i == j)) for j, w in enumerate(row)) for i, row in enumerate(case.randomizer.weights))
+    rows = tuple(
+        tuple(w * (1 + (i == j)) for j, w in enumerate(row)) for i, row in enumerate(case.randomizer.weights)
+    )
     assert not _draws.within(location._ratio(rows), case.randomizer.epsilon)
     assert _draws.within(location._ratio(case.randomizer.weights), case.randomizer.epsilon)
 
@@ -205,7 +215,11 @@ def test_the_error_is_positive_and_grows_with_confidence(case: RandomizerCase) -
     def flat(error: Any) -> list[float]:
         if isinstance(error, dict):
             error = list(error.values())
-        return [x for e in error for x in flat(e)] if isinstance(error, list | tuple) else np.ravel(error).tolist()
+        return (
+            [x for e in error for x in flat(e)]
+            if isinstance(error, list | tuple)
+            else np.ravel(error).tolist()
+        )
 
     loose, usual, strict = (flat(release.error(c)) for c in (0.5, 0.95, 1 - 1e-9))
     assert all(0 < a <= b <= c for a, b, c in zip(loose, usual, strict, strict=True))
@@ -224,7 +238,9 @@ def test_an_audit_of_the_real_draws_does_not_refute_the_claim(case: RandomizerCa
         [label(report) for report in case.randomizer.respond([value] * runs, entropy=entropy)]
         for value in case.values[:2]
     )
-    shown = max(auditing.epsilon_of_labels(a, b, delta=0.0, level=LEVEL) for a, b in ((here, there), (there, here)))
+    shown = max(
+        auditing.epsilon_of_labels(a, b, delta=0.0, level=LEVEL) for a, b in ((here, there), (there, here))
+    )
     assert shown <= case.randomizer.epsilon
 
 

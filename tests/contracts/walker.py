@@ -23,7 +23,9 @@ def public_classes() -> Iterator[type]:
 
 def classes() -> list[type]:
     """Every class that is a Mechanism, an Interactive or a Stepped, wherever its module is; protocols and abstract classes are none."""
-    concrete = [c for c in public_classes() if not getattr(c, "_is_protocol", False) and not inspect.isabstract(c)]
+    concrete = [
+        c for c in public_classes() if not getattr(c, "_is_protocol", False) and not inspect.isabstract(c)
+    ]
     return [cls for cls in concrete if runs_for_a_price(cls)]
 
 
@@ -31,4 +33,6 @@ def runs_for_a_price(cls: type) -> bool:
     """Whether a class has public facts, a price, and one of the ways to run."""
     names = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", {}))
     called = any("__call__" in vars(base) for base in cls.__mro__[:-1])
-    return {"public", "event"} <= names and ({"start", "answer"} <= names or {"start", "restore"} <= names or called)
+    return {"public", "event"} <= names and (
+        {"start", "answer"} <= names or {"start", "restore"} <= names or called
+    )

@@ -77,7 +77,9 @@ def test_three_pure_releases_of_one_fit_a_budget_of_three_and_a_fourth_does_not(
     for _ in range(3):
         curator.ask(noisy_count(PUBLIC, epsilon=1), fresh=True)
     before = curator.ledger.anchor
-    with pytest.raises(BudgetExceeded, match=r"from 3 to 4, above the limit 3 \(delta=1e-06\). Nothing was released"):
+    with pytest.raises(
+        BudgetExceeded, match=r"from 3 to 4, above the limit 3 \(delta=1e-06\). Nothing was released"
+    ):
         curator.ask(noisy_count(PUBLIC, epsilon=1), fresh=True)
     assert curator.ledger.anchor == before
     assert curator.remaining < 1e-9
@@ -154,7 +156,9 @@ def test_a_failure_after_the_charge_keeps_it_and_says_so(curator):
         raise RuntimeError("row 17 says 42")
 
     noise = IntegerLaplace.for_epsilon(1)
-    mechanism = AddNoise(public=PUBLIC, statistic=Trusted(function=broken, claimed=Sensitivity(linf=1)), noise=noise)
+    mechanism = AddNoise(
+        public=PUBLIC, statistic=Trusted(function=broken, claimed=Sensitivity(linf=1)), noise=noise
+    )
     with pytest.raises(ReleaseFailed, match="The charge stays") as raised:
         curator.ask(mechanism, analyst="bob")
     assert "42" not in str(raised.value)
@@ -288,7 +292,9 @@ def _killed_at_random_points(people, path, times):
     Curator.create(path, people, Policy(budget=Budget(epsilon=1000)))
     shown = 0
     for turn in range(times):
-        victim = subprocess.Popen([sys.executable, "-c", _VICTIM, str(path)], stdout=subprocess.PIPE, text=True)
+        victim = subprocess.Popen(
+            [sys.executable, "-c", _VICTIM, str(path)], stdout=subprocess.PIPE, text=True
+        )
         assert victim.stdout.readline() == "ready\n"
         time.sleep(random.Random(turn).uniform(0, 0.02))
         os.kill(victim.pid, signal.SIGKILL)
@@ -370,20 +376,32 @@ def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(t
         mean,
         Parallel(public=public, column="c", parts=parts),
         Sequential(mechanisms=(mean, noisy_count(public, epsilon=1))),
-        Select(public=public, scores=Histogram(column="c"), candidates=("a", "b"), chooser=NoisyTopWithGap(epsilon=1)),
+        Select(
+            public=public,
+            scores=Histogram(column="c"),
+            candidates=("a", "b"),
+            chooser=NoisyTopWithGap(epsilon=1),
+        ),
         DistanceToInstability(public=public, function=StableMode(column="c"), epsilon=50, delta=0.01),
         DistanceToInstability(public=public, function=StableMedian(column="x"), epsilon=50, delta=0.01),
     ):
         first, spent = keeper.ask(mechanism), keeper.used
         again = keeper.ask(mechanism)
         assert keeper.used == spent
-        assert (again.value, type(again.value), again.scored) == (first.value, type(first.value), first.scored)
+        assert (again.value, type(again.value), again.scored) == (
+            first.value,
+            type(first.value),
+            first.scored,
+        )
         assert (again._error is None) == (first._error is None)
         if first._error is not None:
             assert again.error(0.95) == first.error(0.95)
             assert np.all(
                 np.greater_equal(
-                    *(list(e.values()) if isinstance(e, dict) else e for e in (again.error(0.93), first.error(0.93)))
+                    *(
+                        list(e.values()) if isinstance(e, dict) else e
+                        for e in (again.error(0.93), first.error(0.93))
+                    )
                 )
             )
 
@@ -391,8 +409,12 @@ def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(t
 def test_a_budget_below_what_an_analyst_has_spent_is_refused(curator):
     curator.ask(noisy_count(PUBLIC, epsilon=0.75), analyst="ann")
     with pytest.raises(BudgetExceeded):
-        curator.change_policy(Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.5)}))
-    curator.change_policy(Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.75)}))
+        curator.change_policy(
+            Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.5)})
+        )
+    curator.change_policy(
+        Policy(budget=Budget(epsilon=3, delta=1e-6), analysts={"ann": Budget(epsilon=0.75)})
+    )
     assert curator.verify() == []
 
 
@@ -403,7 +425,8 @@ def test_names_that_could_deceive_a_reader_of_the_ledger_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"budget": 3}, {"analysts": {"ann": 1}}, {"analysts": ["ann"]}, {"analysts": "ann"}, {"analysts": 3}]
+    "bad",
+    [{"budget": 3}, {"analysts": {"ann": 1}}, {"analysts": ["ann"]}, {"analysts": "ann"}, {"analysts": 3}],
 )
 def test_a_policy_is_made_of_budgets(bad):
     with pytest.raises(InvalidInput):
@@ -442,7 +465,8 @@ def test_no_key_is_left_behind_where_no_ledger_can_be_made(people, tmp_path):
 def test_a_mechanism_that_asks_in_the_middle_of_an_answer_is_told_so(curator):
     live = curator.start(SparseVector(public=PUBLIC, threshold=1, epsilon=0.5, positives=2))
     asking = Trusted(
-        function=lambda source: curator.ask(noisy_count(PUBLIC, epsilon=0.1)).value, claimed=Sensitivity(linf=1)
+        function=lambda source: curator.ask(noisy_count(PUBLIC, epsilon=0.1)).value,
+        claimed=Sensitivity(linf=1),
     )
     with pytest.raises(LedgerError, match="this very thread"):
         live.answer(asking)
@@ -456,7 +480,9 @@ def test_a_mechanism_that_asks_in_the_middle_of_an_answer_is_told_so(curator):
 def test_a_total_or_a_policy_that_was_tampered_with_is_not_relied_on(curator, people):
     curator.ask(noisy_count(PUBLIC, epsilon=2))
     curator.change_policy(Policy(budget=Budget(epsilon=2.5)))
-    tamper(curator.ledger.path, """UPDATE entry SET body = REPLACE(body, '2.5', '250') WHERE kind = 'policy'""")
+    tamper(
+        curator.ledger.path, """UPDATE entry SET body = REPLACE(body, '2.5', '250') WHERE kind = 'policy'"""
+    )
     with pytest.raises(LedgerError, match="not as it was signed"):
         curator.ask(noisy_sum(PUBLIC, "age", epsilon=1))
     with pytest.raises(LedgerError, match="not as it was signed"):

@@ -116,7 +116,9 @@ class Running:
         return {"asked": 0, "total": 0}
 
     def answer(self, state, source, question, *, entropy):
-        return {**state, "asked": state["asked"] + 1}, release(state["total"], event=self.event, entropy=entropy)
+        return {**state, "asked": state["asked"] + 1}, release(
+            state["total"], event=self.event, entropy=entropy
+        )
 
     def feed(self, state, batch, *, entropy):
         count = sum(len(rows) for rows in batch.batches(["age"]))
@@ -126,7 +128,9 @@ class Running:
             os.kill(os.getpid(), signal.SIGKILL)
         total = state["total"] + count + int(discrete_laplace(2, 1, entropy)[0])
         after = {**state, "total": total}
-        return after, None if batch.public.version == "quiet" else release(total, event=self.event, entropy=entropy)
+        return after, None if batch.public.version == "quiet" else release(
+            total, event=self.event, entropy=entropy
+        )
 
 
 def test_batches_are_fed_once_each_for_nothing(curator):
@@ -176,7 +180,9 @@ def test_a_question_about_another_version_is_not_answered_by_who_has_this_one(cu
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert not live.answer(ward(0)).value.above
-    states = [(e.body.get("failed", False), e.body.get("table")) for e in curator.ledger.entries(kind="state")]
+    states = [
+        (e.body.get("failed", False), e.body.get("table")) for e in curator.ledger.entries(kind="state")
+    ]
     assert states == [(False, None), (True, None), (False, "1")]
     assert curator.verify() == []
 

@@ -53,7 +53,9 @@ def per(every):
 
 
 def test_a_view_of_periods_does_not_outlive_a_change_of_policy():
-    clinic = dp.open(VISITS, schema=SCHEMA, budget=per("month"), ledger=":memory:", table="visits", unit=dp.rows())
+    clinic = dp.open(
+        VISITS, schema=SCHEMA, budget=per("month"), ledger=":memory:", table="visits", unit=dp.rows()
+    )
     january = clinic.during("2026-01")
     clinic.curator.change_policy(Policy(budget=per("week")))
     with pytest.raises(InvalidInput, match="Choose periods again"):
@@ -133,7 +135,9 @@ def test_an_interrupted_question_is_entered_too(curator):
 
 def test_statistics_too_long_to_hold_are_refused_before_the_charge(tmp_path):
     public = Public(schema={"x": Bounds(0, 1), "y": Bounds(0, 1)}, table="places")
-    curator = Curator.create(tmp_path / "l", Memory({"x": [0.5], "y": [0.5]}, public), Policy(budget=Budget(epsilon=2)))
+    curator = Curator.create(
+        tmp_path / "l", Memory({"x": [0.5], "y": [0.5]}, public), Policy(budget=Budget(epsilon=2))
+    )
     statistic = CellCounts(x="x", y="y", cells=10**5)
     huge = AddNoise(public=public, statistic=statistic, noise=IntegerLaplace.for_epsilon(1))
     with pytest.raises(InvalidInput, match="10,000,000,000 entries"):
@@ -187,7 +191,8 @@ def _append(path: Path, key: Key, kind: str, text: str) -> None:
     seq, head = db.execute("SELECT seq, hash FROM entry ORDER BY seq DESC LIMIT 1").fetchone()
     digest = chained(head, (seq + 1, "now", kind, text, b"", b"", None, "t"))
     db.execute(
-        "INSERT INTO entry VALUES (?,?,?,?,?,?,?,?)", (seq + 1, "now", kind, text, digest, key.sign(digest), None, "t")
+        "INSERT INTO entry VALUES (?,?,?,?,?,?,?,?)",
+        (seq + 1, "now", kind, text, digest, key.sign(digest), None, "t"),
     )
     db.commit()
     db.close()
@@ -287,7 +292,9 @@ def test_a_full_disk_says_so(curator, monkeypatch):
     folder.mkdir()
     if (
         os.geteuid()
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", folder], capture_output=True).returncode
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", folder], capture_output=True
+        ).returncode
     ):
         pytest.skip("nothing can be mounted here")
     try:
@@ -326,7 +333,9 @@ def test_a_ledger_on_read_only_media_is_read_and_verified(tmp_path):
     golden = Path(__file__).parents[1] / "golden" / "1" / "plain.ledger"
     folder = tmp_path / "media"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "tmpfs", str(folder)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("file systems can be mounted by root only")
     try:
         shutil.copy(golden, folder / "plain.ledger")

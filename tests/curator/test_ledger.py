@@ -20,7 +20,9 @@ def ledger(tmp_path):
     made = Ledger.create(tmp_path / "a.ledger", Key.create(tmp_path / "a.key"), {"about": "a test"})
     for i in range(5):
         with made.writing() as writer:
-            writer.append("charge", {"n": i}, topic="ann" if i % 2 else "bob", sealed=b"secret" if i == 3 else None)
+            writer.append(
+                "charge", {"n": i}, topic="ann" if i % 2 else "bob", sealed=b"secret" if i == 3 else None
+            )
     return made
 
 

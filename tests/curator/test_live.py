@@ -146,7 +146,9 @@ def test_killed_in_the_middle_nothing_is_lost_repeated_or_redrawn(curator):
     assert [state.body["version"] for state in states] == list(range(len(states)))
     assert shown <= len(states) - 1
     kept = {
-        json.loads(curator.ledger.key.unseal(s.sealed, f"{live.number}:{s.body['version']}".encode()))["threshold"]
+        json.loads(curator.ledger.key.unseal(s.sealed, f"{live.number}:{s.body['version']}".encode()))[
+            "threshold"
+        ]
         for s in states
     }
     assert len(kept) == 1

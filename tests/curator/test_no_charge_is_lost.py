@@ -275,7 +275,9 @@ def test_an_index_that_hides_a_charge_hides_nothing(curator):
     assert ask(curator) == 1
     db = sqlite3.connect(path)
     db.execute("PRAGMA writable_schema=ON")
-    kept = db.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master WHERE type = 'index'").fetchall()
+    kept = db.execute(
+        "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master WHERE type = 'index'"
+    ).fetchall()
     db.execute("DELETE FROM sqlite_master WHERE type = 'index'")
     db.commit()
     db.close()

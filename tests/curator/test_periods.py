@@ -59,7 +59,20 @@ def test_the_days_of_a_period(every, name, first, last):
 
 
 @pytest.mark.parametrize(
-    "bad", ["2026", "2026-1", "2026-13", "2026-01-01", " 2026-01", "٢٠٢٦-٠١", "", None, 5, "9999-12", "x' OR 1=1 --"]
+    "bad",
+    [
+        "2026",
+        "2026-1",
+        "2026-13",
+        "2026-01-01",
+        " 2026-01",
+        "٢٠٢٦-٠١",
+        "",
+        None,
+        5,
+        "9999-12",
+        "x' OR 1=1 --",
+    ],
 )
 def test_what_is_no_period_is_refused_before_anything_is_charged(bad):
     visits = opened()
@@ -182,7 +195,9 @@ def test_budgets_that_change_count_everything_again(tmp_path):
         visits.curator.change_policy(Policy(budget=Budget(epsilon=1)))  # together they are 1.25
     quarters = Budget(epsilon=2, per=Period(column="day", every="quarter"))
     visits.curator.change_policy(Policy(budget=quarters))
-    assert [(a.of, a.used) for a in visits.accounts] == [("any other period", 1.25)]  # months count for all quarters
+    assert [(a.of, a.used) for a in visits.accounts] == [
+        ("any other period", 1.25)
+    ]  # months count for all quarters
     visits.during("2026-Q1").sql(COUNT, epsilon=0.5)
     assert visits.during("2026-Q1").spent == 1.75
     visits.curator.change_policy(Policy(budget=Budget(rho=1, per=MONTHS)))
@@ -240,7 +255,9 @@ def test_what_cannot_be_promised_is_refused_at_the_start(options, message):
         opened(**options)
 
 
-@pytest.mark.parametrize("bad", [{"column": ""}, {"column": "day", "every": "moon"}, {"column": "day", "total": 5}])
+@pytest.mark.parametrize(
+    "bad", [{"column": ""}, {"column": "day", "every": "moon"}, {"column": "day", "total": 5}]
+)
 def test_bad_periods_are_refused(bad):
     with pytest.raises(dp.InvalidInput):
         Period(**bad)
@@ -256,7 +273,9 @@ def test_labels_and_whole_numbers_are_periods_too(tmp_path):
         with pytest.raises(dp.InvalidInput):
             part.curator.during("three")
     with pytest.raises(dp.InvalidInput, match="one budget, not one per period"):
-        dp.open(data, unit=dp.rows(), schema=schema, budget=Budget(epsilon=1), ledger=":memory:").during("2025")
+        dp.open(data, unit=dp.rows(), schema=schema, budget=Budget(epsilon=1), ledger=":memory:").during(
+            "2025"
+        )
 
 
 def test_a_part_of_a_part_is_refused():

@@ -197,7 +197,10 @@ def test_two_processes_do_not_go_on_with_one_run(tmp_path):
         curator.run(search(tmp_path, 3, fails=1))
     curator.run(search(tmp_path, 3))
     number = curator.ledger.last("charge").seq
-    with tickets.alone(curator.ledger.path, f"run-{number}"), pytest.raises(LedgerError, match="another process"):
+    with (
+        tickets.alone(curator.ledger.path, f"run-{number}"),
+        pytest.raises(LedgerError, match="another process"),
+    ):
         curator.run(search(tmp_path, 3), number=number)
     assert curator.run(search(tmp_path, 3), number=number).value >= 0
 

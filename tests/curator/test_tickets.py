@@ -190,7 +190,11 @@ def test_the_question_of_a_killed_process_is_answered_once_and_first(curator):
     tries = [(e.body["version"], e.body.get("attempt", 1)) for e in curator.ledger.entries(kind="ticket")]
     assert tries == [(1, 1), (2, 1), (1, 2)]
     states = list(curator.ledger.entries(kind="state"))
-    assert [(entry.body["version"], entry.body.get("question")) for entry in states] == [(0, None), (1, "a"), (2, "b")]
+    assert [(entry.body["version"], entry.body.get("question")) for entry in states] == [
+        (0, None),
+        (1, "a"),
+        (2, "b"),
+    ]
     assert state(curator, live, 2)["noise"] == [values.decode(states[1].body["value"])[1], answers["b"][1]]
     assert curator.verify() == []
     # What the killed process left beside the ledger goes with the next start.
@@ -223,7 +227,9 @@ def test_a_question_that_ends_every_process_that_computes_it_fails_in_the_end(cu
         assert victim.status == -signal.SIGKILL
     # Two more questions were asked by those who were killed by taking the first over.
     assert live.answer("b").value[0] == 4
-    states = [(e.body.get("question"), e.body.get("failed", False)) for e in curator.ledger.entries(kind="state")]
+    states = [
+        (e.body.get("question"), e.body.get("failed", False)) for e in curator.ledger.entries(kind="state")
+    ]
     assert states[1:] == [("fatal", True), ("b", False), ("b", False), ("b", False)]
     assert curator.verify() == []
 

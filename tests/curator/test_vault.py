@@ -216,7 +216,9 @@ class Keeper:
         drawer.put("questions", drawer.get("questions") + question.encode())
         if question == "!":
             raise ValueError("17")
-        return {"asked": state["asked"] + 1}, release(len(drawer.get("questions")), event=self.event, entropy=entropy)
+        return {"asked": state["asked"] + 1}, release(
+            len(drawer.get("questions")), event=self.event, entropy=entropy
+        )
 
 
 def test_the_blobs_of_a_live_mechanism_are_committed_with_its_state_or_not_at_all(curator):

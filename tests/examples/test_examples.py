@@ -16,7 +16,9 @@ LONG = {"audit_training", "reusable_holdout", "secret_in_text"}
 )
 def test_an_example_runs_and_is_short(path, tmp_path):
     assert len(path.read_text().splitlines()) < 100
-    done = subprocess.run([sys.executable, "-W", "error", str(path)], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) >= 3
 

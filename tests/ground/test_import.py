@@ -3,7 +3,19 @@
 import subprocess
 import sys
 
-HEAVY = ("torch", "sklearn", "matplotlib", "pyspark", "duckdb", "fastapi", "scipy", "pyarrow", "numpy", "rich", "typer")
+HEAVY = (
+    "torch",
+    "sklearn",
+    "matplotlib",
+    "pyspark",
+    "duckdb",
+    "fastapi",
+    "scipy",
+    "pyarrow",
+    "numpy",
+    "rich",
+    "typer",
+)
 
 
 def fresh(code: str) -> str:
@@ -18,13 +30,17 @@ def test_import_takes_under_half_a_second_and_loads_nothing_heavy():
 
 
 def test_rooms_load_on_first_use_and_are_listed():
-    out = fresh("import discreet as dp; print(dp.accounting.__name__, dp.tables.__name__, 'mechanisms' in dir(dp))")
+    out = fresh(
+        "import discreet as dp; print(dp.accounting.__name__, dp.tables.__name__, 'mechanisms' in dir(dp))"
+    )
     assert out.split() == ["discreet.accounting", "discreet.tables", "True"]
 
 
 def test_no_room_needs_an_extra():
     blocked = "import sys\nfor name in ('torch', 'sklearn', 'matplotlib', 'pyspark', 'duckdb', 'fastapi'): sys.modules[name] = None\n"
-    out = fresh(blocked + "import discreet as dp; dp.mechanisms, dp.sampling, dp.accounting, dp.tables; print('ok')")
+    out = fresh(
+        blocked + "import discreet as dp; dp.mechanisms, dp.sampling, dp.accounting, dp.tables; print('ok')"
+    )
     assert out.strip() == "ok"
 
 

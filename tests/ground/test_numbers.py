@@ -40,7 +40,13 @@ def test_huge_integers_round_to_infinity_or_the_largest_float():
 
 
 def test_nan_is_not_a_number_for_any_check():
-    for check in (_require.number, _require.finite, _require.positive, _require.non_negative, _require.probability):
+    for check in (
+        _require.number,
+        _require.finite,
+        _require.positive,
+        _require.non_negative,
+        _require.probability,
+    ):
         with pytest.raises(InvalidInput, match="scale"):
             check(scale=math.nan)
 

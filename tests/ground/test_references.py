@@ -30,11 +30,15 @@ def entries() -> list[str]:
 
 def test_every_arxiv_number_that_is_cited_is_in_the_list() -> None:
     lacking = missing(PAGE.read_text(), texts())
-    assert lacking == {}, f"add these to docs/references.md, each with its title and what is taken from it: {lacking}"
+    assert lacking == {}, (
+        f"add these to docs/references.md, each with its title and what is taken from it: {lacking}"
+    )
 
 
 def test_a_number_that_is_not_in_the_list_is_noticed() -> None:
-    assert missing("arXiv:1234.56789", {"a.py": "arXiv:1234.56789v2 and arXiv:9876.54321"}) == {"a.py": ["9876.54321"]}
+    assert missing("arXiv:1234.56789", {"a.py": "arXiv:1234.56789v2 and arXiv:9876.54321"}) == {
+        "a.py": ["9876.54321"]
+    }
 
 
 def test_the_list_is_in_alphabetical_order_and_names_each_number_once() -> None:

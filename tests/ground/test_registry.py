@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, DescriptionError, InvalidInput, Public, Unit, _registry
+from discreet import (
+    ADD_REMOVE,
+    REPLACE,
+    Bounds,
+    Categories,
+    DescriptionError,
+    InvalidInput,
+    Public,
+    Unit,
+    _registry,
+)
 from discreet import accounting as acc
 from discreet._registry import described, from_json, known, to_json
 

@@ -18,4 +18,6 @@ def test_the_examples_of_the_page_run() -> None:
 
 def test_the_page_names_every_function() -> None:
     text = PAGE.read_text()
-    assert [name for name in inference.__all__ if name[0].islower() and name not in text and name != "width"] == []
+    assert [
+        name for name in inference.__all__ if name[0].islower() and name not in text and name != "width"
+    ] == []

@@ -103,7 +103,9 @@ def test_the_claimed_variances_are_those_of_simulated_errors():
     for node in range(len(tree)):
         assert_variance(errors[:, node], claimed[node])
         assert claimed[node] < v[node]
-    with pytest.raises(AssertionError, match="variance off"):  # a mutant that reports the noise's own variance
+    with pytest.raises(
+        AssertionError, match="variance off"
+    ):  # a mutant that reports the noise's own variance
         assert_variance(errors[:, 0], v[0])
 
 
@@ -158,11 +160,20 @@ def test_paths_name_the_nodes():
         (lambda: Tree.of_paths([("a",), ("a",)]), "paths must differ"),
         (lambda: Tree.regular(fanout=0, height=1), "fanout must be an integer of at least 1"),
         (lambda: hierarchy([-1, 0], [1.0, 2.0], 1.0), "tree must be a Tree"),
-        (lambda: hierarchy(Tree([-1, 0]), [1.0], 1.0), r"one entry for each of the 2 nodes, got shape \(1,\)"),
+        (
+            lambda: hierarchy(Tree([-1, 0]), [1.0], 1.0),
+            r"one entry for each of the 2 nodes, got shape \(1,\)",
+        ),
         (lambda: hierarchy(Tree([-1, 0]), [1.0, np.nan], 1.0), r"values\[1\] must be finite"),
         (lambda: hierarchy(Tree([-1, 0]), [1.0, 2.0], [1.0, -2.0]), r"variances\[1\] must be zero or above"),
-        (lambda: hierarchy(Tree([-1, 0, 0]), [1.0, 2.0, 3.0], 0.0), "nodes 0 and all their children are known exactly"),
-        (lambda: hierarchy(Tree([-1, 0, 0]), [1.0, 2.0, 3.0], [1.0, np.inf, np.inf]), "nodes 1, 2 were not measured"),
+        (
+            lambda: hierarchy(Tree([-1, 0, 0]), [1.0, 2.0, 3.0], 0.0),
+            "nodes 0 and all their children are known exactly",
+        ),
+        (
+            lambda: hierarchy(Tree([-1, 0, 0]), [1.0, 2.0, 3.0], [1.0, np.inf, np.inf]),
+            "nodes 1, 2 were not measured",
+        ),
         (lambda: top_down(Tree([-1, 0]), [1.0, 2.0], np.inf), "nodes 0 were not measured"),
     ],
 )

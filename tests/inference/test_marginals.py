@@ -75,7 +75,9 @@ def test_claimed_variances_are_those_of_simulated_errors():
         draws.append([fits[0].values[0, 0], fits[1].values[1], float(fits[2].values)])
     for column, fit in zip(np.array(draws).T, fits, strict=True):
         assert_variance(column, fit.variance)
-    with pytest.raises(AssertionError, match="variance off"):  # the noise's own variance is not the estimate's
+    with pytest.raises(
+        AssertionError, match="variance off"
+    ):  # the noise's own variance is not the estimate's
         assert_variance(np.array(draws)[:, 1], 1.0)
 
 
@@ -83,7 +85,8 @@ def test_many_attributes_are_no_obstacle():
     """All pairs of 30 attributes with 10 values each: 10^30 cells, none of which is ever built."""
     rng = np.random.default_rng(0)
     pairs = [
-        Marginal(attributes=p, values=rng.normal(100, 5, (10, 10)), variance=25.0) for p in combinations(range(30), 2)
+        Marginal(attributes=p, values=rng.normal(100, 5, (10, 10)), variance=25.0)
+        for p in combinations(range(30), 2)
     ]
     fits = consistent_marginals(pairs)
     of_zero = [m.values.sum(axis=1) for m in fits if m.attributes[0] == 0]

@@ -166,7 +166,9 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         "one row per example",
     ),
     "a known layer on a constant": (
-        lambda: Around(nn.Conv1d(WIDTH, WIDTH, 1), lambda inner, x: x + inner(torch.ones(1, WIDTH, T)).transpose(1, 2)),
+        lambda: Around(
+            nn.Conv1d(WIDTH, WIDTH, 1), lambda inner, x: x + inner(torch.ones(1, WIDTH, T)).transpose(1, 2)
+        ),
         "no row for each example",
     ),
 }
@@ -195,7 +197,8 @@ def test_an_average_over_the_batch_is_no_constant() -> None:
 def test_a_batch_in_another_dimension_is_found_there() -> None:
     """Sequence first, within modules of somebody's own."""
     model = Around(
-        Own(lambda s, x: torch.tanh(x * s).cumsum(0)), lambda inner, x: inner(x.transpose(0, 1)).transpose(0, 1)
+        Own(lambda s, x: torch.tanh(x * s).cumsum(0)),
+        lambda inner, x: inner(x.transpose(0, 1)).transpose(0, 1),
     )
     x, y = torch.randn(2 * T, T, WIDTH), torch.randn(2 * T, T, WIDTH)
     truth = naive(model, x, y)

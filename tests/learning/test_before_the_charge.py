@@ -74,7 +74,9 @@ def test_an_optimizer_that_cannot_work_costs_nothing_and_the_way_out_is_shown(na
         asked(lambda: trainer(optimizer=OPTIMIZERS[name]()))
 
 
-@pytest.mark.parametrize("made", [SGD(lr=0.1), Adam(), torch.optim.Adam, lambda p: torch.optim.SGD(p[:1], lr=0.1)])
+@pytest.mark.parametrize(
+    "made", [SGD(lr=0.1), Adam(), torch.optim.Adam, lambda p: torch.optim.SGD(p[:1], lr=0.1)]
+)
 def test_optimizers_that_work_are_accepted(made: Any) -> None:
     assert isinstance(asked(lambda: trainer(optimizer=made)), nn.Linear)
 
@@ -211,7 +213,9 @@ def test_a_dict_of_inputs_is_one_argument_of_the_model_also_from_a_dataset_of_di
     for one, other, old in zip(*(m.parameters() for m in (*found, model)), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
         assert not torch.equal(one, old)
-    whole = Trainer(Words(), "cross_entropy", public=PUBLIC, noise_multiplier=1, batch=10, steps=1, isolate=True)
+    whole = Trainer(
+        Words(), "cross_entropy", public=PUBLIC, noise_multiplier=1, batch=10, steps=1, isolate=True
+    )
     assert whole(Examples(text, labels, PUBLIC), entropy=Entropy()).value is not None
 
 
@@ -241,7 +245,9 @@ def test_a_model_that_wants_keywords_is_told_that_a_dict_is_one_argument() -> No
 
 @pytest.mark.parametrize("target", [None, "label"])
 def test_a_dataset_of_dicts_must_say_which_entry_is_the_target(target: str | None) -> None:
-    rows = Rows({"ids": torch.zeros(SIZE, 5, dtype=torch.long), "mask": torch.ones(SIZE, 5)}, torch.zeros(SIZE))
+    rows = Rows(
+        {"ids": torch.zeros(SIZE, 5, dtype=torch.long), "mask": torch.ones(SIZE, 5)}, torch.zeros(SIZE)
+    )
     with pytest.raises(InvalidInput, match="target="):
         asked(lambda: trainer(Words()), Examples.of(rows, PUBLIC, target=target))
 
@@ -286,7 +292,9 @@ class Insists(nn.Sequential):
 @pytest.mark.parametrize("isolate", [False, True])
 @pytest.mark.parametrize("kind", [nn.Sequential, Insists])
 @pytest.mark.parametrize("mode", ["the layer", "the model"])
-def test_frozen_batch_norm_is_a_constant_map_and_stays_one(isolate: bool, kind: type[nn.Module], mode: str) -> None:
+def test_frozen_batch_norm_is_a_constant_map_and_stays_one(
+    isolate: bool, kind: type[nn.Module], mode: str
+) -> None:
     model = kind(*normed())
     model[1].eval()
     if mode == "the model":
@@ -367,13 +375,25 @@ def test_the_probe_leaves_the_mode_of_each_part_as_it_was() -> None:
 
 def test_estimators_refuse_the_same_things_when_they_are_fitted() -> None:
     x, y = np.random.default_rng(0).random((SIZE, 3)), np.arange(SIZE) % 2
-    for bad in ({"optimizer": "adam"}, {"optimizer": ""}, {"epochs": 0}, {"batch": 0}, {"n": 2.5}, {"progress": 3}):
+    for bad in (
+        {"optimizer": "adam"},
+        {"optimizer": ""},
+        {"epochs": 0},
+        {"batch": 0},
+        {"n": 2.5},
+        {"progress": 3},
+    ):
         with pytest.raises(InvalidInput):
             DPClassifier(**({"classes": [0, 1], "n": SIZE, "lower": 0, "upper": 1} | bad)).fit(x, y)
 
 
 def test_factors_may_be_any_numbers() -> None:
-    for factor in (warmup_cosine(2), lambda step: torch.tensor(0.5), lambda step: np.float32(0.5), lambda step: 1):
+    for factor in (
+        warmup_cosine(2),
+        lambda step: torch.tensor(0.5),
+        lambda step: np.float32(0.5),
+        lambda step: 1,
+    ):
         assert isinstance(asked(lambda factor=factor: trainer(learning_rate=factor)), nn.Linear)
 
 

@@ -56,7 +56,9 @@ def recurrent_forms(count: int) -> dict[str, Form]:
     return {
         "all": lambda layer, x: layer(x)[0],
         "one step": lambda layer, x: layer(x[:, :1])[0],
-        "last state": lambda layer, x: (layer(x)[1][0] if isinstance(layer, nn.LSTM) else layer(x)[1]).transpose(0, 1),
+        "last state": lambda layer, x: (
+            layer(x)[1][0] if isinstance(layer, nn.LSTM) else layer(x)[1]
+        ).transpose(0, 1),
         "from a state": with_state,
     }
 
@@ -142,7 +144,9 @@ def check(model: nn.Module) -> None:
         bounds = gradients.squares.sum(1).sqrt()
         assert (bounds >= norms * (1 - 1e-4)).all()
         assert (bounds <= norms * 1.001 + 1e-6).all()
-        torch.testing.assert_close(built(engine, gradients), truth, rtol=1e-3, atol=1e-4 * float(truth.abs().max()))
+        torch.testing.assert_close(
+            built(engine, gradients), truth, rtol=1e-3, atol=1e-4 * float(truth.abs().max())
+        )
         got = engine.clipped_sum(x, y, clip=clip)
         wanted = (truth * (clip / norms).clamp(max=1).unsqueeze(1)).sum(0)
         assert (got - wanted).norm() < 1e-3 * clip
@@ -165,7 +169,9 @@ def test_two_calls_of_one_module_are_clipped_as_one(kind: str, one: str, other: 
 class Shared(nn.Module):
     """One weight in two layers."""
 
-    def __init__(self, first: nn.Module, second: nn.Module, name: str, into: str, use: Callable[..., Tensor]) -> None:
+    def __init__(
+        self, first: nn.Module, second: nn.Module, name: str, into: str, use: Callable[..., Tensor]
+    ) -> None:
         super().__init__()
         self.first, self.second, self.use = first, second, use
         owner, _, leaf = into.rpartition(".")
@@ -261,7 +267,9 @@ def test_layers_are_clipped_one_by_one_where_that_is_the_rule() -> None:
     pieces = torch.split(truth, sizes, 1)
     layers = [engine.layers[id(p)] for p in engine.parameters.values()]
     for layer in set(layers):
-        true = torch.cat([piece for piece, own in zip(pieces, layers, strict=True) if own == layer], 1).norm(dim=1)
+        true = torch.cat([piece for piece, own in zip(pieces, layers, strict=True) if own == layer], 1).norm(
+            dim=1
+        )
         bounds = gradients.squares[:, layer].sqrt()
         assert (bounds >= true * (1 - 1e-4)).all()
         assert (bounds <= true * 1.001 + 1e-6).all()

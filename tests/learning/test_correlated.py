@@ -47,11 +47,15 @@ def dense(seed: int, n: int, bands: int | None = None, positive: bool = False) -
 
 @pytest.mark.parametrize(("separation", "times"), [(1, 1), (1, 3), (2, 3), (3, 2), (4, 2), (1, 8)])
 @pytest.mark.parametrize("strategy", [IDENTITY, square_root(8), square_root(8, bands=3), Toeplitz(coefficients=(1.0, -0.5)), dense(1, 8), dense(2, 8, bands=2)])  # fmt: skip
-def test_no_pattern_moves_the_strategy_by_more_than_its_sensitivity(strategy: Any, separation: int, times: int) -> None:
+def test_no_pattern_moves_the_strategy_by_more_than_its_sensitivity(
+    strategy: Any, separation: int, times: int
+) -> None:
     claimed, found = sensitivity(strategy, 8, separation, times), worst(strategy.matrix(8), separation, times)
     assert found <= claimed
     exact = (
-        times == 1 or strategy.bands <= separation or strategy in (IDENTITY, square_root(8), square_root(8, bands=3))
+        times == 1
+        or strategy.bands <= separation
+        or strategy in (IDENTITY, square_root(8), square_root(8, bands=3))
     )
     if exact:
         assert claimed == pytest.approx(found, rel=1e-9)
@@ -174,7 +178,9 @@ def test_noise_of_a_run_is_taken_back_later() -> None:
     none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
     made = trainer(model=model, strategy="square_root")
     after = made(none, entropy=SeededEntropy(1)).value
-    got = torch.cat([(a - b).detach().flatten() for a, b in zip(after.parameters(), model.parameters(), strict=True)])
+    got = torch.cat(
+        [(a - b).detach().flatten() for a, b in zip(after.parameters(), model.parameters(), strict=True)]
+    )
     prefixes = np.tril(np.ones((6, 6))) @ np.linalg.inv(square_root(6).matrix(6))
     unit = 0.3 / 20 * made.deviation
     assert_normal(got.double().numpy() / (unit * np.linalg.norm(prefixes[-1])))
@@ -197,7 +203,9 @@ def test_one_example_moves_what_is_noised_by_at_most_what_is_priced() -> None:
         sums.append(torch.stack(found).numpy())
     change = float(np.linalg.norm(square_root(6).matrix(6) @ (sums[0] - sums[1])))
     assert 0.5 < change <= made.deviation / 1e-12 * (1 + 1e-4)
-    assert change > 0.5 * sensitivity(square_root(6), 6, 6, 1), "an example that comes twice is dearer than one column"
+    assert change > 0.5 * sensitivity(square_root(6), 6, 6, 1), (
+        "an example that comes twice is dearer than one column"
+    )
 
 
 def test_bad_strategies_are_refused() -> None:

@@ -69,7 +69,9 @@ def test_the_price_is_for_the_enlarged_sensitivity_and_the_noise_that_is_drawn()
     assert grid.variance(1.0) >= grid.l2_squared
     assert made.deviation == pytest.approx(math.sqrt(grid.l2_squared) * float(grid.step))
     assert 0.5 < made.deviation <= 0.5 * 66 / 64
-    replaced = trainer(public=Public(size=SIZE, neighbors="replace"), sampling="without_replacement", batch=10).event
+    replaced = trainer(
+        public=Public(size=SIZE, neighbors="replace"), sampling="without_replacement", batch=10
+    ).event
     assert replaced == acc.SampledWithoutReplacement(
         event=acc.VectorDiscreteGaussian(
             variance=grid.variance(1.0), l2_squared=4 * grid.l2_squared, neighbors="replace"
@@ -188,7 +190,10 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(places: int) -> None:
 def test_microbatches_give_exactly_the_same_sum() -> None:
     """Integers add up in any order: not one bit differs. Floats cannot do that."""
     model = nn.Linear(5, 2)
-    found = [trainer(model, microbatch=size)(examples(), entropy=SeededEntropy(1)).value.weight for size in (1, 7, 30)]
+    found = [
+        trainer(model, microbatch=size)(examples(), entropy=SeededEntropy(1)).value.weight
+        for size in (1, 7, 30)
+    ]
     first = found[0]
     assert all((other - first).abs().max() <= 2e-6 for other in found)
     assert trainer(model, steps=3, batch=10, optimizer=Adam())(examples(), entropy=Entropy()).private

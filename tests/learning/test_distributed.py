@@ -38,13 +38,19 @@ def together(path: Path, job: Job, workers: int = WORKERS) -> dict[int, Any]:
 
     def work(rank: int) -> None:
         dist.init_process_group(
-            "gloo", init_method=f"file://{path}/meeting", rank=rank, world_size=workers, timeout=timedelta(seconds=20)
+            "gloo",
+            init_method=f"file://{path}/meeting",
+            rank=rank,
+            world_size=workers,
+            timeout=timedelta(seconds=20),
         )
         try:
             found = job(rank)
         except Exception as error:
             found = error
-        (path / f"answer{rank}").write_bytes(pickle.dumps(found.numpy() if isinstance(found, Tensor) else found))
+        (path / f"answer{rank}").write_bytes(
+            pickle.dumps(found.numpy() if isinstance(found, Tensor) else found)
+        )
         os._exit(0)  # without a farewell: a group that lost a member would wait for it
 
     children = [context.Process(target=work, args=(rank,)) for rank in range(workers)]
@@ -73,8 +79,16 @@ def shard(rank: int, public: Public = PUBLIC) -> Examples:
 
 def trainer(**changes: Any) -> Trainer:
     torch.manual_seed(0)
-    settings: dict[str, Any] = {"public": PUBLIC, "noise_multiplier": 1.0, "clip": 0.5, "batch": SIZE, "steps": 4}
-    return Trainer(changes.pop("model", nn.Linear(5, 2).double()), nn.CrossEntropyLoss(), **(settings | changes))
+    settings: dict[str, Any] = {
+        "public": PUBLIC,
+        "noise_multiplier": 1.0,
+        "clip": 0.5,
+        "batch": SIZE,
+        "steps": 4,
+    }
+    return Trainer(
+        changes.pop("model", nn.Linear(5, 2).double()), nn.CrossEntropyLoss(), **(settings | changes)
+    )
 
 
 def silent(self: Reservoir, vector: Tensor) -> None:
@@ -108,12 +122,17 @@ def test_the_noise_of_all_workers_together_is_what_was_priced(tmp_path: Path, no
     made = trainer(model=model, noise_multiplier=2.0, batch=20, optimizer=dp.learning.SGD(lr=0.3))
     none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
     start = weights(model)
-    found = together(tmp_path, lambda rank: weights(across_workers(made, noise=noise)(none, entropy=Entropy()).value))
+    found = together(
+        tmp_path, lambda rank: weights(across_workers(made, noise=noise)(none, entropy=Entropy()).value)
+    )
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
     unit = (found[0] - start.numpy()).astype(float) / (0.3 * 2.0 * 0.5 / 20 * math.sqrt(4))
     assert_normal(unit)
-    for wrong in (math.sqrt(WORKERS), 1 / math.sqrt(WORKERS)):  # all of the noise from everyone; a share from one only
+    for wrong in (
+        math.sqrt(WORKERS),
+        1 / math.sqrt(WORKERS),
+    ):  # all of the noise from everyone; a share from one only
         with pytest.raises(AssertionError):
             assert_normal(unit * wrong)
 

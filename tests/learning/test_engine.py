@@ -91,7 +91,9 @@ def test_isolated_examples_give_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     "rule", [Flat(clip=0.5), PerLayer(clip=0.5), Automatic(clip=0.5)], ids=["flat", "per layer", "automatic"]
 )
-@pytest.mark.parametrize("name", ["cnn with in-place relu", "tied embedding", "transformer", "lstm", "somebody's own"])
+@pytest.mark.parametrize(
+    "name", ["cnn with in-place relu", "tied embedding", "transformer", "lstm", "somebody's own"]
+)
 def test_no_example_moves_the_sum_by_more_than_the_clip(name: str, rule: Flat | PerLayer | Automatic) -> None:
     model, x, y = made(name)
     engine = Engine(model, loss)
@@ -149,7 +151,9 @@ def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
     exact = torch.einsum("btp,btk->bpk", g.double(), x.double()).flatten(1).norm(dim=1)
     assert (bound >= exact).all()
     factor = (1.0 / bound).float()
-    scaled = torch.einsum("btp,btk->bpk", g.double(), (x * factor.view(-1, 1, 1)).double()).flatten(1).norm(dim=1)
+    scaled = (
+        torch.einsum("btp,btk->bpk", g.double(), (x * factor.view(-1, 1, 1)).double()).flatten(1).norm(dim=1)
+    )
     assert (scaled <= 1 + 1e-6).all()
 
 
@@ -180,7 +184,9 @@ STACKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("frozen", [None, 0, -1], ids=["all learn", "first weight frozen", "last bias frozen"])
+@pytest.mark.parametrize(
+    "frozen", [None, 0, -1], ids=["all learn", "first weight frozen", "last bias frozen"]
+)
 @pytest.mark.parametrize("name", STACKS)
 def test_a_plain_stack_run_by_hand_gives_what_torch_gives(name: str, frozen: int | None) -> None:
     torch.manual_seed(3)
@@ -268,7 +274,9 @@ def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
     """Built all at once, or a few at a time where they divide evenly."""
     from discreet.learning.taps import Product, Target
 
-    tap = Product(Target(nn.Parameter(torch.zeros(p, k))), torch.randn(batch, 400, k), torch.randn(batch, 400, p))
+    tap = Product(
+        Target(nn.Parameter(torch.zeros(p, k))), torch.randn(batch, 400, k), torch.randn(batch, 400, p)
+    )
     bound = tap.square().sqrt()
     assert tap.made is not None, "the built path is what is tested"
     every = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double())
@@ -299,7 +307,9 @@ def test_freed_memory_is_kept_only_where_that_is_asked_and_while_a_model_is_atta
 
 
 @pytest.mark.parametrize("name", ["lstm", "lstm, two layers, both ways", "lstm, states handed on"])
-def test_what_is_run_by_hand_can_be_switched_off_and_gives_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_run_by_hand_can_be_switched_off_and_gives_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from discreet.learning.fast import recurrence
 
     calls = []
@@ -322,7 +332,11 @@ def test_one_bound_serves_linear_layers_by_hand_and_by_torch(monkeypatch: pytest
     from discreet.learning import taps
     from discreet.learning.fast import stack
 
-    model, x, y = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(B, 6), torch.arange(B) % 3
+    model, x, y = (
+        nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)),
+        torch.randn(B, 6),
+        torch.arange(B) % 3,
+    )
     assert stack.outer_bound is taps.outer_bound
     squares = []
     for by_hand in (True, False):
@@ -431,7 +445,11 @@ def test_a_tensor_that_is_changed_in_place_after_a_layer_had_it_is_refused(inner
 
 
 def test_the_clipped_sum_of_an_empty_batch_is_zero() -> None:
-    for model, isolate in ((nn.Linear(3, 2), False), (nn.Linear(3, 2), True), (nn.Sequential(nn.PReLU()), False)):
+    for model, isolate in (
+        (nn.Linear(3, 2), False),
+        (nn.Linear(3, 2), True),
+        (nn.Sequential(nn.PReLU()), False),
+    ):
         engine = Engine(model, nn.CrossEntropyLoss(), isolate=isolate)
         with engine.attached():
             got = engine.clipped_sum(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), clip=1.0)

@@ -33,7 +33,9 @@ def digits() -> list[np.ndarray]:
 def test_private_logistic_regression_learns_digits() -> None:
     """Chance is 10%; 80% is far below what it reaches (about 92%) at epsilon 3."""
     X, X_test, y, y_test = digits()
-    model = DPClassifier(epsilon=3, delta=1e-5, classes=range(10), n=1347, lower=0, upper=16, batch=256, epochs=20)
+    model = DPClassifier(
+        epsilon=3, delta=1e-5, classes=range(10), n=1347, lower=0, upper=16, batch=256, epochs=20
+    )
     assert model.fit(X, y).score(X_test, y_test) > 0.8
     assert 2.9 < acc.epsilon(model.event_, delta=1e-5) <= 3
     assert model.predict_proba(X_test).shape == (450, 10)
@@ -60,7 +62,15 @@ def test_regression_learns_a_line() -> None:
     X = rng.uniform(0, 10, (2000, 2))
     y = 3 * X[:, 0] - 2 * X[:, 1] + rng.normal(0, 1, 2000)
     model = DPRegressor(
-        epsilon=3, delta=1e-6, n=2000, lower=0, upper=10, target_lower=-20, target_upper=30, batch=500, epochs=30
+        epsilon=3,
+        delta=1e-6,
+        n=2000,
+        lower=0,
+        upper=10,
+        target_lower=-20,
+        target_upper=30,
+        batch=500,
+        epochs=30,
     )
     assert model.fit(X, y).score(X, y) > 0.7
     assert model.predict(X).max() <= 30
@@ -71,7 +81,9 @@ def test_missing_values_are_no_reason_to_stop() -> None:
     X[::2] = np.inf
     model = DPClassifier(classes=[0, 1], n=50, noise_multiplier=1.0, epochs=1, batch=10).fit(X, y)
     assert np.isfinite(model.predict_proba(X)).all()
-    assert np.isfinite(DPRegressor(n=50, noise_multiplier=1.0, epochs=1, batch=10).fit(X, X[:, 0]).predict(X)).all()
+    assert np.isfinite(
+        DPRegressor(n=50, noise_multiplier=1.0, epochs=1, batch=10).fit(X, X[:, 0]).predict(X)
+    ).all()
 
 
 def test_a_module_of_ones_own() -> None:
@@ -140,7 +152,9 @@ def test_a_session_fits_an_estimator_by_what_the_schema_declares(tmp_path: Path)
 def test_a_session_fits_numbers_and_truths_and_reports_progress(tmp_path: Path) -> None:
     session, seen = people(tmp_path), []
     quick = {"noise_multiplier": 3.0, "batch": 60, "epochs": 1}
-    found = session.fit(DPRegressor(hidden=[4], **quick), target="age", features=["ward", "ill"], progress=seen.append)
+    found = session.fit(
+        DPRegressor(hidden=[4], **quick), target="age", features=["ward", "ill"], progress=seen.append
+    )
     assert [p.step for p in seen] == list(range(1, 11))
     assert isinstance(seen[-1].model, nn.Sequential), "models on the way may be tried on public examples"
     assert (found.predict({"ward": ["a"], "ill": [True]}) <= 100).all()
@@ -154,8 +168,18 @@ def test_what_a_session_refuses_to_fit_costs_nothing(tmp_path: Path) -> None:
     for error, match, estimator, how in [
         (InvalidInput, "declared bounds", DPRegressor(), {"target": "risk"}),
         (InvalidInput, "declared categories", SGDLogisticRegression(), {"target": "age"}),
-        (InvalidInput, "cannot be a feature", SGDLogisticRegression(), {"target": "risk", "features": ["note"]}),
-        (InvalidInput, "cannot be a feature, too", SGDLogisticRegression(), {"target": "risk", "features": ["risk"]}),
+        (
+            InvalidInput,
+            "cannot be a feature",
+            SGDLogisticRegression(),
+            {"target": "risk", "features": ["note"]},
+        ),
+        (
+            InvalidInput,
+            "cannot be a feature, too",
+            SGDLogisticRegression(),
+            {"target": "risk", "features": ["risk"]},
+        ),
         (InvalidInput, "classes= differs", SGDLogisticRegression(classes=["x", "y"]), {"target": "risk"}),
         (InvalidInput, "estimator", nn.Linear(1, 1), {"target": "risk"}),
         (PrivateFact, "nothing is declared", SGDLogisticRegression(), {"target": "height"}),
@@ -192,7 +216,9 @@ def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> N
         broken = bytearray(raw)
         place = int(rng.integers(0, 600))
         broken[place] ^= 1 << int(rng.integers(0, 8))
-        (tmp_path / "broken").write_bytes(bytes(broken)[: int(rng.integers(0, len(raw))) if place % 3 == 0 else None])
+        (tmp_path / "broken").write_bytes(
+            bytes(broken)[: int(rng.integers(0, len(raw))) if place % 3 == 0 else None]
+        )
         try:
             models.load(tmp_path / "broken")  # a flipped bit in a number or a name still reads
         except InvalidInput:
@@ -235,13 +261,20 @@ def test_models_fitted_to_arrays_are_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_a_module_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
     X = np.zeros((20, 2))
-    model = DPClassifier(nn.Linear(2, 2), classes=[0, 1], n=20, noise_multiplier=1.0, epochs=1).fit(X, X[:, 0])
+    model = DPClassifier(nn.Linear(2, 2), classes=[0, 1], n=20, noise_multiplier=1.0, epochs=1).fit(
+        X, X[:, 0]
+    )
     models.save(model, tmp_path / "model")
-    for bad, match in [(nn.Linear(3, 2), "not those of the module"), (3, "got 3"), (lambda f, o: "x", "it built str")]:
+    for bad, match in [
+        (nn.Linear(3, 2), "not those of the module"),
+        (3, "got 3"),
+        (lambda f, o: "x", "it built str"),
+    ]:
         with pytest.raises(InvalidInput, match=match):
             models.load(tmp_path / "model", module=bad)
     np.testing.assert_array_equal(
-        models.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X), model.decision_function(X)
+        models.load(tmp_path / "model", module=nn.Linear(2, 2)).decision_function(X),
+        model.decision_function(X),
     )
     with pytest.raises(InvalidInput, match=r"not fitted yet\. Nothing was written"):
         models.save(SGDLogisticRegression(), tmp_path / "none")
@@ -264,7 +297,18 @@ def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path:
 
 
 def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:
-    shared = {"epsilon", "delta", "noise_multiplier", "n", "lower", "upper", "clip", "batch", "epochs", "optimizer"}
+    shared = {
+        "epsilon",
+        "delta",
+        "noise_multiplier",
+        "n",
+        "lower",
+        "upper",
+        "clip",
+        "batch",
+        "epochs",
+        "optimizer",
+    }
     for cls, more in [
         (DPClassifier, {"module", "classes", "hidden"}),
         (SGDLogisticRegression, {"classes"}),
@@ -275,7 +319,9 @@ def test_every_option_is_in_the_signature_and_a_misspelt_one_is_named() -> None:
         assert not any(p.kind is p.VAR_KEYWORD for p in options.values())
         assert set(cls().get_params()) == set(options)
         assert cls.__name__ in dir(dp.learning)
-        with pytest.raises(InvalidInput, match=f"{cls.__name__} has no option 'epochz'. Did you mean 'epochs'"):
+        with pytest.raises(
+            InvalidInput, match=f"{cls.__name__} has no option 'epochz'. Did you mean 'epochs'"
+        ):
             cls(epochz=3)
     assert "hidden" not in inspect.signature(SGDLogisticRegression).parameters
 

@@ -52,7 +52,10 @@ def test_examples_have_the_protocol_and_are_no_table():
 
 
 def test_any_source_with_the_protocol_trains_the_same_model():
-    models = [trainer()(source, entropy=SeededEntropy(7)).value.state_dict() for source in (*both_kinds(), Computed())]
+    models = [
+        trainer()(source, entropy=SeededEntropy(7)).value.state_dict()
+        for source in (*both_kinds(), Computed())
+    ]
     for other in models[1:]:
         assert all(torch.equal(models[0][name], other[name]) for name in models[0])
 

@@ -57,7 +57,9 @@ def trainer(kind: str) -> tuple[Trainer, Examples]:
         optimizer = SGD(lr=0.3, momentum=0.9)
         return Trainer(model, nn.CrossEntropyLoss(), optimizer=optimizer, average=0.9, **settings), numbers()
     optimizer, clip = Adam(lr=0.01, noise_aware=False), Adaptive(quantile=0.5, count_noise=2.0)
-    return Trainer(Text(), nn.CrossEntropyLoss(), optimizer=optimizer, clip=clip, microbatch=7, **settings), texts()
+    return Trainer(
+        Text(), nn.CrossEntropyLoss(), optimizer=optimizer, clip=clip, microbatch=7, **settings
+    ), texts()
 
 
 def weights(model: nn.Module) -> Tensor:
@@ -110,7 +112,9 @@ def write() -> None:
         torch.save(finished(kind, run.dump()), GOLDEN / f"{kind}.pt")
     (GOLDEN / "session").mkdir()
     mechanism, examples = trainer("stack")
-    session = dp.open(examples, budget=dp.Budget(epsilon=20, delta=1e-5), ledger=GOLDEN / "session" / "ledger")
+    session = dp.open(
+        examples, budget=dp.Budget(epsilon=20, delta=1e-5), ledger=GOLDEN / "session" / "ledger"
+    )
     try:
         session.train(mechanism, checkpoint=GOLDEN / "session" / "run", every=EVERY, progress=_stop)
     except KeyboardInterrupt:

@@ -25,7 +25,9 @@ def test_entries_are_normal_with_the_stated_deviation(dtype: torch.dtype) -> Non
     draws = fill_gaussian(torch.empty(200_001, dtype=dtype), 3.0, SeededEntropy(1)).double().numpy() / 3
     assert_normal(draws)
     half = len(draws) // 2
-    assert_normal((draws[:half] + draws[half : 2 * half]) / math.sqrt(2))  # the two ends of a pair are independent
+    assert_normal(
+        (draws[:half] + draws[half : 2 * half]) / math.sqrt(2)
+    )  # the two ends of a pair are independent
     for mutant in (draws * 1.05, draws + 0.03, np.clip(draws, -2, 2)):
         with pytest.raises(AssertionError):
             assert_normal(mutant)
@@ -81,7 +83,9 @@ def test_small_words_are_what_they_would_be_with_all_their_bits() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("word", [0, 2**64 - 1, 2**63 - 1, 2**31 - 1, 2**31, 0xFFFFFF80FFFFFF80, 0xFFFFFFFF00000000])
+@pytest.mark.parametrize(
+    "word", [0, 2**64 - 1, 2**63 - 1, 2**31 - 1, 2**31, 0xFFFFFF80FFFFFF80, 0xFFFFFFFF00000000]
+)
 def test_no_word_gives_no_noise_at_all(dtype: torch.dtype, word: int) -> None:
     """A radius of zero, or an angle at which a sine is: one person's gradient would be seen as it is, as often as the word comes up."""
     for odd in (6, 7):

@@ -14,7 +14,9 @@ from discreet import InvalidInput
 from discreet.learning import Examples, Trainer
 
 
-def test_what_progress_raises_reaches_the_caller_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_what_progress_raises_reaches_the_caller_and_the_run_goes_on_from_its_checkpoint(
+    tmp_path: Path,
+) -> None:
     public = dp.Public(table="people", size=40)
     data = Examples(torch.rand(40, 4), torch.randint(0, 2, (40,)), public)
     people = dp.open(data, budget=dp.Budget(epsilon=50, delta=1e-5), ledger=tmp_path / "ledger")

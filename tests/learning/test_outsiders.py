@@ -43,7 +43,9 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return ((outputs * targets[:, None]) ** 2).sum(1) + outputs.sum(1)
 
 
-def check(model: nn.Module, inputs: Callable[[int], Any], sizes: tuple[int, ...] = (1, 2, T, T + 1, 2 * T)) -> None:
+def check(
+    model: nn.Module, inputs: Callable[[int], Any], sizes: tuple[int, ...] = (1, 2, T, T + 1, 2 * T)
+) -> None:
     """Hold the clipped sum against a loop over single examples."""
     engine = Engine(model, loss)
     for size in sizes:
@@ -108,7 +110,9 @@ def test_what_a_layer_gives_may_be_changed_in_place(name: str, change: Any) -> N
 
 def test_a_residual_is_added_in_place() -> None:
     torch.manual_seed(0)
-    model = Does(lambda m, x: m.two(F.relu_(m.one(x).add_(x))), one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, 2))
+    model = Does(
+        lambda m, x: m.two(F.relu_(m.one(x).add_(x))), one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, 2)
+    )
     probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
     check(model, sequences)
 
@@ -124,14 +128,18 @@ COINCIDE: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "a vector and a table": lambda m, x: m.two(x + (m.table + m.one(m.vector))),
     "a row and a table": lambda m, x: m.two(x + (m.table + m.one(m.vector[None]))),
     "a row expanded to a table": lambda m, x: m.two(x + m.one(m.vector[None]).expand(T, WIDTH)),
-    "a vector and the batch second": lambda m, x: m.two((x.transpose(0, 1) * m.one(m.vector)).transpose(0, 1)),
+    "a vector and the batch second": lambda m, x: m.two(
+        (x.transpose(0, 1) * m.one(m.vector)).transpose(0, 1)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", COINCIDE)
 def test_a_constant_with_as_many_rows_as_the_batch_is_not_taken_for_it(name: str) -> None:
     """Each was refused at every size but T, and there the sum was off by more than two clips."""
-    model = Does(COINCIDE[name], one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, WIDTH), table=TABLE, vector=VECTOR)
+    model = Does(
+        COINCIDE[name], one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, WIDTH), table=TABLE, vector=VECTOR
+    )
     for size in range(1, 2 * T + 1):
         engine = Engine(model, loss)
         with engine.attached(), pytest.raises(Unsupported):
@@ -172,7 +180,9 @@ def test_attention_with_a_computed_projection_runs_example_by_example() -> None:
 def test_examples_of_another_shape_are_decided_anew() -> None:
     torch.manual_seed(0)
     model = Does(
-        lambda m, x: m.one(x) + m.place(torch.arange(x.shape[1])), one=nn.Linear(WIDTH, 3), place=nn.Embedding(9, 3)
+        lambda m, x: m.one(x) + m.place(torch.arange(x.shape[1])),
+        one=nn.Linear(WIDTH, 3),
+        place=nn.Embedding(9, 3),
     )
     engine = Engine(model, loss)
     with engine.attached():

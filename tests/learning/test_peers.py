@@ -54,7 +54,9 @@ def hooked(model: nn.Module, loss: Any, rows: int) -> Tensor:
     g = torch.autograd.grad(loss(outputs, y), outputs, retain_graph=True)[0] * rows
     terms = torch.stack(
         [
-            torch.cat([p.flatten() for p in torch.autograd.grad(outputs[i], parameters, g[i], retain_graph=True)])
+            torch.cat(
+                [p.flatten() for p in torch.autograd.grad(outputs[i], parameters, g[i], retain_graph=True)]
+            )
             for i in range(rows)
         ]
     )

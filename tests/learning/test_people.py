@@ -180,7 +180,9 @@ def test_rows_of_nobody_take_no_part() -> None:
 def test_a_person_with_one_bad_row_counts_as_zero_and_stops_nobody() -> None:
     data, made_ = people_data(), trainer(nn.Linear(5, 2))
     data._data[0][3, 1] = float("nan")  # one of ann's nine
-    torch.testing.assert_close(moved(made_, data), moved(made_, people_data(without="ann")), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        moved(made_, data), moved(made_, people_data(without="ann")), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_nobody_at_all_is_a_step_like_any_other() -> None:
@@ -192,14 +194,20 @@ def test_nobody_at_all_is_a_step_like_any_other() -> None:
 def test_the_persons_column_of_a_table_is_read() -> None:
     schema = {"age": Bounds(0, 100), "rich": Categories(["no", "yes"])}
     public = Public(schema=schema, unit=Unit("id"), size=3)
-    table = Memory({"age": [1.0, 2.0, 3.0, 4.0], "rich": ["no"] * 4, "id": [7, 8, 7, None]}, public, batch_rows=2)
+    table = Memory(
+        {"age": [1.0, 2.0, 3.0, 4.0], "rich": ["no"] * 4, "id": [7, 8, 7, None]}, public, batch_rows=2
+    )
     examples = Tabular(features=("age",), target="rich").read(table)
     assert examples.size == 2
     made_ = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, batch=2, steps=2, columns=Tabular(features=("age",), target="rich"))  # fmt: skip
     assert made_(table, entropy=Entropy()).private
     empty = Memory(
         pa.table(
-            {"age": pa.array([], pa.float64()), "rich": pa.array([], pa.string()), "id": pa.array([], pa.int64())}
+            {
+                "age": pa.array([], pa.float64()),
+                "rich": pa.array([], pa.string()),
+                "id": pa.array([], pa.int64()),
+            }
         ),
         public,
     )

@@ -129,7 +129,9 @@ def test_every_layer_lifts_what_it_keeps() -> None:
                 taps = engine.gradients(x, y).taps
         except RuntimeError:  # torch has no half-precision kernel for it
             continue
-        held = [t for tap in taps for t in vars(tap).values() if isinstance(t, Tensor) and t.is_floating_point()]
+        held = [
+            t for tap in taps for t in vars(tap).values() if isinstance(t, Tensor) and t.is_floating_point()
+        ]
         assert held, name
         assert {t.dtype for t in held} <= {torch.float32, torch.float64}, name
     assert layers.single(torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
@@ -151,6 +153,8 @@ def test_half_precision_does_not_blind_the_probe() -> None:
             return x - 0.05 * x.mean(0)
 
     for kind in HALVES:
-        engine = Engine(Half(nn.Sequential(nn.Linear(5, 8), Mean(), nn.Linear(8, 2)), kind), nn.CrossEntropyLoss())
+        engine = Engine(
+            Half(nn.Sequential(nn.Linear(5, 8), Mean(), nn.Linear(8, 2)), kind), nn.CrossEntropyLoss()
+        )
         with pytest.raises(NotPrivate):
             probe(engine, torch.rand(5, 5), torch.tensor([0, 1, 0, 1, 1]))

@@ -36,10 +36,18 @@ class GPT(nn.Module):
     """Positions of shape [T] or [1, T], and a table that is the output layer too, as in nanoGPT and GPT-2."""
 
     def __init__(
-        self, positions: Callable[[int], Tensor], combine: Callable[[Tensor, Tensor], Tensor], *, tied: bool = True
+        self,
+        positions: Callable[[int], Tensor],
+        combine: Callable[[Tensor, Tensor], Tensor],
+        *,
+        tied: bool = True,
     ) -> None:
         super().__init__()
-        self.wte, self.wpe, self.drop = nn.Embedding(WORDS, WIDTH), nn.Embedding(2 * T, WIDTH), nn.Dropout(0.0)
+        self.wte, self.wpe, self.drop = (
+            nn.Embedding(WORDS, WIDTH),
+            nn.Embedding(2 * T, WIDTH),
+            nn.Dropout(0.0),
+        )
         self.blocks, self.ln_f = nn.ModuleList([Block(), Block()]), nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         if tied:
@@ -64,7 +72,11 @@ class Normed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.where, self.mix = nn.Embedding(WORDS, WIDTH), nn.Embedding(T, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.words, self.where, self.mix = (
+            nn.Embedding(WORDS, WIDTH),
+            nn.Embedding(T, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+        )
         self.norm, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -90,7 +102,10 @@ class ClassToken(nn.Module):
     def __init__(self, dropout: float = 0.0, **options: Any) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.token, self.where = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Parameter(torch.randn(1, T + 1, WIDTH))
+        self.token, self.where = (
+            nn.Parameter(torch.randn(1, 1, WIDTH)),
+            nn.Parameter(torch.randn(1, T + 1, WIDTH)),
+        )
         layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=dropout, batch_first=True, **options)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
@@ -143,7 +158,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "positions [T]": lambda: GPT(torch.arange, lambda x, p: x + p),
     "positions [1, T]": lambda: GPT(lambda t: torch.arange(t)[None], lambda x, p: x + p.to(x.device)),
     "positions added in place": lambda: GPT(lambda t: torch.arange(t)[None], added_in_place),
-    "positions expanded": lambda: GPT(torch.arange, lambda x, p: x + p.unsqueeze(0).expand(len(x), -1, -1), tied=False),
+    "positions expanded": lambda: GPT(
+        torch.arange, lambda x, p: x + p.unsqueeze(0).expand(len(x), -1, -1), tied=False
+    ),
     "positions with a dimension more": lambda: GPT(torch.arange, lambda x, p: p[None] + x, tied=False),
     "positions cut": lambda: GPT(lambda t: torch.arange(2 * T), lambda x, p: x + p[: x.shape[1]]),
     "positions through layers": Normed,
@@ -215,7 +232,9 @@ def test_a_mask_of_padding_is_an_input(own: bool) -> None:
     model = WithMask(own=own)
     ids, y = torch.randint(0, WORDS, (B, T)), torch.randn(B, WIDTH)
     hidden = torch.arange(T) >= torch.randint(1, T + 1, (B, 1))
-    rows = torch.stack([naive(Fixed(model, hidden[i : i + 1]), ids[i : i + 1], y[i : i + 1])[0] for i in range(B)])
+    rows = torch.stack(
+        [naive(Fixed(model, hidden[i : i + 1]), ids[i : i + 1], y[i : i + 1])[0] for i in range(B)]
+    )
     clip = float(rows.norm(dim=1).median())
     wanted = (rows * (clip / rows.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
     engine = Engine(model, loss)
@@ -324,4 +343,6 @@ def test_old_weight_norm_is_told_as_such() -> None:
         assert "mixes examples" not in str(error)  # noqa: PT017
         return
     with engine.attached():
-        torch.testing.assert_close(engine.clipped_sum(x, y, clip=1e6), naive(model, x, y).sum(0), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            engine.clipped_sum(x, y, clip=1e6), naive(model, x, y).sum(0), rtol=1e-4, atol=1e-4
+        )

@@ -278,10 +278,18 @@ def test_nothing_is_charged_where_it_could_not_go_on(tmp_path: Path) -> None:
         (InvalidInput, "no folder", lambda: session.train(trainer(), checkpoint=tmp_path / "none" / "run")),
         (InvalidInput, "every", lambda: session.train(trainer(), checkpoint=tmp_path / "run", every=0)),
         (InvalidInput, "segments", lambda: session.train(Trainer, checkpoint=tmp_path / "run")),
-        (InvalidInput, "multiple of 4", lambda: session.train(in_bins(), checkpoint=tmp_path / "run", every=6)),
+        (
+            InvalidInput,
+            "multiple of 4",
+            lambda: session.train(in_bins(), checkpoint=tmp_path / "run", every=6),
+        ),
         (NotPrivate, "mixes", lambda: session.train(trainer(model=nn.Sequential(nn.Linear(3, 2), Mean())))),
         (InvalidInput, "made-up", lambda: session.train(trainer(model=nn.Linear(4, 2)))),
-        (BudgetExceeded, "epsilon", lambda: session.train(trainer(noise_multiplier=0.1), checkpoint=tmp_path / "run")),
+        (
+            BudgetExceeded,
+            "epsilon",
+            lambda: session.train(trainer(noise_multiplier=0.1), checkpoint=tmp_path / "run"),
+        ),
     ]:
         with pytest.raises(error, match=match):
             act()
@@ -309,7 +317,9 @@ def test_what_remembers_more_than_its_weights_is_not_resumed() -> None:
         pass
 
     plan = trainer().schedule
-    odd = trainer(sampling=Odd(rate=plan.rate, steps=plan.steps, divisor=plan.divisor), batch=None, steps=None)
+    odd = trainer(
+        sampling=Odd(rate=plan.rate, steps=plan.steps, divisor=plan.divisor), batch=None, steps=None
+    )
     with pytest.raises(Unsupported, match="cannot be resumed"):
         odd.period  # noqa: B018
 
@@ -484,7 +494,11 @@ def test_a_run_goes_on_for_whom_and_on_what_it_was_paid_for(tmp_path: Path) -> N
     other = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=second.public, **settings)
     with pytest.raises(Stop):
         first.as_analyst("ann").train(made, checkpoint=tmp_path / "run", every=4, progress=stopping(5))
-    for session, trained in ((second.as_analyst("ann"), other), (first.as_analyst("bob"), made), (first, made)):
+    for session, trained in (
+        (second.as_analyst("ann"), other),
+        (first.as_analyst("bob"), made),
+        (first, made),
+    ):
         with pytest.raises(InvalidInput, match="another analyst, or for other periods"):
             session.resume(trained, tmp_path / "run")
     assert first.as_analyst("ann").resume(made, tmp_path / "run").private

@@ -91,7 +91,9 @@ def test_alone_they_are_trained_right() -> None:
 
 def test_what_mixes_cannot_when_isolated() -> None:
     """Each example sees a batch of one: its own mean is itself."""
-    engine = Engine(nn.Sequential(nn.Linear(4, 4), BatchMean(), nn.Linear(4, 3)), nn.CrossEntropyLoss(), isolate=True)
+    engine = Engine(
+        nn.Sequential(nn.Linear(4, 4), BatchMean(), nn.Linear(4, 3)), nn.CrossEntropyLoss(), isolate=True
+    )
     x, y = torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1])
     probe(engine, x, y)
     with engine.attached():
@@ -121,7 +123,9 @@ def test_layers_with_leaking_options_are_refused(layer: nn.Module) -> None:
 
 def test_the_swap_keeps_everything_else() -> None:
     model = nn.Sequential(
-        nn.Conv2d(1, 12, 3), nn.BatchNorm2d(12), nn.Sequential(nn.ReLU(), nn.Conv2d(12, 7, 3), nn.BatchNorm2d(7))
+        nn.Conv2d(1, 12, 3),
+        nn.BatchNorm2d(12),
+        nn.Sequential(nn.ReLU(), nn.Conv2d(12, 7, 3), nn.BatchNorm2d(7)),
     )
     swapped = without_batch_norm(model, groups=8)
     assert isinstance(swapped[1], nn.GroupNorm)

@@ -26,7 +26,8 @@ PUBLIC = Public(schema=SCHEMA, size=N)
 def table(public: Public = PUBLIC, n: int = N) -> Memory:
     rng = np.random.default_rng(1)
     return Memory(
-        {"age": rng.normal(40, 12, n), "pay": rng.gamma(2, 2e4, n), "sick": rng.choice(["no", "yes"], n)}, public
+        {"age": rng.normal(40, 12, n), "pay": rng.gamma(2, 2e4, n), "sick": rng.choice(["no", "yes"], n)},
+        public,
     )
 
 
@@ -59,7 +60,9 @@ def test_the_price_adds_up_to_rho_and_every_sum_pays() -> None:
 def test_a_wanted_epsilon_is_met_and_composes_with_training() -> None:
     made = PrivateScaler.for_privacy(public=PUBLIC, columns=["age"], epsilon=0.5, delta=1e-6)
     assert 0.5 * 0.99 <= acc.epsilon(made.event, delta=1e-6, accountant="rdp") <= 0.5
-    trained = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=PUBLIC, noise_multiplier=2.0, batch=200, steps=5)
+    trained = Trainer(
+        nn.Linear(1, 2), nn.CrossEntropyLoss(), public=PUBLIC, noise_multiplier=2.0, batch=200, steps=5
+    )
     both = acc.compose([made.event, trained.event])
     alone = [acc.epsilon(e, delta=1e-6, accountant="rdp") for e in (made.event, trained.event)]
     assert max(alone) < acc.epsilon(both, delta=1e-6, accountant="rdp") < sum(alone)
@@ -78,7 +81,11 @@ def test_one_row_moves_each_sum_by_at_most_its_sensitivity() -> None:
         sums = [
             np.array(
                 moments._sums(
-                    Memory({"age": r, "pay": r, "sick": ["no"] * len(r)}, PUBLIC), "age", True, made._scale("age"), True
+                    Memory({"age": r, "pay": r, "sick": ["no"] * len(r)}, PUBLIC),
+                    "age",
+                    True,
+                    made._scale("age"),
+                    True,
                 )
             )
             for r in (rows, [*rows, value])
@@ -91,7 +98,9 @@ def test_one_row_moves_each_sum_by_at_most_its_sensitivity() -> None:
 
 
 def test_transforming_is_what_it_says_and_goes_back() -> None:
-    scaling = Scaling(columns=("a", "b"), means=(1.0, 2.0), deviations=(2.0, 0.5), lower=(0.0, 0.0), upper=(5.0, 4.0))
+    scaling = Scaling(
+        columns=("a", "b"), means=(1.0, 2.0), deviations=(2.0, 0.5), lower=(0.0, 0.0), upper=(5.0, 4.0)
+    )
     X = np.array([[1.0, 2.0], [3.0, 2.5], [99.0, np.nan]])
     np.testing.assert_allclose(scaling.transform(X), [[0, 0], [1, 1], [2, 0]])
     np.testing.assert_allclose(scaling.transform({"b": X[:, 1], "a": X[:, 0]}), scaling.transform(X))
@@ -118,7 +127,13 @@ def test_in_a_session_it_is_charged_stored_and_used_by_a_trainer(tmp_path: Path)
     raw = {name: table()._table[name].to_numpy() for name in ("age", "pay")}
     np.testing.assert_allclose(x.numpy(), scaling.transform(raw), rtol=1e-5, atol=1e-6)
     trained = Trainer(
-        nn.Linear(2, 2), nn.CrossEntropyLoss(), public=PUBLIC, noise_multiplier=2.0, batch=200, steps=2, columns=columns
+        nn.Linear(2, 2),
+        nn.CrossEntropyLoss(),
+        public=PUBLIC,
+        noise_multiplier=2.0,
+        batch=200,
+        steps=2,
+        columns=columns,
     )
     session.ask(trained)
     assert session.spent > charged
@@ -127,7 +142,11 @@ def test_in_a_session_it_is_charged_stored_and_used_by_a_trainer(tmp_path: Path)
 def test_no_deviation_is_zero_however_little_is_there() -> None:
     empty = Memory(
         pa.table(
-            {"age": pa.array([], pa.float64()), "pay": pa.array([], pa.float64()), "sick": pa.array([], pa.string())}
+            {
+                "age": pa.array([], pa.float64()),
+                "pay": pa.array([], pa.float64()),
+                "sick": pa.array([], pa.string()),
+            }
         ),
         PUBLIC,
     )

@@ -53,7 +53,9 @@ def test_batches_are_never_above_the_limit_and_follow_the_coins_below_it() -> No
             for k in range(22, SIZE + 1)
         )
     )
-    assert abs(sizes.count(22) / 400 - expected) <= math.sqrt(math.log(2e9) / 800)  # Hoeffding, false alarm 1e-9
+    assert abs(sizes.count(22) / 400 - expected) <= math.sqrt(
+        math.log(2e9) / 800
+    )  # Hoeffding, false alarm 1e-9
 
 
 def test_who_is_dropped_is_drawn_at_random() -> None:
@@ -86,7 +88,9 @@ def test_the_price_is_that_of_poisson_and_the_chance_that_it_mattered() -> None:
     assert acc.epsilon(trainer(limit=22).event, delta=1e-5) == math.inf, (
         "a limit that bites all the time costs all of delta"
     )
-    assert acc.epsilon(trainer(limit=SIZE).event, delta=1e-5) == pytest.approx(acc.epsilon(plain, delta=1e-5), rel=1e-9)
+    assert acc.epsilon(trainer(limit=SIZE).event, delta=1e-5) == pytest.approx(
+        acc.epsilon(plain, delta=1e-5), rel=1e-9
+    )
 
 
 def test_a_wanted_epsilon_is_met_with_the_smallest_limit_that_costs_a_hundredth_of_delta() -> None:
@@ -94,7 +98,9 @@ def test_a_wanted_epsilon_is_met_with_the_smallest_limit_that_costs_a_hundredth_
     plan = made.schedule
     assert isinstance(plan, TruncatedPoisson)
     assert 2.0 * 0.995 <= acc.epsilon(made.event, delta=1e-5) <= 2.0
-    cost = [(1 + math.exp(2.0)) * 4 * overflow(SIZE, plan.rate, limit) for limit in (plan.limit - 1, plan.limit)]
+    cost = [
+        (1 + math.exp(2.0)) * 4 * overflow(SIZE, plan.rate, limit) for limit in (plan.limit - 1, plan.limit)
+    ]
     assert cost[1] <= 1e-7 < cost[0]
     poisson = trainer(noise_multiplier=made.noise_multiplier * 0.99, sampling="poisson", steps=4)
     assert acc.epsilon(poisson.event, delta=1e-5) > 2.0, "truncation costs less than a hundredth of the noise"

@@ -55,7 +55,9 @@ def test_the_price_of_an_adaptive_clip_is_that_of_a_fixed_one_and_the_split_adds
     assert left**-2 + (2 * 2.0) ** -2 == pytest.approx(1.1**-2, rel=1e-9)
     assert left**-2 + (2 * 2.0) ** -2 <= 1.1**-2
     joint = acc.compose([acc.Gaussian(noise_multiplier=left), acc.Gaussian(noise_multiplier=4.0)])
-    assert acc.epsilon(joint, delta=1e-5) <= acc.epsilon(acc.Gaussian(noise_multiplier=1.1), delta=1e-5) * (1 + 1e-6)
+    assert acc.epsilon(joint, delta=1e-5) <= acc.epsilon(acc.Gaussian(noise_multiplier=1.1), delta=1e-5) * (
+        1 + 1e-6
+    )
 
 
 def test_published_constants_are_the_defaults() -> None:
@@ -77,7 +79,8 @@ def test_too_little_noise_on_the_count_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"sampling": "cyclic", "epochs": 1, "steps": None}, {"noise": "discrete"}, {"optimizer": Adam()}]
+    "changes",
+    [{"sampling": "cyclic", "epochs": 1, "steps": None}, {"noise": "discrete"}, {"optimizer": Adam()}],
 )
 def test_what_has_no_proof_with_an_adaptive_clip_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(Unsupported):
@@ -192,7 +195,11 @@ def test_people_and_variants_together_are_one_term() -> None:
     data = examples(public, people=np.repeat(np.arange(8), 5))
     for pooling in ("mean", "sum"):
         made = trainer(
-            public=public, batch=8, noise_multiplier=1e-9, augment=Augment(function=doubled, times=3), pooling=pooling
+            public=public,
+            batch=8,
+            noise_multiplier=1e-9,
+            augment=Augment(function=doubled, times=3),
+            pooling=pooling,
         )
         run = made.start(data, entropy=SeededEntropy(2))
         with run:

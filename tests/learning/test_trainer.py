@@ -67,7 +67,9 @@ def trainer(**changes: Any) -> Trainer:
         "optimizer": SGD(lr=0.3),
     }
     return Trainer(
-        changes.pop("model", nn.Linear(5, 2)), changes.pop("loss", nn.CrossEntropyLoss()), **(settings | changes)
+        changes.pop("model", nn.Linear(5, 2)),
+        changes.pop("loss", nn.CrossEntropyLoss()),
+        **(settings | changes),
     )
 
 
@@ -99,7 +101,9 @@ def test_a_step_is_the_clipped_sum_plus_noise_over_the_expected_size() -> None:
         rows = naive(model, inputs, targets, loss)
         total = (rows * (0.05 / rows.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
         with torch.no_grad():
-            for p, part in zip(model.parameters(), total.split([p.numel() for p in model.parameters()]), strict=True):
+            for p, part in zip(
+                model.parameters(), total.split([p.numel() for p in model.parameters()]), strict=True
+            ):
                 p.sub_(0.3 * part.view(p.shape) / 100)
     torch.testing.assert_close(got, weights(model), rtol=1e-4, atol=1e-6)
 
@@ -224,7 +228,9 @@ def test_the_number_of_examples_is_never_read_off_the_data() -> None:
         ({"model": nn.Linear(5, 2).half()}, Unsupported),
     ],
 )
-def test_bad_settings_are_refused_before_anything_is_read(changes: dict[str, Any], error: type[Exception]) -> None:
+def test_bad_settings_are_refused_before_anything_is_read(
+    changes: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         trainer(**changes)
 
@@ -337,10 +343,12 @@ def test_datasets_are_read_item_by_item() -> None:
 
 def test_tables_are_read_by_their_declared_facts() -> None:
     public = Public(
-        schema={"age": Bounds(0, 100), "job": Categories(["a", "b"]), "rich": Categories(["no", "yes"])}, size=4
+        schema={"age": Bounds(0, 100), "job": Categories(["a", "b"]), "rich": Categories(["no", "yes"])},
+        size=4,
     )
     table = Memory(
-        {"age": [0.0, 50.0, 1e9, None], "job": ["a", "b", "zzz", None], "rich": ["no", "yes", "yes", "?"]}, public
+        {"age": [0.0, 50.0, 1e9, None], "job": ["a", "b", "zzz", None], "rich": ["no", "yes", "yes", "?"]},
+        public,
     )
     columns = Tabular(features=("age", "job"), target="rich")
     x, y = columns.read(table).take(np.arange(4))

@@ -44,7 +44,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "relu as a module": lambda: layer(activation=nn.ReLU()),
     "without biases": lambda: layer(bias=False),
     "frozen weights": lambda: frozen(layer(), "linear1.weight", "self_attn.in_proj_weight", "norm1.weight"),
-    "frozen biases": lambda: frozen(layer(norm_first=True), "linear2.bias", "self_attn.out_proj.bias", "norm2.bias"),
+    "frozen biases": lambda: frozen(
+        layer(norm_first=True), "linear2.bias", "self_attn.out_proj.bias", "norm2.bias"
+    ),
     "two of them": lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), layer(), nn.Tanh(), layer(norm_first=True)),
     "an encoder": lambda: nn.TransformerEncoder(layer(), 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False),
     "used twice": Twice,

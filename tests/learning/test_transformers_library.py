@@ -34,7 +34,9 @@ def bert() -> nn.Module:
 
     sizes = {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     drops = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return Scores(BertForSequenceClassification(BertConfig(**sizes, **drops, intermediate_size=24, num_labels=2)))
+    return Scores(
+        BertForSequenceClassification(BertConfig(**sizes, **drops, intermediate_size=24, num_labels=2))
+    )
 
 
 def gpt2() -> nn.Module:
@@ -51,7 +53,9 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("isolate", [False, True])
 @pytest.mark.parametrize("build", [bert, gpt2])
-def test_all_weights_train_as_in_a_loop_of_single_examples(build: Callable[[], nn.Module], isolate: bool) -> None:
+def test_all_weights_train_as_in_a_loop_of_single_examples(
+    build: Callable[[], nn.Module], isolate: bool
+) -> None:
     torch.manual_seed(0)
     model, ids, y = build(), torch.randint(0, WORDS, (2 * T, T)), torch.logspace(-1, 1, 2 * T)
     truth = naive(model, ids, y, loss)

@@ -38,7 +38,9 @@ def test_a_plan_lists_the_oracles_best_first(folder: Path) -> None:
     rows = json.loads(run("plan", "--epsilon", "1", "--domain", "128", "--people", "20000", "--json"))
     assert rows[0]["oracle"] == "SubsetSelection"
     assert [row["standard_error"] for row in rows] == sorted(row["standard_error"] for row in rows)
-    assert "LocalHashing" in run("plan", "--epsilon", "1", "--domain", "10000", "--people", "1000", "--bits", "64")
+    assert "LocalHashing" in run(
+        "plan", "--epsilon", "1", "--domain", "10000", "--people", "1000", "--bits", "64"
+    )
 
 
 def test_categories_go_through_reports_to_estimates(folder: Path) -> None:

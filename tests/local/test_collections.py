@@ -18,7 +18,9 @@ from discreet.sampling import Entropy, SeededEntropy
 
 def test_sets_are_counted_without_bias() -> None:
     random = np.random.default_rng(1)
-    people: list[Any] = [set(np.flatnonzero(random.random(4) < [0.5, 0.3, 0.1, 0.0]).tolist()) for _ in range(3000)]
+    people: list[Any] = [
+        set(np.flatnonzero(random.random(4) < [0.5, 0.3, 0.1, 0.0]).tolist()) for _ in range(3000)
+    ]
     shares = np.mean([[i in one for i in range(4)] for one in people], axis=0)
     randomizer, entropy = local.SetResponse(epsilon=2, domain=4, largest=3), SeededEntropy(2)
     releases = [randomizer.estimate(randomizer.respond(people, entropy=entropy)) for _ in range(4)]
@@ -80,7 +82,9 @@ def test_a_longer_vector_is_shortened_and_more_directions_help() -> None:
     randomizer = local.PrivUnit(epsilon=1, dimension=2, directions=8)
     lifted = randomizer._values(np.array([[3e200, 4e200], [0.0, 0.0], [0.3, 0.4]]))
     assert np.allclose(lifted, [[0.6, 0.8, 0], [0, 0, 1], [0.3, 0.4, math.sqrt(0.75)]])
-    few, many = (local.PrivUnit(epsilon=6, dimension=20, directions=n).mean_squared_error(1) for n in (16, 1024))
+    few, many = (
+        local.PrivUnit(epsilon=6, dimension=20, directions=n).mean_squared_error(1) for n in (16, 1024)
+    )
     assert many < few
 
 
@@ -185,7 +189,9 @@ def test_a_shuffler_is_priced_for_the_least_and_not_for_what_happened_to_come() 
 def test_seeded_reports_or_a_seeded_order_are_not_private(seeded: str) -> None:
     oracle = local.KaryResponse(epsilon=1, domain=4)
     shuffler = local.Shuffler(oracle, least=10)
-    shuffler.add(oracle.respond(np.zeros(10, int), entropy=SeededEntropy(1) if seeded == "reports" else Entropy()))
+    shuffler.add(
+        oracle.respond(np.zeros(10, int), entropy=SeededEntropy(1) if seeded == "reports" else Entropy())
+    )
     out = shuffler.flush(entropy=SeededEntropy(1) if seeded == "order" else Entropy())
     assert isinstance(out.event, NonPrivate)
     assert not oracle.estimate(out).private

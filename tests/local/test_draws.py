@@ -29,7 +29,10 @@ def test_the_room_is_imported_without_duckdb_or_torch() -> None:
         "oracle = local.best(epsilon=1, domain=8, people=10)\n"
         "print(len(oracle.estimate(oracle.respond([1, 2], entropy=sampling.Entropy())).value))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "8\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "8\n"
+    )
 
 
 @pytest.mark.parametrize("bound", [2, 3, 5, 200])

@@ -31,7 +31,10 @@ def errors(oracle: Any, values: Any, shares: Any, runs: int, seed: int = 1) -> A
     """The mean squared error of each of several runs."""
     entropy = SeededEntropy(seed)
     return np.array(
-        [((oracle.estimate(oracle.respond(values, entropy=entropy)).value - shares) ** 2).mean() for _ in range(runs)]
+        [
+            ((oracle.estimate(oracle.respond(values, entropy=entropy)).value - shares) ** 2).mean()
+            for _ in range(runs)
+        ]
     )
 
 
@@ -155,7 +158,10 @@ def test_means_are_unbiased_with_the_variance_they_say(build: Any, epsilon: floa
     randomizer, entropy = build(epsilon=epsilon, low=-2, high=6, steps=64), SeededEntropy(5)
     for value in (-2, 1.3, 6):
         found = np.array(
-            [randomizer.estimate(randomizer.respond(np.full(200, value), entropy=entropy)).value for _ in range(150)]
+            [
+                randomizer.estimate(randomizer.respond(np.full(200, value), entropy=entropy)).value
+                for _ in range(150)
+            ]
         )
         spread = randomizer.variance(200, value)
         rounding = (8 / 64) ** 2 / 4 / 200

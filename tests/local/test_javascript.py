@@ -44,9 +44,18 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
     "set": (local.SetResponse(epsilon=1, domain=9, largest=3), [set(), {8}, {0, 4, 7}, set(range(9))]),
     "set of one item": (local.SetResponse(epsilon=2, domain=1, largest=1), [set(), {0}]),
     "set, kary": (local.SetResponse(epsilon=1, domain=5, largest=2, oracle="kary"), [set(), {1, 3}]),
-    "set, unary": (local.SetResponse(epsilon=1, domain=6, largest=2, oracle="optimal_unary"), [set(), {1, 3}]),
-    "set, hashing": (local.SetResponse(epsilon=1, domain=500, largest=4, oracle="hashing"), [set(), {499, 3}]),
-    "set, hadamard": (local.SetResponse(epsilon=2, domain=50, largest=2, oracle="hadamard"), [set(), {49, 7}]),
+    "set, unary": (
+        local.SetResponse(epsilon=1, domain=6, largest=2, oracle="optimal_unary"),
+        [set(), {1, 3}],
+    ),
+    "set, hashing": (
+        local.SetResponse(epsilon=1, domain=500, largest=4, oracle="hashing"),
+        [set(), {499, 3}],
+    ),
+    "set, hadamard": (
+        local.SetResponse(epsilon=2, domain=50, largest=2, oracle="hadamard"),
+        [set(), {49, 7}],
+    ),
     "pairs": (
         local.KeyValueResponse(epsilon=1, keys=4, low=0, high=5, largest=2),
         [{}, {3: 5}, {0: 0.1}, {2: 7, 0: -3.5, 1: 2.5}, {1: 1e308}],
@@ -56,7 +65,10 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
         [{}, {299: 0.1}],
     ),
     "pairs of one key": (local.KeyValueResponse(epsilon=3, keys=1, low=0.1, high=0.3), [{}, {0: 0.2}]),
-    "marginals": (local.MarginalResponse(epsilon=1, sizes=(2, 3, 4, 7)), [[0, 0, 0, 0], [1, 2, 3, 6], [1, 0, 2, 5]]),
+    "marginals": (
+        local.MarginalResponse(epsilon=1, sizes=(2, 3, 4, 7)),
+        [[0, 0, 0, 0], [1, 2, 3, 6], [1, 0, 2, 5]],
+    ),
     "marginals, hashing": (
         local.MarginalResponse(epsilon=2, sizes=(2, 50, 90), ways=2, oracle="hashing"),
         [[0, 0, 0], [1, 49, 89]],
@@ -71,7 +83,10 @@ SPECS: dict[str, tuple[Any, list[Any]]] = {
     "laplace": (local.LaplaceMean(epsilon=1, low=0, high=10), [0, 3.3, 12, -1]),
     "laplace, narrow": (local.LaplaceMean(epsilon=5, low=-1, high=1, steps=1), [0.1, -1, 1]),
     "laplace, wide": (local.LaplaceMean(epsilon=1e-9, low=-1, high=1, steps=65536), [0.1, -1, 1]),
-    "laplace, long fraction": (local.LaplaceMean(epsilon=Fraction(10**30 + 1, 3**70), low=0, high=1), [0.1, 1]),
+    "laplace, long fraction": (
+        local.LaplaceMean(epsilon=Fraction(10**30 + 1, 3**70), low=0, high=1),
+        [0.1, 1],
+    ),
 }
 VECTORS = Path(__file__).parent / "vectors.json"
 FED = 4096
@@ -116,7 +131,13 @@ def cases() -> list[dict[str, Any]]:
                 entropy = FedEntropy(fed(seed))
                 report = randomizer.respond(value, entropy=entropy)
                 found.append(
-                    {"name": name, "value": as_json(value), "seed": seed, "report": report, "used": entropy.used}
+                    {
+                        "name": name,
+                        "value": as_json(value),
+                        "seed": seed,
+                        "report": report,
+                        "used": entropy.used,
+                    }
                 )
     return found
 
@@ -175,7 +196,9 @@ def test_laplace_noise_is_the_same_where_the_first_bits_leave_it_open() -> None:
         for epsilon in (1e-6, 0.7, 1, 20)
         for steps in (1, 7, 1024, 65536)
     ]
-    tails = [fill + fed(seed)[:256] for seed in range(3) for fill in (b"\xff" * 40, bytes(40), b"\x01" + bytes(39))]
+    tails = [
+        fill + fed(seed)[:256] for seed in range(3) for fill in (b"\xff" * 40, bytes(40), b"\x01" + bytes(39))
+    ]
     data, ours = [], []
     for randomizer in randomizers:
         for tail in tails:
@@ -302,7 +325,18 @@ BENT: dict[str, tuple[Any, list[dict[str, Any]], list[Any]]] = {
             {"oracles": local.MarginalResponse(epsilon=1.1, sizes=(2, 3, 4, 7)).client()["oracles"]},
             {"oracles": local.MarginalResponse(epsilon=1, sizes=(2, 3, 4, 8)).client()["oracles"]},
         ],
-        [3, None, "0000", [], [0, 0, 0], [0, 0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, -1], [0.5, 0, 0, 0], ["0", 0, 0, 0]],
+        [
+            3,
+            None,
+            "0000",
+            [],
+            [0, 0, 0],
+            [0, 0, 0, 0, 0],
+            [2, 0, 0, 0],
+            [0, 0, 0, -1],
+            [0.5, 0, 0, 0],
+            ["0", 0, 0, 0],
+        ],
     ),
     "prefixes": (
         3,

@@ -76,7 +76,10 @@ def test_rappor_finds_the_words_and_their_shares() -> None:
     for word, share in {"bern": 0.6, "rome": 0.3, "oslo": 0.1, "kiev": 0, "lima": 0}.items():
         assert abs(decoded[word] - share) < 0.06
     filters = np.array(
-        [sum(s * rappor.filter(w, c) for w, s in (("bern", 0.6), ("rome", 0.3), ("oslo", 0.1))) for c in range(8)]
+        [
+            sum(s * rappor.filter(w, c) for w, s in (("bern", 0.6), ("rome", 0.3), ("oslo", 0.1)))
+            for c in range(8)
+        ]
     )
     release = rappor.estimate(reports)
     assert np.abs(release.value - filters).max() <= release.error(1 - 1e-6) + 0.06
@@ -106,7 +109,10 @@ def test_one_hundred_tenths_are_ten_and_not_a_rounding_more() -> None:
     device = local.ClientBudget(epsilon=10)
     for i in range(100):
         device.answer(
-            f"question {i}", local.KaryResponse(epsilon=Fraction(1, 10), domain=2), 0, entropy=SeededEntropy(i)
+            f"question {i}",
+            local.KaryResponse(epsilon=Fraction(1, 10), domain=2),
+            0,
+            entropy=SeededEntropy(i),
         )
     assert device.remaining == 0
 
@@ -120,7 +126,10 @@ def test_another_randomizer_for_the_same_question_is_another_charge() -> None:
 
 def test_long_term_answers_are_paid_once_and_report_afresh() -> None:
     device, rappor = local.ClientBudget(epsilon=4), local.Rappor(epsilon=4, bits=64)
-    reports = [device.answer("page", rappor, word, entropy=SeededEntropy(i)) for i, word in enumerate(("a", "b", "a"))]
+    reports = [
+        device.answer("page", rappor, word, entropy=SeededEntropy(i))
+        for i, word in enumerate(("a", "b", "a"))
+    ]
     assert device.remaining == 0
     assert len({report[0] for report in reports}) == 1
     assert len({tuple(report) for report in reports}) == 3
@@ -137,7 +146,8 @@ def test_the_state_survives_a_restart_and_holds_no_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"epsilon": "1", "spent": "2", "answers": {}}, {"epsilon": "x", "spent": "0", "answers": {}}, []]
+    "state",
+    [{}, {"epsilon": "1", "spent": "2", "answers": {}}, {"epsilon": "x", "spent": "0", "answers": {}}, []],
 )
 def test_a_state_that_is_none_is_refused(state: Any) -> None:
     with pytest.raises(InvalidInput):

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 
 
-def assert_law(draw: Callable[[], Hashable], law: Mapping[Hashable, float], n: int, alpha: float = 1e-9) -> None:
+def assert_law(
+    draw: Callable[[], Hashable], law: Mapping[Hashable, float], n: int, alpha: float = 1e-9
+) -> None:
     """n draws follow `law`; a false alarm has probability at most alpha.
 
     Chernoff: for a Bernoulli(p) mean m of n draws, P(n KL(m, p) >= t on one side) <= exp(-t); a union over both sides

@@ -58,7 +58,9 @@ def test_a_release_carries_its_price_and_its_error() -> None:
 )
 def test_the_error_holds_as_often_as_it_says(mechanism: AddNoise) -> None:
     runs, entropy, confidence = 1500, SeededEntropy(1), 0.8
-    truth = np.asarray(mechanism.statistic(SOURCE)).astype(float) * float(getattr(mechanism.statistic, "step", 1))
+    truth = np.asarray(mechanism.statistic(SOURCE)).astype(float) * float(
+        getattr(mechanism.statistic, "step", 1)
+    )
     width = mechanism.error(confidence)
     worst = [np.max(np.abs(mechanism(SOURCE, entropy=entropy).value - truth)) for _ in range(runs)]
     covered = sum(w <= width for w in worst)
@@ -78,12 +80,17 @@ def test_a_value_is_in_the_statistics_own_unit() -> None:
 
 
 def test_noise_for_less_than_the_statistic_moves_is_refused() -> None:
-    for noise in (IntegerLaplace(scale=Fraction(3), sensitivity=9), IntegerGaussian(variance=Fraction(3), linf=9)):
+    for noise in (
+        IntegerLaplace(scale=Fraction(3), sensitivity=9),
+        IntegerGaussian(variance=Fraction(3), linf=9),
+    ):
         with pytest.raises(InvalidInput, match="more than the noise is priced for"):
             AddNoise(public=PUBLIC, statistic=Sum("x"), noise=noise)
     cumulative = CountsBelow(column="x", thresholds=(1, 2))
     with pytest.raises(InvalidInput):
-        AddNoise(public=PUBLIC, statistic=cumulative, noise=IntegerGaussian(variance=Fraction(3), linf=2, l0=1))
+        AddNoise(
+            public=PUBLIC, statistic=cumulative, noise=IntegerGaussian(variance=Fraction(3), linf=2, l0=1)
+        )
 
 
 def test_noise_for_another_relation_is_refused() -> None:
@@ -109,7 +116,9 @@ def test_the_size_is_never_read_off_the_data_under_add_remove() -> None:
         PUBLIC.declared_size("a mean")
 
 
-@pytest.mark.parametrize("change", [{"version": "2"}, {"neighbors": REPLACE}, {"size": 9}, {"table": "other"}])
+@pytest.mark.parametrize(
+    "change", [{"version": "2"}, {"neighbors": REPLACE}, {"size": 9}, {"table": "other"}]
+)
 def test_other_public_facts_are_refused_before_anything_is_read_or_drawn(change: dict[str, Any]) -> None:
     entropy = CountingEntropy()
     other = Untouchable(Public(schema=SCHEMA, **change))
@@ -147,6 +156,8 @@ def test_a_description_cannot_smuggle_in_something_else() -> None:
 
 
 def test_a_bigger_noise_than_needed_is_allowed_and_charged_as_priced() -> None:
-    generous = AddNoise(public=PUBLIC, statistic=Count(), noise=IntegerLaplace(scale=Fraction(5), sensitivity=5))
+    generous = AddNoise(
+        public=PUBLIC, statistic=Count(), noise=IntegerLaplace(scale=Fraction(5), sensitivity=5)
+    )
     assert generous.event.neighbors is ADD_REMOVE
     assert laplace(PUBLIC, Count(), epsilon=1).event != generous.event

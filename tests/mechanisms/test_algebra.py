@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from discreet import accounting
-from discreet._errors import DescriptionError, InvalidInput, PrivateFact, PublicMismatch, Unsupported, WrongRelation
+from discreet._errors import (
+    DescriptionError,
+    InvalidInput,
+    PrivateFact,
+    PublicMismatch,
+    Unsupported,
+    WrongRelation,
+)
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Unit
 from discreet._registry import to_json
 from discreet.accounting import ApproximateDP, DiscreteLaplace, PureDP
@@ -133,7 +140,9 @@ def test_bad_parameters_are_refused(build: Any) -> None:
 
 def test_a_sequence_costs_the_sum() -> None:
     public = facts()
-    both = Sequential(mechanisms=(noisy_count(public, epsilon=1), noisy_histogram(public, "c", epsilon=Fraction(1, 2))))
+    both = Sequential(
+        mechanisms=(noisy_count(public, epsilon=1), noisy_histogram(public, "c", epsilon=Fraction(1, 2)))
+    )
     assert accounting.basic(both.event).value == 1.5
     twice = Sequential(mechanisms=(noisy_count(public, epsilon=1),) * 2)
     assert twice.event == noisy_count(public, epsilon=1).event.repeated(2)
@@ -160,7 +169,9 @@ def test_split_confidences_hold_together(confidence: float, parts: int) -> None:
 def test_group_privacy_has_the_right_factor_on_delta(epsilon: Fraction, delta: float, size: int) -> None:
     price = accounting.basic(accounting.Group(event=ApproximateDP(epsilon=epsilon, delta=delta), size=size))
     assert price.value == pytest.approx(size * float(epsilon))
-    exact = sum(math.exp(i * float(epsilon)) for i in range(size)) * delta  # hopping from neighbor to neighbor
+    exact = (
+        sum(math.exp(i * float(epsilon)) for i in range(size)) * delta
+    )  # hopping from neighbor to neighbor
     textbook = size * math.exp((size - 1) * float(epsilon)) * delta
     assert min(1.0, exact) <= price.delta * (1 + 1e-9)
     assert price.delta <= min(1.0, textbook) * (1 + 1e-9)
@@ -174,7 +185,10 @@ def test_group_privacy_of_pure_and_concentrated_prices() -> None:
     assert accounting.basic(pure.event).value == 1
     concentrated = GroupPrivate(mechanism=gaussian(public, Count(), rho=Fraction(1, 100)), size=5)
     assert accounting.zcdp(concentrated.event).value == pytest.approx(0.25)
-    assert GroupPrivate(mechanism=noisy_count(public, epsilon=1), size=1).event == noisy_count(public, epsilon=1).event
+    assert (
+        GroupPrivate(mechanism=noisy_count(public, epsilon=1), size=1).event
+        == noisy_count(public, epsilon=1).event
+    )
 
 
 def test_group_privacy_is_about_pairs_that_differ_in_so_many_rows() -> None:
@@ -212,7 +226,8 @@ def test_unequal_pure_parts_cost_the_dearest_one_or_two(neighbors: Neighbors, pr
 def test_unequal_parts_that_are_not_pure_are_refused() -> None:
     public = facts()
     parts = tuple(
-        (c, gaussian(part_public(public, "c", c), CountNonNull(column="x"), rho=rho)) for c, rho in (("a", 1), ("b", 2))
+        (c, gaussian(part_public(public, "c", c), CountNonNull(column="x"), rho=rho))
+        for c, rho in (("a", 1), ("b", 2))
     )
     with pytest.raises(Unsupported, match="same price"):
         Parallel(public=public, column="c", parts=parts)
@@ -230,7 +245,9 @@ def test_each_part_sees_its_own_rows(neighbors: Neighbors) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10), st.sampled_from(["a", "b", "z", "other", None])), min_size=1, max_size=7),
+    st.lists(
+        st.tuples(st.integers(0, 10), st.sampled_from(["a", "b", "z", "other", None])), min_size=1, max_size=7
+    ),
     st.integers(0, 6),
     st.tuples(st.integers(0, 10), st.sampled_from(["a", "b", "z", None])),
     st.sampled_from(list(Neighbors)),
@@ -261,7 +278,10 @@ def test_neighbors_differ_in_one_part_or_two_and_there_by_one_row(
 
 
 def seen_by_part(rows: list[Any], public: Public, category: str) -> list[Any]:
-    columns = {"x": pa.array([x for x, _ in rows], pa.int64()), "c": pa.array([c for _, c in rows], pa.string())}
+    columns = {
+        "x": pa.array([x for x, _ in rows], pa.int64()),
+        "c": pa.array([c for _, c in rows], pa.string()),
+    }
     part = Part(Memory(pa.table(columns), public, batch_rows=3), "c", category)
     return [tuple(row.values()) for batch in part.batches(["x", "c"]) for row in batch.to_pylist()]
 
@@ -300,7 +320,10 @@ def test_noise_on_every_record_costs_the_same_and_errs_far_more() -> None:
     n = 400
     public = Public(schema={"x": Bounds(0, 10, nullable=False)}, neighbors=REPLACE, size=n)
     source = Memory({"x": np.arange(n) % 11}, public)
-    each, once = InputPerturbation.for_epsilon(1, public=public, column="x"), noisy_sum(public, "x", epsilon=1)
+    each, once = (
+        InputPerturbation.for_epsilon(1, public=public, column="x"),
+        noisy_sum(public, "x", epsilon=1),
+    )
     assert each.event == once.event
     assert each.error(0.9) > 0.5 * math.sqrt(n) * once.error(0.9)
     runs, truth, entropy = 400, int(Sum("x")(source)), SeededEntropy(2)
@@ -308,14 +331,18 @@ def test_noise_on_every_record_costs_the_same_and_errs_far_more() -> None:
     covered = int((np.abs(errors) <= each.error(0.9)).sum())
     assert stats.binom.cdf(covered, runs, 0.9) > 1e-10
     deviation = math.sqrt(n * 2) * 10
-    assert 0.7 * deviation < errors.std() < 1.3 * deviation  # 400 runs: the chance of leaving this range is below 1e-9
+    assert (
+        0.7 * deviation < errors.std() < 1.3 * deviation
+    )  # 400 runs: the chance of leaving this range is below 1e-9
 
 
 def test_the_mean_of_perturbed_records_is_their_sum_over_the_public_size() -> None:
     public = Public(schema={"x": Bounds(0, 10, nullable=False)}, neighbors=REPLACE, size=4)
     source = Memory({"x": [1, 2, 3, 4]}, public)
     for kind in ("sum", "mean"):
-        quiet = InputPerturbation.for_epsilon(10**5, public=public, column="x", step=Fraction(1, 2), release_as=kind)  # type: ignore[arg-type]
+        quiet = InputPerturbation.for_epsilon(
+            10**5, public=public, column="x", step=Fraction(1, 2), release_as=kind
+        )  # type: ignore[arg-type]
         assert quiet(source, entropy=SeededEntropy(1)).value == (10 if kind == "sum" else 2.5)
 
 

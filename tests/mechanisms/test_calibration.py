@@ -31,7 +31,9 @@ deltas = st.floats(1e-12, 0.3)
 def exact_gaussian_delta(epsilon: Any, sigma: Any) -> mpmath.mpf:
     """By the definition of the hockey-stick divergence, not by the formula under test: P(loss > e) - e^e Q(loss > e)."""
     epsilon, sigma = mpmath.mpf(epsilon), mpmath.mpf(sigma)
-    cut = epsilon * sigma**2 - mpmath.mpf(1) / 2  # x >= cut has loss >= epsilon, for N(0, s²) against N(-1, s²)
+    cut = (
+        epsilon * sigma**2 - mpmath.mpf(1) / 2
+    )  # x >= cut has loss >= epsilon, for N(0, s²) against N(-1, s²)
     upper = mpmath.erfc(cut / (sigma * mpmath.sqrt(2))) / 2
     lower = mpmath.erfc((cut + 1) / (sigma * mpmath.sqrt(2))) / 2
     return upper - mpmath.exp(epsilon) * lower
@@ -58,7 +60,11 @@ def exact_discrete_delta(epsilon: Any, variance: Fraction, sensitivity: int, ent
 def _hockey_stick_of_sum(p: list[Any], epsilon: Any, variance: Fraction, k: int, middle: int) -> mpmath.mpf:
     total = mpmath.mpf(0)
     for index, weight in enumerate(p):
-        loss = (mpmath.mpf(2 * k * k) + 2 * k * (index - middle)) * variance.denominator / (2 * variance.numerator)
+        loss = (
+            (mpmath.mpf(2 * k * k) + 2 * k * (index - middle))
+            * variance.denominator
+            / (2 * variance.numerator)
+        )
         if loss > epsilon:
             total += weight * (1 - mpmath.exp(epsilon - loss))
     return total
@@ -80,9 +86,9 @@ def test_the_analytic_gaussian_is_enough_and_a_billionth_less_is_not(
     sigma = mpmath.mpf(analytic_gaussian(epsilon, delta, sensitivity))
     with mpmath.workdps(60):
         assert exact_gaussian_delta(epsilon, sigma / mpmath.mpf(sensitivity)) <= mpmath.mpf(delta)
-        assert exact_gaussian_delta(epsilon, sigma * (1 - mpmath.mpf(10) ** -9) / mpmath.mpf(sensitivity)) > mpmath.mpf(
-            delta
-        )
+        assert exact_gaussian_delta(
+            epsilon, sigma * (1 - mpmath.mpf(10) ** -9) / mpmath.mpf(sensitivity)
+        ) > mpmath.mpf(delta)
 
 
 def test_gaussian_delta_to_thirty_digits() -> None:
@@ -116,7 +122,9 @@ def test_the_classical_formula_fails_for_large_epsilon() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.fractions(Fraction(1, 10), 40, max_denominator=10), st.integers(1, 6), st.floats(0, 5))
-def test_the_discrete_delta_is_an_upper_bound_and_tight(variance: Fraction, sensitivity: int, epsilon: float) -> None:
+def test_the_discrete_delta_is_an_upper_bound_and_tight(
+    variance: Fraction, sensitivity: int, epsilon: float
+) -> None:
     with mpmath.workdps(40):
         exact = exact_discrete_delta(epsilon, variance, sensitivity)
         claimed = discrete_gaussian_delta(epsilon, variance, sensitivity)
@@ -128,7 +136,9 @@ def test_the_discrete_delta_is_an_upper_bound_and_tight(variance: Fraction, sens
 @pytest.mark.parametrize(
     ("sigma", "d", "epsilon"), [(4200, 1, 0.001), (4200, 1000, 1.0), (5000, 20_000, 3.0), (9000, 7, 0.0)]
 )
-def test_wide_noise_is_bounded_by_an_integral_that_is_close_to_the_sum(sigma: int, d: int, epsilon: float) -> None:
+def test_wide_noise_is_bounded_by_an_integral_that_is_close_to_the_sum(
+    sigma: int, d: int, epsilon: float
+) -> None:
     variance = Fraction(sigma**2)
     y0 = Fraction(epsilon) * variance / d - Fraction(d, 2)
     summed = calibration._summed_delta(variance, d, y0)
@@ -139,7 +149,9 @@ def test_wide_noise_is_bounded_by_an_integral_that_is_close_to_the_sum(sigma: in
 
 @settings(max_examples=25, deadline=None)
 @given(st.floats(0.05, 6), st.floats(1e-9, 0.1), st.integers(1, 4))
-def test_the_discrete_gaussian_is_enough_and_a_millionth_less_is_not(epsilon: float, delta: float, d: int) -> None:
+def test_the_discrete_gaussian_is_enough_and_a_millionth_less_is_not(
+    epsilon: float, delta: float, d: int
+) -> None:
     variance = discrete_gaussian(epsilon, delta, linf=d)
     assert discrete_gaussian_delta(epsilon, variance, d) <= delta
     assert discrete_gaussian_delta(epsilon, variance * (1 - Fraction(1, 10**6)), d) > delta
@@ -152,7 +164,8 @@ def test_the_discrete_gaussian_needs_about_the_continuous_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "variance"), [(0.5, Fraction(4)), (1.0, Fraction(9, 4)), (2.0, Fraction(1, 2)), (0.3, Fraction(1))]
+    ("epsilon", "variance"),
+    [(0.5, Fraction(4)), (1.0, Fraction(9, 4)), (2.0, Fraction(1, 2)), (0.3, Fraction(1))],
 )
 def test_two_entries_are_bounded_by_one_wider_entry(epsilon: float, variance: Fraction) -> None:
     with mpmath.workdps(30):
@@ -169,14 +182,18 @@ def test_vectors_need_no_more_than_zcdp_says_and_gain_from_the_exact_law() -> No
     for l0 in (2, 30, 1000):
         variance = discrete_gaussian(epsilon, delta, l0=l0)
         assert variance < Fraction(l0) / (2 * Fraction(rho))
-        assert math.sqrt(variance) == pytest.approx(analytic_gaussian(epsilon, delta) * math.sqrt(l0), rel=1e-3)
+        assert math.sqrt(variance) == pytest.approx(
+            analytic_gaussian(epsilon, delta) * math.sqrt(l0), rel=1e-3
+        )
     tight = discrete_gaussian(epsilon, delta, linf=3, l0=10, l2_squared=20)
     assert tight == Fraction(20) / (2 * Fraction(rho))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.floats(1e-4, 3), st.floats(0.01, 20))
-def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order(rho: float, epsilon: float) -> None:
+def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order(
+    rho: float, epsilon: float
+) -> None:
     claimed = calibration.zcdp_delta(rho, epsilon)
     assert calibration.gaussian_delta(epsilon, math.sqrt(1 / (2 * rho))) <= claimed * (1 + 1e-9)
     orders = 1 + np.logspace(-5, 6, 4000)
@@ -185,9 +202,12 @@ def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order
     assert math.log(claimed) == pytest.approx(max(best, math.log(5e-324)), abs=1e-1)
 
 
-@pytest.mark.parametrize("call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho])
 @pytest.mark.parametrize(
-    ("epsilon", "delta"), [(0, 0.1), (-1, 0.1), (math.inf, 0.1), (math.nan, 0.1), (0.5, 0), (0.5, 1), (0.5, math.nan)]
+    "call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho]
+)
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(0, 0.1), (-1, 0.1), (math.inf, 0.1), (math.nan, 0.1), (0.5, 0), (0.5, 1), (0.5, math.nan)],
 )
 def test_impossible_targets_are_refused(call: Any, epsilon: float, delta: float) -> None:
     with pytest.raises(InvalidInput):
@@ -207,7 +227,9 @@ def test_the_accountant_comes_to_the_same_price_by_another_route(
     linf: int, l0: int, epsilon: float, delta: float
 ) -> None:
     """Privacy loss distributions of the event, composed numerically, know nothing of the formulas used here."""
-    noise = IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=Sensitivity(linf=linf, l0=l0))
+    noise = IntegerGaussian.for_privacy(
+        epsilon=epsilon, delta=delta, sensitivity=Sensitivity(linf=linf, l0=l0)
+    )
     lower, upper = accounting.bounds(noise.event, delta=delta)
     assert lower <= epsilon * (1 + 1e-9)
     assert epsilon * (1 - 1e-3) <= upper <= epsilon * (1 + 1e-3)

@@ -52,14 +52,18 @@ def test_joint_quantiles_follow_the_law_of_their_definition(rows, bits, monkeypa
     monkeypatch.setattr(joint_quantiles, "_BITS", bits)
     mechanism, entropy = build(epsilon=3), SeededEntropy(3)
     source = Memory({"v": np.array(rows, dtype=float)}, mechanism.public)
-    assert_law(lambda: mechanism(source, entropy=entropy).value, law(rows, mechanism, 3), 1500 if bits > 2 else 500)
+    assert_law(
+        lambda: mechanism(source, entropy=entropy).value, law(rows, mechanism, 3), 1500 if bits > 2 else 500
+    )
 
 
 def test_the_law_check_has_teeth():
     rows, entropy = [0, 1, 1, 3, 3, 3], SeededEntropy(4)
     source = Memory({"v": np.array(rows, dtype=float)}, build().public)
     with pytest.raises(AssertionError):
-        assert_law(lambda: build(epsilon=6)(source, entropy=entropy).value, law(rows, build(epsilon=3), 3), 1500)
+        assert_law(
+            lambda: build(epsilon=6)(source, entropy=entropy).value, law(rows, build(epsilon=3), 3), 1500
+        )
 
 
 @pytest.mark.parametrize("qs", [(Fraction(1, 2),), (Fraction(1, 4), Fraction(2, 3)), (0.1, 0.5, 0.9)])
@@ -92,12 +96,19 @@ def test_sensitivities_are_those_of_the_paper():
 def test_the_misfit_stays_within_the_error_and_ranks_within_half_of_it():
     rows, qs = np.repeat(np.arange(1, 101), 2), (0.25, 0.5, 0.75)
     mechanism, entropy, n = build(top=100, qs=qs, epsilon=1), SeededEntropy(6), 60
-    source, limit, failures, largest = Memory({"v": rows.astype(float)}, mechanism.public), mechanism.error(0.9), 0, 0.0
+    source, limit, failures, largest = (
+        Memory({"v": rows.astype(float)}, mechanism.public),
+        mechanism.error(0.9),
+        0,
+        0.0,
+    )
     assert limit < 150
     for _ in range(n):
         answers = mechanism(source, entropy=entropy).value
         off = float(misfit(rows.tolist(), answers, [Fraction(str(q)) for q in qs]))
-        assert max(abs((rows <= a).sum() - q * 200) for a, q in zip(answers, qs, strict=True)) <= off / 2 + 1e-9
+        assert (
+            max(abs((rows <= a).sum() - q * 200) for a, q in zip(answers, qs, strict=True)) <= off / 2 + 1e-9
+        )
         failures += off > limit  # the best possible misfit is 0 here
         largest = max(largest, off)
     assert_rarely(failures, n, 0.1)

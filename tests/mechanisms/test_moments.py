@@ -92,7 +92,9 @@ def test_a_declared_size_is_never_believed_under_add_remove():
     assert len(accounting.leaves(Mean(public=guess, column="v", epsilon=1, step=1).event)) == 2
 
 
-@given(rows=st.lists(st.integers(0, 40), min_size=1, max_size=30), spread=st.tuples(*[st.integers(0, 50)] * 3))
+@given(
+    rows=st.lists(st.integers(0, 40), min_size=1, max_size=30), spread=st.tuples(*[st.integers(0, 50)] * 3)
+)
 @settings(deadline=None)
 def test_spans_contain_the_truth_whenever_the_noise_is_inside_its_bounds(rows, spread):
     scale = Scale(Fraction(-5), Fraction(1, 4), 40)
@@ -151,7 +153,9 @@ def test_an_error_that_forgets_the_count_would_be_refuted():
     exact, width = sums(mechanism, rows, public), noises[1].error(0.9)
     for _ in range(200):
         count, total = (int(z([v], entropy=entropy)[0]) for z, v in zip(noises, exact, strict=False))
-        span = mean_span((Fraction(count),) * 2, (Fraction(total - width), Fraction(total + width)), None, scale)
+        span = mean_span(
+            (Fraction(count),) * 2, (Fraction(total - width), Fraction(total + width)), None, scale
+        )
         wrong += not span[0] <= 10 <= span[1]
     with pytest.raises(AssertionError):
         assert_rarely(wrong, 200, 0.1)
@@ -176,7 +180,9 @@ def test_missing_values_are_left_out_or_count_as_the_lower_bound():
     rows = [4.0] * 3000 + [None] * 1000
     for nullable, expected in ((True, 4.0), (False, 3.0)):
         public = facts(nullable=nullable)
-        answer = Mean(public=public, column="v", epsilon=10, step=1)(column(rows, public), entropy=SeededEntropy(2))
+        answer = Mean(public=public, column="v", epsilon=10, step=1)(
+            column(rows, public), entropy=SeededEntropy(2)
+        )
         assert answer.value == pytest.approx(expected, abs=0.05)
 
 

@@ -19,7 +19,14 @@ from discreet._errors import InvalidInput
 from discreet._public import REPLACE
 from discreet._registry import from_json, to_json
 from discreet.accounting import DiscreteGaussian, DiscreteLaplace, VectorDiscreteGaussian
-from discreet.mechanisms import GridGaussian, GridLaplace, IntegerGaussian, IntegerLaplace, Sensitivity, _tails
+from discreet.mechanisms import (
+    GridGaussian,
+    GridLaplace,
+    IntegerGaussian,
+    IntegerLaplace,
+    Sensitivity,
+    _tails,
+)
 from discreet.mechanisms.grid import grid_l1, grid_l2, round_to_grid
 from discreet.sampling import SeededEntropy
 from tests.contracts.audit import CountingEntropy
@@ -43,7 +50,9 @@ noises = pytest.mark.parametrize("noise", NOISES, ids=repr)
 def test_the_error_covers_as_often_as_it_says_and_not_much_more(noise: Any, entries: int) -> None:
     """Bound: binomial tails at 1e-10. Tightness: one step less would cover too rarely, up to the same tails."""
     runs, confidence = 4000, 0.9
-    draws = np.abs(noise(np.zeros((runs, entries)).astype(int), entropy=SeededEntropy(1)).astype(float)).max(axis=1)
+    draws = np.abs(noise(np.zeros((runs, entries)).astype(int), entropy=SeededEntropy(1)).astype(float)).max(
+        axis=1
+    )
     bound = float(noise.error(confidence, entries=entries))
     covered = int((draws <= bound).sum())
     assert stats.binom.cdf(covered, runs, confidence) > 1e-10
@@ -80,7 +89,9 @@ def test_exact_variances() -> None:
 
 
 @given(st.fractions(Fraction(1, 20), 200), st.floats(0.01, 0.999999), st.integers(1, 1000))
-def test_the_laplace_error_is_the_smallest_that_holds(scale: Fraction, confidence: float, entries: int) -> None:
+def test_the_laplace_error_is_the_smallest_that_holds(
+    scale: Fraction, confidence: float, entries: int
+) -> None:
     t = IntegerLaplace(scale=scale).error(confidence, entries=entries)
     with mpmath.workdps(40):
         p = mpmath.exp(-mpmath.mpf(scale.denominator) / scale.numerator)
@@ -92,7 +103,9 @@ def test_the_laplace_error_is_the_smallest_that_holds(scale: Fraction, confidenc
         assert t == 0 or covered(t - 1) < confidence
 
 
-@pytest.mark.parametrize("variance", [Fraction(1, 7), Fraction(9, 4), Fraction(400), Fraction(65**2), Fraction(10**5)])
+@pytest.mark.parametrize(
+    "variance", [Fraction(1, 7), Fraction(9, 4), Fraction(400), Fraction(65**2), Fraction(10**5)]
+)
 @pytest.mark.parametrize("t", [0, 1, 5, 40, 100, 700])
 def test_the_gaussian_tail_is_never_too_small_and_close(variance: Fraction, t: int) -> None:
     v = float(variance)
@@ -109,7 +122,9 @@ def test_the_gaussian_tail_is_never_too_small_and_close(variance: Fraction, t: i
 
 def test_sums_of_laplace_noise_stay_within_their_bound() -> None:
     runs, terms = 2000, 50
-    draws = IntegerLaplace(scale=Fraction(5))(np.zeros((runs, terms), int), entropy=SeededEntropy(3)).sum(axis=1)
+    draws = IntegerLaplace(scale=Fraction(5))(np.zeros((runs, terms), int), entropy=SeededEntropy(3)).sum(
+        axis=1
+    )
     bound = _tails.laplace_sum_error(Fraction(5), terms, 0.1)
     covered = int((np.abs(draws) <= bound).sum())
     assert stats.binom.cdf(covered, runs, 0.9) > 1e-10
@@ -120,8 +135,12 @@ def test_sums_of_laplace_noise_stay_within_their_bound() -> None:
 
 
 def test_discrete_noise_is_priced_by_its_own_event() -> None:
-    assert IntegerLaplace(scale=Fraction(10), sensitivity=3).event == DiscreteLaplace(scale=Fraction(10), sensitivity=3)
-    assert IntegerGaussian(variance=Fraction(9), linf=2).event == DiscreteGaussian(variance=Fraction(9), sensitivity=2)
+    assert IntegerLaplace(scale=Fraction(10), sensitivity=3).event == DiscreteLaplace(
+        scale=Fraction(10), sensitivity=3
+    )
+    assert IntegerGaussian(variance=Fraction(9), linf=2).event == DiscreteGaussian(
+        variance=Fraction(9), sensitivity=2
+    )
     vector = IntegerGaussian(variance=Fraction(9), linf=2, l0=5)
     assert vector.event == DiscreteGaussian(variance=Fraction(9), sensitivity=2).repeated(5)
     tight = IntegerGaussian(variance=Fraction(9), linf=2, l0=5, l2_squared=7)
@@ -142,7 +161,12 @@ def test_charging_the_continuous_price_would_be_below_the_truth() -> None:
         for k in range(101):
             loss = mpmath.mpf(2 * k - 100) / 10
             if loss > epsilon:
-                total += mpmath.binomial(100, k) * keep**k * (1 - keep) ** (100 - k) * (1 - mpmath.exp(epsilon - loss))
+                total += (
+                    mpmath.binomial(100, k)
+                    * keep**k
+                    * (1 - keep) ** (100 - k)
+                    * (1 - mpmath.exp(epsilon - loss))
+                )
         return total
 
     with mpmath.workdps(40):
@@ -156,14 +180,16 @@ def test_charging_the_continuous_price_would_be_below_the_truth() -> None:
 
 
 def test_targets_are_met_exactly() -> None:
-    assert accounting.basic(IntegerLaplace.for_epsilon(Fraction(1, 3), sensitivity=7).event).value == pytest.approx(
-        1 / 3
-    )
+    assert accounting.basic(
+        IntegerLaplace.for_epsilon(Fraction(1, 3), sensitivity=7).event
+    ).value == pytest.approx(1 / 3)
     assert IntegerLaplace.for_epsilon(Fraction(1, 3), sensitivity=7).scale == 21
     moved = Sensitivity(linf=2, l0=3)
     assert IntegerLaplace.for_epsilon(1, sensitivity=moved).sensitivity == 6
     for rho in (1e-6, 0.5, Fraction(1, 3), 40):
-        assert accounting.zcdp(IntegerGaussian.for_rho(rho, sensitivity=moved).event).value == pytest.approx(float(rho))
+        assert accounting.zcdp(IntegerGaussian.for_rho(rho, sensitivity=moved).event).value == pytest.approx(
+            float(rho)
+        )
         laplace = IntegerLaplace.for_rho(rho, sensitivity=moved)
         assert accounting.zcdp(laplace.event).value <= float(rho) * (1 + 1e-12)
         assert accounting.zcdp(laplace.event).value == pytest.approx(float(rho))
@@ -171,7 +197,9 @@ def test_targets_are_met_exactly() -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 5), st.integers(1, 5))
-def test_noise_covers_only_what_its_price_is_right_for(linf: int, l0: int, own_linf: int, own_l0: int) -> None:
+def test_noise_covers_only_what_its_price_is_right_for(
+    linf: int, l0: int, own_linf: int, own_l0: int
+) -> None:
     moved = Sensitivity(linf=linf, l0=l0)
     gaussian = IntegerGaussian(variance=Fraction(4), linf=own_linf, l0=own_l0)
     if gaussian.covers(moved):
@@ -185,7 +213,10 @@ def test_noise_covers_only_what_its_price_is_right_for(linf: int, l0: int, own_l
 reals = st.fractions(-50, 50, max_denominator=97)
 
 
-@given(st.lists(st.tuples(reals, reals), min_size=1, max_size=6), st.fractions(Fraction(1, 20), 5, max_denominator=50))
+@given(
+    st.lists(st.tuples(reals, reals), min_size=1, max_size=6),
+    st.fractions(Fraction(1, 20), 5, max_denominator=50),
+)
 def test_rounding_pushes_neighbors_apart_by_at_most_what_is_priced(pairs: list[Any], step: Fraction) -> None:
     first, second = (round_to_grid(np.array(side, dtype=object), step) for side in zip(*pairs, strict=True))
     moves = [abs(int(a) - int(b)) for a, b in zip(first, second, strict=True)]
@@ -312,7 +343,9 @@ def test_what_is_not_an_integer_is_refused_and_nothing_is_drawn(values: Any) -> 
     assert entropy.drawn == 0
 
 
-@pytest.mark.parametrize("values", [[math.nan], [math.inf], ["a"], [None], [-math.inf, 1.0], np.array([1 + 2j])])
+@pytest.mark.parametrize(
+    "values", [[math.nan], [math.inf], ["a"], [None], [-math.inf, 1.0], np.array([1 + 2j])]
+)
 def test_what_is_not_a_finite_real_is_refused_on_a_grid_and_nothing_is_drawn(values: Any) -> None:
     entropy = CountingEntropy()
     for noise in NOISES[6:]:
@@ -327,6 +360,8 @@ def test_the_gaussian_error_of_wide_noise_is_at_most_one_too_large(sigma: int, c
     k = np.arange(0, 12 * sigma, dtype=np.float64)
     weights = np.exp(-(k**2) / (2 * sigma**2))
     weights[1:] *= 2
-    beyond = np.append(np.cumsum(weights[::-1])[::-1][1:], 0.0) / weights.sum()  # P(|X| > k), small terms added first
+    beyond = (
+        np.append(np.cumsum(weights[::-1])[::-1][1:], 0.0) / weights.sum()
+    )  # P(|X| > k), small terms added first
     smallest = int(np.argmax(beyond <= 1 - confidence))
     assert smallest <= IntegerGaussian(variance=Fraction(sigma**2)).error(confidence) <= smallest + 1

@@ -101,14 +101,20 @@ def test_a_quantile_follows_the_law_of_its_definition(q, rows):
     per_rank = 1 if q in (0, 1) else 1 / (2 * max(exact, 1 - exact))
     assert rank_rate(mechanism) == per_rank
     source = column(rows, public)
-    assert_law(lambda: mechanism(source, entropy=entropy).value, law(rows, exact, per_rank, range(TOP + 1)), 1500)
+    assert_law(
+        lambda: mechanism(source, entropy=entropy).value, law(rows, exact, per_rank, range(TOP + 1)), 1500
+    )
 
 
 def test_the_law_check_notices_a_doubled_rate_and_forgotten_weights():
     public, entropy, rows = facts(), SeededEntropy(8), [0, 1, 1, 1, 4, 5, 5]
     source, mechanism = column(rows, public), Quantile(public=facts(), column="v", q=0.5, epsilon=2, step=1)
     with pytest.raises(AssertionError):
-        assert_law(lambda: mechanism(source, entropy=entropy).value, law(rows, Fraction(1, 2), 1, range(TOP + 1)), 1500)
+        assert_law(
+            lambda: mechanism(source, entropy=entropy).value,
+            law(rows, Fraction(1, 2), 1, range(TOP + 1)),
+            1500,
+        )
     wrong = law(rows, Fraction(1, 2), 2, [0, 1, 2, 4, 5]) | {3: 0.0}
     with pytest.raises(AssertionError):  # as if 2 and 3, which share a stretch, counted once
         assert_law(lambda: mechanism(source, entropy=entropy).value, wrong, 1500)
@@ -118,9 +124,13 @@ def test_the_law_check_notices_a_doubled_rate_and_forgotten_weights():
 def test_stretches_cover_the_grid_with_the_right_costs(rows, q):
     rows = sorted(min(max(v, -3), 8) for v in rows)
     runs, exact = _runs(np.array(rows, dtype=np.int64), -3, 8), Fraction(str(q))
-    points = [t for first, n in zip(runs.first, runs.points, strict=True) for t in range(int(first), int(first + n))]
+    points = [
+        t for first, n in zip(runs.first, runs.points, strict=True) for t in range(int(first), int(first + n))
+    ]
     assert points == list(range(-3, 9))
-    costs = [int(c) for c, n in zip(quantile_costs(runs, exact), runs.points, strict=True) for _ in range(int(n))]
+    costs = [
+        int(c) for c, n in zip(quantile_costs(runs, exact), runs.points, strict=True) for _ in range(int(n))
+    ]
     assert costs == [distance(rows, t, exact) * exact.denominator for t in points]
 
 
@@ -156,7 +166,10 @@ def test_missing_values_count_for_nothing_or_for_the_lower_bound():
     for nullable, expected in ((True, 5), (False, 0)):
         public = Public(schema={"v": Bounds(0, 5, nullable=nullable)})
         source = Memory({"v": [None] * 200 + [5.0] * 100}, public)
-        assert Quantile(public=public, column="v", q=0.5, epsilon=5, step=1)(source, entropy=entropy).value == expected
+        assert (
+            Quantile(public=public, column="v", q=0.5, epsilon=5, step=1)(source, entropy=entropy).value
+            == expected
+        )
 
 
 def test_a_blank_that_counts_as_the_lower_bound_is_priced_as_a_replacement():
@@ -196,7 +209,9 @@ def test_median_is_the_quantile_one_half_and_floats_are_read_as_written():
 # --- many quantiles -----------------------------------------------------------------------------------------------------------------
 
 
-def many(neighbors=ADD_REMOVE, qs=(Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)), top=3, jitter_bits=0, epsilon=1):
+def many(
+    neighbors=ADD_REMOVE, qs=(Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)), top=3, jitter_bits=0, epsilon=1
+):
     return ApproximateQuantiles(
         public=facts(neighbors, top), column="v", qs=qs, epsilon=epsilon, step=1, jitter_bits=jitter_bits
     )
@@ -235,7 +250,9 @@ def test_forgetting_the_levels_is_refuted():
         rate = rates(mechanism)
         return mp.log(
             mp.fprod(law([2, 2], q, rate(q), range(low, 401))[low] for low, q in enumerate((first, second)))
-            / mp.fprod(law([2, 2, 400], q, rate(q), range(low, 401))[low] for low, q in enumerate((first, second)))
+            / mp.fprod(
+                law([2, 2, 400], q, rate(q), range(low, 401))[low] for low, q in enumerate((first, second))
+            )
         )
 
     qs = (Fraction(1, 2), Fraction(3, 4))
@@ -345,7 +362,9 @@ def test_about_as_many_rows_lie_outside_as_were_asked_for():
     public = facts(top=10**6)
     rows, entropy, n = np.arange(1, 2001) * 400.0, SeededEntropy(17), 200
     mechanism = MinMax(public=public, column="v", epsilon=2, step=1)
-    assert mechanism.outside == math.floor(2 * math.log(10**6 * 100))  # (1 / rate) ln(points / failure) = 36.8
+    assert mechanism.outside == math.floor(
+        2 * math.log(10**6 * 100)
+    )  # (1 / rate) ln(points / failure) = 36.8
     source, limit, failures = column(rows, public), mechanism.error(0.9), 0
     for _ in range(n):
         found = mechanism(source, entropy=entropy).value
@@ -395,7 +414,9 @@ def test_bad_parameters_of_a_quantile_are_refused(bad):
 )
 def test_bad_parameters_of_many_quantiles_are_refused(bad):
     with pytest.raises(InvalidInput):
-        ApproximateQuantiles(**({"public": facts(), "column": "v", "qs": (0.5,), "epsilon": 1, "step": 1} | bad))
+        ApproximateQuantiles(
+            **({"public": facts(), "column": "v", "qs": (0.5,), "epsilon": 1, "step": 1} | bad)
+        )
 
 
 def test_undeclared_columns_categories_and_units_of_many_rows_are_refused():

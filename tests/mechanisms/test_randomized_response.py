@@ -45,7 +45,9 @@ LOPSIDED = Design(
 
 def as_design(kary: Kary) -> Design:
     p, q = kary.truth_probability, kary.other_probability
-    return Design(rows=tuple(tuple(p if i == j else q for j in range(kary.categories)) for i in range(kary.categories)))
+    return Design(
+        rows=tuple(tuple(p if i == j else q for j in range(kary.categories)) for i in range(kary.categories))
+    )
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 1.0, F(1, 3), 7.25, 80])
@@ -84,7 +86,9 @@ def test_no_design_with_the_same_epsilon_is_right_more_often() -> None:
         rows.append(row)
     for i in range(k):
         equal[i, i * k : (i + 1) * k] = 1
-    best = optimize.linprog(-np.eye(k).ravel() / k, rows, np.zeros(len(rows)), equal, np.ones(k), bounds=(0, 1))
+    best = optimize.linprog(
+        -np.eye(k).ravel() / k, rows, np.zeros(len(rows)), equal, np.ones(k), bounds=(0, 1)
+    )
     assert abs(-best.fun - float(optimal_lottery(3, 1).truth_probability)) < 1e-9
 
 
@@ -240,7 +244,9 @@ def test_units_of_many_rows_are_refused() -> None:
         lambda: Design(rows=((F(1, 2), F(1, 2)),)),
         lambda: Design(rows=((F(1, 2), F(1, 2)), (F(1, 3), F(1, 3), F(1, 3)))),
         lambda: RandomizedResponse(public=PUBLIC, column="city"),
-        lambda: RandomizedResponse(public=PUBLIC, column="city", epsilon=1, lottery=Kary(categories=3, odds=2)),
+        lambda: RandomizedResponse(
+            public=PUBLIC, column="city", epsilon=1, lottery=Kary(categories=3, odds=2)
+        ),
         lambda: RandomizedResponse(public=PUBLIC, column="city", lottery=Kary(categories=2, odds=2)),
         lambda: RandomizedResponse(public=PUBLIC, column="age", epsilon=1),
         lambda: RandomizedResponse(

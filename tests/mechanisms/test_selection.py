@@ -65,7 +65,9 @@ def permute_and_flip(scores, rate):
     for i in range(len(x)):
         others = [x[j] for j in range(len(x)) if j != i]
         subsets = itertools.chain.from_iterable(itertools.combinations(others, r) for r in range(len(x)))
-        law.append(mp.exp(x[i]) * mp.fsum((-1) ** len(s) * mp.exp(mp.fsum(s)) / (len(s) + 1) for s in subsets))
+        law.append(
+            mp.exp(x[i]) * mp.fsum((-1) ** len(s) * mp.exp(mp.fsum(s)) / (len(s) + 1) for s in subsets)
+        )
     return law
 
 
@@ -224,7 +226,11 @@ def test_noisy_max_with_laplace_noise_is_epsilon_dp(monotone, moves):
 
 def test_the_privacy_checks_have_teeth():
     before, after = [0, 0, 4, 4], [1, -1, 5, 5]
-    for law in (softmax, permute_and_flip, laplace_argmax):  # sensitivity halved, or monotone claimed falsely: rate 1
+    for law in (
+        softmax,
+        permute_and_flip,
+        laplace_argmax,
+    ):  # sensitivity halved, or monotone claimed falsely: rate 1
         assert max(map(abs, log_ratios(law, before, after, Fraction(1)))) > 1.05
 
 
@@ -276,7 +282,9 @@ def test_two_gaps_are_epsilon_dp_by_enumeration():
     before, after = law([1, 1, 0]), law([0, 0, 1])
     for outcome, probability in before.items():
         assert probability <= math.exp(8) * (after.get(outcome, 0.0) + cut)
-    worst = max(math.log(before[o] / after[o]) for o in before if o in after and min(before[o], after[o]) > 10 * cut)
+    worst = max(
+        math.log(before[o] / after[o]) for o in before if o in after and min(before[o], after[o]) > 10 * cut
+    )
     assert 3.9 < worst <= 8.2  # one loser alone can be moved instead of the two chosen, at half the price
 
 
@@ -335,12 +343,15 @@ PLACES = {"x": Bounds(0, 4), "y": Bounds(0, 4)}
 
 def colors(counts, public=COLORS):
     return Memory(
-        {"color": [c for c, n in zip(("red", "green", "blue"), counts, strict=True) for _ in range(n)]}, public
+        {"color": [c for c, n in zip(("red", "green", "blue"), counts, strict=True) for _ in range(n)]},
+        public,
     )
 
 
 def select(chooser, public=COLORS):
-    return Select(public=public, scores=Histogram(column="color"), candidates=("red", "green", "blue"), chooser=chooser)
+    return Select(
+        public=public, scores=Histogram(column="color"), candidates=("red", "green", "blue"), chooser=chooser
+    )
 
 
 def test_select_names_the_most_common_category():
@@ -417,7 +428,9 @@ def test_one_persons_cell_is_randomized_response_at_half_epsilon():
     law = {cell: (odds if cell == (1, 2) else 1) / (odds + 15) for cell in uniform.candidates()}
     assert_law(lambda: mechanism(person, entropy=entropy).value, law, 3000)
     distances = CellDistances(x="x", y="y", cells=4)(person)
-    assert distances.reshape(4, 4).tolist() == [[-(abs(i - 1) + abs(j - 2)) for j in range(4)] for i in range(4)]
+    assert distances.reshape(4, 4).tolist() == [
+        [-(abs(i - 1) + abs(j - 2)) for j in range(4)] for i in range(4)
+    ]
     assert from_json(to_json(mechanism)) == mechanism
 
 
@@ -425,14 +438,18 @@ def test_one_persons_cell_is_randomized_response_at_half_epsilon():
 def test_real_scores_round_within_their_sensitivity(score, move, step):
     moved = score + move
     claimed = abs(Fraction(moved) - Fraction(score)) or Fraction(1)
-    before, after = (RealScores(function=lambda _, s=s: [s], claimed=claimed, step=step) for s in (score, moved))
+    before, after = (
+        RealScores(function=lambda _, s=s: [s], claimed=claimed, step=step) for s in (score, moved)
+    )
     bound = before.sensitivity(Public()).linf
     assert abs(int(after(None)[0]) - int(before(None)[0])) <= bound == math.ceil(claimed / Fraction(step))
 
 
 def test_trusted_scores_run_but_have_no_description():
     scores = Trusted(function=lambda source: [1, 50, 2], claimed=Sensitivity(linf=1, l0=3))
-    mechanism = Select(public=Public(), scores=scores, candidates=("a", "b", "c"), chooser=PermuteAndFlip(epsilon=2))
+    mechanism = Select(
+        public=Public(), scores=scores, candidates=("a", "b", "c"), chooser=PermuteAndFlip(epsilon=2)
+    )
     assert mechanism(Memory({"z": [1]}, Public()), entropy=Entropy()).value == "b"
     with pytest.raises(DiscreetError, match="trusted code"):
         to_json(mechanism)
@@ -467,10 +484,15 @@ def test_bad_parameters_are_refused(cls, bad):
 
 def test_a_selection_that_does_not_fit_is_refused():
     with pytest.raises(InvalidInput, match="candidates must not be empty"):
-        Select(public=COLORS, scores=Histogram(column="color"), candidates=(), chooser=PermuteAndFlip(epsilon=1))
+        Select(
+            public=COLORS, scores=Histogram(column="color"), candidates=(), chooser=PermuteAndFlip(epsilon=1)
+        )
     with pytest.raises(InvalidInput, match="differ"):
         Select(
-            public=COLORS, scores=Histogram(column="color"), candidates=("a", "a"), chooser=PermuteAndFlip(epsilon=1)
+            public=COLORS,
+            scores=Histogram(column="color"),
+            candidates=("a", "a"),
+            chooser=PermuteAndFlip(epsilon=1),
         )
     with pytest.raises(WrongRelation):
         select(PermuteAndFlip(epsilon=1, neighbors=REPLACE))
@@ -480,7 +502,10 @@ def test_a_selection_that_does_not_fit_is_refused():
     with pytest.raises(InvalidInput, match="at most 2"):
         select(NoisyTopWithGap(epsilon=1, k=3))
     short = Select(
-        public=COLORS, scores=Histogram(column="color"), candidates=("red",), chooser=PermuteAndFlip(epsilon=1)
+        public=COLORS,
+        scores=Histogram(column="color"),
+        candidates=("red",),
+        chooser=PermuteAndFlip(epsilon=1),
     )
     with pytest.raises(InvalidInput, match="one score for each"):
         short(colors([1, 1, 1]), entropy=NoDraws())
@@ -491,7 +516,10 @@ def test_a_selection_that_does_not_fit_is_refused():
 
 
 def weighted(costs, weights, rate):
-    terms = [w * mp.exp(-mp.mpf(rate.numerator) / rate.denominator * c) for c, w in zip(costs, weights, strict=True)]
+    terms = [
+        w * mp.exp(-mp.mpf(rate.numerator) / rate.denominator * c)
+        for c, w in zip(costs, weights, strict=True)
+    ]
     return {i: t / mp.fsum(terms) for i, t in enumerate(terms)}
 
 
@@ -506,7 +534,8 @@ def test_the_weighted_draw_follows_its_law_by_floats_and_by_integers():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2**60)), min_size=1, max_size=8), st.integers(0, 2**53 - 1)
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2**60)), min_size=1, max_size=8),
+    st.integers(0, 2**53 - 1),
 )
 @settings(deadline=None, max_examples=80)
 def test_where_floats_decide_exact_arithmetic_agrees(terms, prefix):

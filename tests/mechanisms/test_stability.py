@@ -114,7 +114,9 @@ def test_windows_are_exact_for_odd_tables_under_replace() -> None:
     sensitivities = {t: local(t) for t in tables}
     for table in tables[::3]:
         for k in range(3):
-            assert ordered(table).widest(k) == max(s for t, s in sensitivities.items() if apart(table, t) <= k)
+            assert ordered(table).widest(k) == max(
+                s for t, s in sensitivities.items() if apart(table, t) <= k
+            )
 
 
 def test_a_window_that_is_too_short_is_caught() -> None:
@@ -127,7 +129,8 @@ def test_distance_and_smooth_sensitivity_by_their_definitions() -> None:
     for n, top in itertools.product((0, 1, 2, 7, 40, 90), (60, 3, 10**12)):
         here = Ordered(np.sort(rng.integers(0, max(top * 5 // 6, 1), n)), 0, top)
         naive = [
-            max(here.at(j) - here.at(j - k - 1) for j in range(here.rank, here.rank + k + 2)) for k in range(n + 3)
+            max(here.at(j) - here.at(j - k - 1) for j in range(here.rank, here.rank + k + 2))
+            for k in range(n + 3)
         ]
         assert [here.widest(k) for k in range(n + 3)] == naive
         for bound in (0, top // 20, top - 1):
@@ -188,12 +191,16 @@ def stab_is_private(epsilon: float, delta: float, needed: int) -> None:
     assert reaches(scale, 0, needed) <= delta
     for d in range(needed + 20):
         passed = reaches(scale, d + 1, needed) / reaches(scale, d, needed)
-        failed = reaches(scale, needed - d, 1) / reaches(scale, needed - d - 1, 1)  # by symmetry, without cancellation
+        failed = reaches(scale, needed - d, 1) / reaches(
+            scale, needed - d - 1, 1
+        )  # by symmetry, without cancellation
         assert max(passed, failed) <= math.exp(epsilon) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-3), (3, 0.2)])
-def test_release_by_distance_is_private_and_its_threshold_cannot_be_lower(epsilon: float, delta: float) -> None:
+def test_release_by_distance_is_private_and_its_threshold_cannot_be_lower(
+    epsilon: float, delta: float
+) -> None:
     mechanism = DistanceToInstability(
         public=mode_public(ADD_REMOVE), function=StableMode(column="c"), epsilon=epsilon, delta=delta
     )
@@ -231,7 +238,9 @@ def test_at_the_stated_distance_it_is_released_as_often_as_stated() -> None:
 
 def test_propose_test_release_tells_a_stable_median_closely() -> None:
     public = Public(schema={"x": Bounds(0, 1000)})
-    mechanism = ProposeTestRelease(public=public, function=StableMedian(column="x"), bound=2, epsilon=2, delta=1e-6)
+    mechanism = ProposeTestRelease(
+        public=public, function=StableMedian(column="x"), bound=2, epsilon=2, delta=1e-6
+    )
     assert mechanism.scales == (1, 2)
     stab_is_private(1, 1e-6, mechanism.reach)
     dense = Memory({"x": np.arange(400, 600).repeat(20)}, public)
@@ -318,7 +327,9 @@ def test_the_costs_of_shifting_and_rescaling_polynomial_noise(power: int) -> Non
         for shift in (1, 5):
             moved = np.max(np.abs(log_p(scale, power, x) - log_p(scale, power, x + shift)))
             assert moved <= (power + 1) * math.log(1 + shift / scale) * (1 + 1e-9)
-    assert np.max(np.abs(log_p(1e4, power, x * 1e4) - log_p(6e4, power, x * 1e4))) > 0.8 * power * math.log(6)  # needed
+    assert np.max(np.abs(log_p(1e4, power, x * 1e4) - log_p(6e4, power, x * 1e4))) > 0.8 * power * math.log(
+        6
+    )  # needed
 
 
 def median_loss(epsilon: float, noise: SmoothNoise, smooth: Any) -> float:
@@ -381,7 +392,9 @@ def test_a_smooth_median_is_near_on_calm_data_and_hides_its_error() -> None:
 @pytest.mark.parametrize("constants", [None, "zcdp", "dwork-roth"])
 def test_unstable_values_ever_leave_with_probability_at_most_delta(constants: str | None) -> None:
     public, delta, m = mode_public(ADD_REMOVE), 0.01, 30
-    mechanism = StableSparseVector(public=public, epsilon=1, delta=delta, failures=3, questions=m, constants=constants)
+    mechanism = StableSparseVector(
+        public=public, epsilon=1, delta=delta, failures=3, questions=m, constants=constants
+    )
     rho, nu = map(float, mechanism.scales)
     z = np.arange(-math.ceil(60 * rho), math.ceil(60 * rho) + 1, dtype=float)
 
@@ -439,13 +452,20 @@ def test_one_unit_is_in_one_part_and_moves_no_other(by_person: bool) -> None:
         mechanism = SampleAndAggregate(
             public=public, columns=("x",), function=recorder(seen), parts=7, bounds=Bounds(0, 10), epsilon=1
         )
-        mechanism(Memory({"x": [x[i] for i in rows], "who": [who[i] for i in rows]}, public), entropy=SeededEntropy(6))
+        mechanism(
+            Memory({"x": [x[i] for i in rows], "who": [who[i] for i in rows]}, public),
+            entropy=SeededEntropy(6),
+        )
         outputs.append(seen)
     assert sorted(v for part in outputs[0] for v in part) == x
     differing = sum(a != b for a, b in zip(*outputs, strict=True))
     assert differing == 1 if by_person else differing <= 3
     if by_person:
-        assert all({3 * (v // 3), 3 * (v // 3) + 1, 3 * (v // 3) + 2} <= set(part) for part in outputs[0] for v in part)
+        assert all(
+            {3 * (v // 3), 3 * (v // 3) + 1, 3 * (v // 3) + 2} <= set(part)
+            for part in outputs[0]
+            for v in part
+        )
 
 
 def test_rows_are_spread_uniformly_over_the_parts() -> None:
@@ -494,7 +514,13 @@ def test_answers_outside_missing_or_raised_stay_inside_the_bounds() -> None:
         lambda part: [1],
     ):
         mechanism = SampleAndAggregate(
-            public=public, columns=("x",), function=wild, parts=3, bounds=Bounds(2, 4), epsilon=1000, step=F(1, 10)
+            public=public,
+            columns=("x",),
+            function=wild,
+            parts=3,
+            bounds=Bounds(2, 4),
+            epsilon=1000,
+            step=F(1, 10),
         )
         assert 2 <= mechanism(source, entropy=SeededEntropy(1)).value <= 4
 
@@ -521,7 +547,9 @@ def test_the_constants_of_the_lectures() -> None:
     # the threshold of the lectures, in whole counts: G - 4 g n_T + Lap(4 g n_T / epsilon) > 4 g n_T ln(1/delta) / epsilon
     assert mechanism.reach <= 4 * rate * mechanism.count * math.log(1 / delta) / epsilon + 1
     with pytest.raises(PrivateFact):
-        SubsampleAggregateStable(public=Public(), columns=("c",), function=PartMode(column="c"), epsilon=1, delta=1e-6)
+        SubsampleAggregateStable(
+            public=Public(), columns=("c",), function=PartMode(column="c"), epsilon=1, delta=1e-6
+        )
 
 
 @pytest.mark.parametrize(("rate", "count"), [(0.01, 3000), (0.1, 200), (0.4, 60)])
@@ -598,9 +626,17 @@ def test_subsamples_keep_all_rows_of_a_person_together() -> None:
     assert units.tolist() == [0, 1, 2, 0, 1, 2]
     seen: list[Any] = []
     mechanism = SubsampleAggregateStable(
-        public=public, columns=("x",), function=recorder(seen), epsilon=1, delta=0.5, rate=F(1, 2), subsamples=40
+        public=public,
+        columns=("x",),
+        function=recorder(seen),
+        epsilon=1,
+        delta=0.5,
+        rate=F(1, 2),
+        subsamples=40,
     )
-    mechanism(Memory({"x": list(range(60)), "who": [i // 3 for i in range(60)]}, public), entropy=SeededEntropy(4))
+    mechanism(
+        Memory({"x": list(range(60)), "who": [i // 3 for i in range(60)]}, public), entropy=SeededEntropy(4)
+    )
     assert all({3 * (v // 3), 3 * (v // 3) + 1, 3 * (v // 3) + 2} <= set(part) for part in seen for v in part)
 
 
@@ -630,9 +666,15 @@ SAMPLED: dict[str, Any] = {"public": X, "columns": ("x",), "function": PartMean(
         lambda: DistanceToInstability(public=X, function=StableMode(column="x"), epsilon=1, delta=0.1),
         lambda: DistanceToInstability(public=X, function=len, epsilon=1, delta=0.1),
         lambda: ProposeTestRelease(public=X, function=StableMode(column="c"), bound=1, epsilon=1, delta=0.1),
-        lambda: ProposeTestRelease(public=X, function=StableMedian(column="x"), bound=0, epsilon=1, delta=0.1),
-        lambda: ProposeTestRelease(public=X, function=StableMedian(column="x"), bound=9, epsilon=1, delta=0.1),
-        lambda: ProposeTestRelease(public=X, function=StableMedian(column="x"), bound=1, epsilon=1, delta=0.1, share=1),
+        lambda: ProposeTestRelease(
+            public=X, function=StableMedian(column="x"), bound=0, epsilon=1, delta=0.1
+        ),
+        lambda: ProposeTestRelease(
+            public=X, function=StableMedian(column="x"), bound=9, epsilon=1, delta=0.1
+        ),
+        lambda: ProposeTestRelease(
+            public=X, function=StableMedian(column="x"), bound=1, epsilon=1, delta=0.1, share=1
+        ),
         lambda: StableMedian(column="x", step=0),
         lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=-1),
         lambda: SmoothSensitivityMedian(public=X, column="x", epsilon=1, delta=0.9),
@@ -668,7 +710,10 @@ def test_units_of_many_rows_are_refused_where_one_row_is_assumed() -> None:
 
 
 def test_a_bad_stable_question_draws_and_reads_nothing() -> None:
-    mechanism, entropy = StableSparseVector(public=X, epsilon=1, delta=0.1, failures=1, questions=2), CountingEntropy()
+    mechanism, entropy = (
+        StableSparseVector(public=X, epsilon=1, delta=0.1, failures=1, questions=2),
+        CountingEntropy(),
+    )
     good = {"threshold": 3, "failures": 0, "asked": 0}
     for state, question in (({}, StableMode(column="c")), (good, "mode?"), (good, StableMode(column="x"))):
         with pytest.raises(DiscreetError):
@@ -718,7 +763,9 @@ def test_a_lead_counts_only_beyond_twice_what_one_unit_can_move() -> None:
     )
     assert (mechanism.most, mechanism.error(0.5) - 800 > 400) == (400, True)
     told = [mechanism(source, entropy=SeededEntropy(seed)).value for seed in range(8)]
-    assert sum(value is not None for value in told) <= 2  # each with probability below 0.003; three of eight: 2e-6
+    assert (
+        sum(value is not None for value in told) <= 2
+    )  # each with probability below 0.003; three of eight: 2e-6
 
 
 @pytest.mark.parametrize("stable", [True, False])

@@ -110,7 +110,9 @@ def test_one_row_moves_it_by_at_most_its_sensitivity(
     assert within(moved(statistic, data, changed, public), statistic.sensitivity(public))
 
 
-EXTREMES: list[Row] = [(x, c) for x in (-1e9, 1e9, 1.0, None, 0.5, -3.0, 3.0, -0.5) for c in ("bern", "rome", None)]
+EXTREMES: list[Row] = [
+    (x, c) for x in (-1e9, 1e9, 1.0, None, 0.5, -3.0, 3.0, -0.5) for c in ("bern", "rome", None)
+]
 
 
 def largest(statistic: Any, neighbors: Neighbors, public: Public) -> int:
@@ -166,17 +168,25 @@ def test_how_a_table_is_cut_into_batches_changes_nothing(data: list[Row], batch_
         assert np.array_equal(whole, cut)
 
 
-@given(st.lists(st.floats(-1000, 1000), max_size=20), st.sampled_from([Fraction(1, 8), Fraction(2), Fraction(1)]))
+@given(
+    st.lists(st.floats(-1000, 1000), max_size=20), st.sampled_from([Fraction(1, 8), Fraction(2), Fraction(1)])
+)
 @example([0.0625, -0.0625, 0.1875], Fraction(1, 8))
-def test_each_value_is_clipped_and_rounded_halves_up_before_it_is_added(values: list[float], step: Fraction) -> None:
+def test_each_value_is_clipped_and_rounded_halves_up_before_it_is_added(
+    values: list[float], step: Fraction
+) -> None:
     public = Public(schema={"x": Bounds(-100, 100)})
     exact = sum(
-        (min(max(Fraction(v), Fraction(-100)), Fraction(100)) / step + Fraction(1, 2)).__floor__() for v in values
+        (min(max(Fraction(v), Fraction(-100)), Fraction(100)) / step + Fraction(1, 2)).__floor__()
+        for v in values
     )
     assert Sum("x", step)(Memory({"x": np.array(values, float)}, public)) == exact
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=10), st.fractions(Fraction(1, 1000), 1000))
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=10),
+    st.fractions(Fraction(1, 1000), 1000),
+)
 def test_rounding_in_floats_never_leaves_the_grid_of_the_bounds(values: list[float], step: Fraction) -> None:
     public = Public(schema={"x": Bounds(-7.7, 13.1, nullable=False)}, neighbors=REPLACE)
     low, high = Sum("x", step).range(public)

@@ -106,7 +106,9 @@ EXTREME = [
     "wrong",
     [
         # The broken variants of Lyu, Su & Li 2017, Figure 1, at epsilon = 1 and sensitivity 1
-        pytest.param(Rule(2.0, 2 * 2.0, 2, says="value"), id="algorithm 3: tells the noisy value that was compared"),
+        pytest.param(
+            Rule(2.0, 2 * 2.0, 2, says="value"), id="algorithm 3: tells the noisy value that was compared"
+        ),
         pytest.param(Rule(4.0, 4 / 3, 3), id="algorithm 4: noise on values does not grow with the positives"),
         pytest.param(Rule(2.0, None, None), id="algorithm 5: no noise on values"),
         pytest.param(Rule(2.0, 2.0, None), id="algorithm 6: never halts"),
@@ -136,7 +138,9 @@ def run(mechanism: Any, values: tuple[int, ...], entropy: Any) -> tuple[Any, ...
     state, said = mechanism.start(PEOPLE, entropy=entropy), []
     for value in values:
         try:
-            state, answer = mechanism.answer(state, PEOPLE, constant(value, mechanism.sensitivity), entropy=entropy)
+            state, answer = mechanism.answer(
+                state, PEOPLE, constant(value, mechanism.sensitivity), entropy=entropy
+            )
         except Halted:
             break
         told = answer.value
@@ -148,7 +152,9 @@ def follows(mechanism: Any, rule: Rule, values: tuple[int, ...], runs: int = 200
     """Every transcript as often as the oracle says, by exact binomial limits."""
     entropy = SeededEntropy(11)
     seen = Counter(run(mechanism, values, entropy) for _ in range(runs))
-    expected = {said: probability(rule, values, said) for said in set(transcripts(rule, len(values), range(40)))}
+    expected = {
+        said: probability(rule, values, said) for said in set(transcripts(rule, len(values), range(40)))
+    }
     assert set(seen) <= set(expected)
     for said, p in expected.items():
         low, high = stats.binom.ppf([ALPHA / 2000, 1 - ALPHA / 2000], runs, min(p, 1.0))
@@ -173,11 +179,15 @@ def test_the_comparison_with_the_oracle_has_teeth() -> None:
     mechanism = SparseVector(public=PUBLIC, threshold=2, epsilon=2, positives=2)
     with pytest.raises(AssertionError):
         follows(
-            mechanism, Rule(float(mechanism.scales[0]), float(mechanism.scales[1]) / 2, 2, threshold=2), (-6, -6, 2)
+            mechanism,
+            Rule(float(mechanism.scales[0]), float(mechanism.scales[1]) / 2, 2, threshold=2),
+            (-6, -6, 2),
         )
     with pytest.raises(AssertionError):
         follows(
-            mechanism, Rule(float(mechanism.scales[0]) / 3, float(mechanism.scales[1]), 2, threshold=2), (-2, -2, -2)
+            mechanism,
+            Rule(float(mechanism.scales[0]) / 3, float(mechanism.scales[1]), 2, threshold=2),
+            (-2, -2, -2),
         )
     sharp = SparseVector(public=PUBLIC, threshold=2, epsilon=6)
     with pytest.raises(AssertionError):  # > instead of >=
@@ -207,7 +217,9 @@ def test_the_optimal_split_beats_its_surroundings() -> None:
 
     def variance(split: tuple[float, float] | None) -> float:
         mechanism = SparseVector(public=PUBLIC, threshold=0, epsilon=0.1, positives=10, split=split)
-        return sum(1 / (2 * math.sinh(1 / (2 * float(s))) ** 2) for s in mechanism.scales[:2] if s is not None)
+        return sum(
+            1 / (2 * math.sinh(1 / (2 * float(s))) ** 2) for s in mechanism.scales[:2] if s is not None
+        )
 
     best = variance(None)
     assert all(best < variance((1, 20 ** (2 / 3) * factor)) for factor in (0.5, 0.8, 1.25, 2))
@@ -227,7 +239,10 @@ def test_it_halts_for_good_at_the_last_positive_and_not_before() -> None:
 def test_state_is_plain_json_and_replays() -> None:
     mechanism = SparseVector(public=PUBLIC, threshold=1, epsilon=1, positives=4, numeric=True, gap=True)
     first, second = SeededEntropy(9), SeededEntropy(9)
-    state, stored = mechanism.start(PEOPLE, entropy=first), json.dumps(mechanism.start(PEOPLE, entropy=second))
+    state, stored = (
+        mechanism.start(PEOPLE, entropy=first),
+        json.dumps(mechanism.start(PEOPLE, entropy=second)),
+    )
     for value in (0, 5, 1, -3):
         state, one = mechanism.answer(state, PEOPLE, constant(value), entropy=first)
         rebuilt = from_json(json.loads(json.dumps(to_json(mechanism))))
@@ -284,7 +299,9 @@ def test_answers_are_as_accurate_as_the_theorem_says(textbook: bool) -> None:
     sensitive = mechanism._vector if textbook else mechanism
     for _ in range(runs):
         said = run(sensitive, values, entropy)
-        wrong += any((told == "above") != (value > threshold) for told, value in zip(said, values, strict=False))
+        wrong += any(
+            (told == "above") != (value > threshold) for told, value in zip(said, values, strict=False)
+        )
     assert stats.binom.sf(wrong - 1, runs, 1 - confidence) > ALPHA
     if textbook:  # Dwork & Roth 2014, Theorem 3.24
         assert alpha <= 8 * (math.log(k) + math.log(2 / (1 - confidence))) + 1
@@ -295,12 +312,22 @@ def test_answers_are_as_accurate_as_the_theorem_says(textbook: bool) -> None:
 def test_the_textbooks_accuracy_is_an_upper_bound_of_ours(epsilon: float, confidence: float) -> None:
     for k in (1, 10, 1000):
         mechanism = AboveThreshold(public=PUBLIC, threshold=0, epsilon=epsilon, sensitivity=3, questions=k)
-        assert mechanism.error(confidence) <= 8 * 3 * (math.log(k) + math.log(2 / (1 - confidence))) / epsilon + 1
+        assert (
+            mechanism.error(confidence)
+            <= 8 * 3 * (math.log(k) + math.log(2 / (1 - confidence))) / epsilon + 1
+        )
 
 
 def test_redrawn_rounds_can_tell_values_and_gaps_too() -> None:
     mechanism = RedrawnSparseVector(
-        public=PUBLIC, threshold=-(10**5), epsilon=1, delta=1e-6, positives=3, numeric=True, gap=True, split=(1, 2, 3)
+        public=PUBLIC,
+        threshold=-(10**5),
+        epsilon=1,
+        delta=1e-6,
+        positives=3,
+        numeric=True,
+        gap=True,
+        split=(1, 2, 3),
     )
     shares = mechanism.round.shares
     assert shares[1] == 2 * shares[0]
@@ -340,7 +367,12 @@ def _true_delta(each: F, rounds: int, epsilon: float) -> float:
         for wins in range(rounds + 1):
             loss = (2 * wins - rounds) * e0
             if loss > epsilon:
-                total += mp.binomial(rounds, wins) * p**wins * (1 - p) ** (rounds - wins) * (1 - mp.exp(epsilon - loss))
+                total += (
+                    mp.binomial(rounds, wins)
+                    * p**wins
+                    * (1 - p) ** (rounds - wins)
+                    * (1 - mp.exp(epsilon - loss))
+                )
         return float(total)
 
 
@@ -367,7 +399,9 @@ def test_few_rounds_get_the_pure_split_and_more(rounds: int, least: float) -> No
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1, 4])
 @pytest.mark.parametrize("rounds", [1, 3, 11, 28, 90, 1000, 10**9])
-def test_the_best_round_is_never_below_the_simple_ones_and_fits_a_fresh_budget(epsilon: float, rounds: int) -> None:
+def test_the_best_round_is_never_below_the_simple_ones_and_fits_a_fresh_budget(
+    epsilon: float, rounds: int
+) -> None:
     delta = 1e-7
     best = round_epsilon(epsilon, delta, rounds)
     assert best >= max(pure_epsilon(epsilon, delta, rounds), zcdp_epsilon(epsilon, delta, rounds))
@@ -400,7 +434,9 @@ def test_the_price_of_the_pure_ones_is_epsilon() -> None:
 
 
 def test_real_statistics_as_questions() -> None:
-    mechanism = SparseVector(public=PUBLIC, threshold=-(10**4), epsilon=1, positives=9, sensitivity=9, monotone=True)
+    mechanism = SparseVector(
+        public=PUBLIC, threshold=-(10**4), epsilon=1, positives=9, sensitivity=9, monotone=True
+    )
     state = mechanism.start(PEOPLE, entropy=SeededEntropy(1))
     for question in (
         Count(),
@@ -441,7 +477,9 @@ def test_which_statistics_are_monotone() -> None:
         ("how many?", InvalidInput),
     ],
 )
-def test_bad_questions_are_refused_before_anything_is_read_or_drawn(question: Any, error: type[Exception]) -> None:
+def test_bad_questions_are_refused_before_anything_is_read_or_drawn(
+    question: Any, error: type[Exception]
+) -> None:
     mechanism = SparseVector(public=PUBLIC, threshold=0, epsilon=1, monotone=True)
     entropy, nothing = CountingEntropy(), Untouchable(PUBLIC)
     state: Any = {"threshold": 0, "positives": 0, "asked": 0}

@@ -18,7 +18,9 @@ PUBLIC = Public(schema={"age": Bounds(0, 100), "city": Categories(["bern", "rome
 ROWS = {"age": [50.0] * 300, "city": ["bern"] * 300}
 
 
-@pytest.mark.parametrize("data", [ROWS, pd.DataFrame(ROWS), [1, 2], None, Memory], ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize(
+    "data", [ROWS, pd.DataFrame(ROWS), [1, 2], None, Memory], ids=lambda d: type(d).__name__
+)
 def test_data_that_are_no_source_are_refused_with_the_way_to_make_one(data: Any) -> None:
     with pytest.raises(InvalidInput, match=r"tables\.Memory\(data, public\)") as refusal:
         mech.noisy_count(PUBLIC, epsilon=1)(data, entropy=SeededEntropy(1))

@@ -41,7 +41,14 @@ class Swapped:
         self.fetched: list[pa.Table] = []
         number, text = "number", "text"
         self.kinds = {
-            "people": {"id": "integer", "region": text, "age": number, "spend": number, "town": text, "level": number},
+            "people": {
+                "id": "integer",
+                "region": text,
+                "age": number,
+                "spend": number,
+                "town": text,
+                "level": number,
+            },
             "towns": {"town": text, "size": number},
             "visits": {"who": "integer", "cost": number},
         }

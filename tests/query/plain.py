@@ -71,9 +71,14 @@ class Both:
 
     def check(self, sql: str, plain: str | None = None, *, ordered: bool = False, digits: int = 3) -> None:
         """Every row of DuckDB's is ours; ours that DuckDB has not are groups that are empty, or have a missing key."""
-        mine, others = ([_rounded(row, digits) for row in rows] for rows in (self.ours(sql), self.theirs(plain or sql)))
+        mine, others = (
+            [_rounded(row, digits) for row in rows] for rows in (self.ours(sql), self.theirs(plain or sql))
+        )
         others = [row for row in others if len(row) == 1 or row[0] is not None]
-        assert not Counter(others) - Counter(mine), (sql, sorted(map(str, Counter(others) - Counter(mine)))[:5])
+        assert not Counter(others) - Counter(mine), (
+            sql,
+            sorted(map(str, Counter(others) - Counter(mine)))[:5],
+        )
         for row in Counter(mine) - Counter(others):
             assert any(value in (0, None) for value in row[1:]), (sql, row)
         if ordered:

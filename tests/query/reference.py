@@ -93,7 +93,9 @@ def hashes(types: Sequence[str], values: list[tuple[Any, ...]], key: int) -> lis
     listed = pa.table({"n": pa.array(range(len(values))), **columns})
     _CON.register("listed", listed)
     casts = ", ".join(f"CAST(c{i} AS {t})" for i, t in enumerate(types))
-    found = _CON.execute(f"SELECT hash(hash(CAST({key} AS UBIGINT), {casts})) FROM listed ORDER BY n").fetchall()
+    found = _CON.execute(
+        f"SELECT hash(hash(CAST({key} AS UBIGINT), {casts})) FROM listed ORDER BY n"
+    ).fetchall()
     return [h for (h,) in found]
 
 
@@ -102,7 +104,12 @@ Chosen = dict[Group, dict[int, list[Row]]]
 
 
 def choose(
-    rows: list[Row], key_of: Callable[[Row], Group | None], *, groups: list[Group] | None, limit: int | None, key: int
+    rows: list[Row],
+    key_of: Callable[[Row], Group | None],
+    *,
+    groups: list[Group] | None,
+    limit: int | None,
+    key: int,
 ) -> Chosen:
     """group -> unit -> its rows, after each unit kept the groups with the smallest keyed hash."""
     held: dict[int, dict[Group, list[Row]]] = defaultdict(lambda: defaultdict(list))
@@ -120,7 +127,9 @@ def choose(
     return chosen
 
 
-def _order(unit: int, kept: list[Group], groups: list[Group] | None, key: int) -> dict[Group, tuple[int, Any]]:
+def _order(
+    unit: int, kept: list[Group], groups: list[Group] | None, key: int
+) -> dict[Group, tuple[int, Any]]:
     if groups is not None:
         bits = max(1, (len(groups) - 1).bit_length())
         found = hashes(["BIGINT", "BIGINT"], [(unit, groups.index(g)) for g in kept], key)
@@ -147,7 +156,9 @@ class Limits:
     many: bool
 
 
-def count(units: dict[int, list[Row]], limits: Limits, present: Callable[[Row], bool] = lambda r: True) -> int:
+def count(
+    units: dict[int, list[Row]], limits: Limits, present: Callable[[Row], bool] = lambda r: True
+) -> int:
     return sum(min(sum(present(r) for r in rows), limits.rows) for rows in units.values())
 
 
@@ -252,7 +263,9 @@ def quantile(
             # Equal values of one unit are numbered, so that each row has a hash of its own.
             listed = [(unit, group[1], b, i - mine.index(b)) for i, b in enumerate(mine)]
             order = hashes(["BIGINT", group[0], "BIGINT", "BIGINT"], listed, key)
-            mine = [b for _, b in sorted((h >> 32, b) for h, b in zip(order, mine, strict=True))][: limits.rows]
+            mine = [b for _, b in sorted((h >> 32, b) for h, b in zip(order, mine, strict=True))][
+                : limits.rows
+            ]
         bins += mine
     counts = Counter(bins)
     target, below, best, at = q * len(bins), 0, None, 0
@@ -272,5 +285,7 @@ def round_half_away(x: float) -> int:
 def most_common(
     units: dict[int, list[Row]], limits: Limits, of: Callable[[Row], Any], values: Sequence[Any], k: int
 ) -> tuple[Any, ...]:
-    counts = {v: sum(min(sum(of(r) == v for r in rows), limits.rows) for rows in units.values()) for v in values}
+    counts = {
+        v: sum(min(sum(of(r) == v for r in rows), limits.rows) for rows in units.values()) for v in values
+    }
     return tuple(sorted(values, key=lambda v: (-counts[v], list(values).index(v)))[:k])

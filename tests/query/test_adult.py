@@ -26,7 +26,9 @@ from discreet.tables import connect
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not ADULT.exists(), reason="the Adult table is not at hand (../shared/data/adult.parquet)"),
+    pytest.mark.skipif(
+        not ADULT.exists(), reason="the Adult table is not at hand (../shared/data/adult.parquet)"
+    ),
 ]
 SEXES, LEVELS, EARNS = ["Female", "Male"], list(range(1, 17)), ["<=50K", ">50K"]
 SCHEMA = {
@@ -74,7 +76,9 @@ def adult():
     con.execute(BOUNDED)
     engines = {
         name: connect(
-            table, Public(schema=SCHEMA, unit=unit, table="adult", tables=(LEVEL,)), related={"levels": levels}
+            table,
+            Public(schema=SCHEMA, unit=unit, table="adult", tables=(LEVEL,)),
+            related={"levels": levels},
         )
         for name, unit in UNITS.items()
     }
@@ -85,7 +89,9 @@ def text_of(grouping, shape, aggregates, after=""):
     source, where = SHAPES[shape]
     keys = GROUPINGS[grouping]
     head, tail = (f"{keys}, ", f" GROUP BY {keys}") if keys else ("", "")
-    return f"SELECT {head}{aggregates} FROM {source} {where}{tail}{after}", len(keys.split(",")) if keys else 0
+    return f"SELECT {head}{aggregates} FROM {source} {where}{tail}{after}", len(
+        keys.split(",")
+    ) if keys else 0
 
 
 def ours_of(adult, unit, *asked):

@@ -17,7 +17,9 @@ from discreet.tables import connect, rand_hie
 
 SOURCE = rand_hie()
 SQL = "SELECT health, COUNT(*) AS n, AVG(visits) AS v, MEDIAN(age) AS m FROM rand_hie GROUP BY health ORDER BY n DESC"
-ANSWER = Query(sql=SQL, public=SOURCE.public, epsilon=2, rows=2, groups=2)(SOURCE, entropy=SeededEntropy(2)).value
+ANSWER = Query(sql=SQL, public=SOURCE.public, epsilon=2, rows=2, groups=2)(
+    SOURCE, entropy=SeededEntropy(2)
+).value
 
 
 def test_an_answer_travels_as_text_and_back():
@@ -46,7 +48,9 @@ def test_an_answer_becomes_a_frame_or_a_table():
 )
 def test_arrow_polars_and_pandas_hold_what_was_released(sql):
     polars = pytest.importorskip("polars")
-    answer = Query(sql=sql, public=SOURCE.public, epsilon=2, rows=2, groups=2)(SOURCE, entropy=SeededEntropy(3)).value
+    answer = Query(sql=sql, public=SOURCE.public, epsilon=2, rows=2, groups=2)(
+        SOURCE, entropy=SeededEntropy(3)
+    ).value
     plain = {name: [list(v) if isinstance(v, tuple) else v for v in answer[name]] for name in answer.columns}
     assert answer.to_arrow().to_pydict() == plain
     frame = answer.to_polars()
@@ -58,7 +62,9 @@ def test_arrow_polars_and_pandas_hold_what_was_released(sql):
 def test_numbers_too_large_for_64_bits_travel_as_floats():
     import dataclasses
 
-    huge = dataclasses.replace(ANSWER, rows=(("good", 1 << 80, 1.0, 2.0),), deviations=((None, 1.0, 1.0, None),))
+    huge = dataclasses.replace(
+        ANSWER, rows=(("good", 1 << 80, 1.0, 2.0),), deviations=((None, 1.0, 1.0, None),)
+    )
     assert huge.to_arrow()["n"].to_pylist() == [float(1 << 80)]
     assert Answer.from_json(huge.to_json()) == huge
 
@@ -154,7 +160,12 @@ def test_nothing_in_an_answer_depends_on_the_data_but_its_released_values():
 
 
 PLACES = Public(
-    schema={"town": Text(), "x": Bounds(0, 10), "day": Dates("2020-01-15", "2020-04-02"), "k": Categories(["a", "b"])},
+    schema={
+        "town": Text(),
+        "x": Bounds(0, 10),
+        "day": Dates("2020-01-15", "2020-04-02"),
+        "k": Categories(["a", "b"]),
+    },
     unit=Unit("id", rows=1, groups=1),
     table="places",
 )
@@ -167,11 +178,15 @@ def places():
         for i in range(1000)
     ]
     columns = list(zip(*rows, strict=True))
-    return connect(pa.table(dict(zip(("id", "town", "x", "day", "k"), map(list, columns), strict=True))), PLACES)
+    return connect(
+        pa.table(dict(zip(("id", "town", "x", "day", "k"), map(list, columns), strict=True))), PLACES
+    )
 
 
 def test_small_groups_are_not_shown_and_the_rest_can_be_added_up(places):
-    query = Query(sql="SELECT town, COUNT(*) AS n FROM places GROUP BY town", public=PLACES, epsilon=2, delta=1e-6)
+    query = Query(
+        sql="SELECT town, COUNT(*) AS n FROM places GROUP BY town", public=PLACES, epsilon=2, delta=1e-6
+    )
     answer = query(places, entropy=SeededEntropy(1)).value
     assert answer["town"] == ["big"]
     assert abs(answer["n"][0] - 900) < 60
@@ -192,7 +207,9 @@ def test_small_groups_are_not_shown_and_the_rest_can_be_added_up(places):
 def test_the_rest_is_priced_for_a_person_with_all_groups_in_it():
     sql = "SELECT town, COUNT(*) AS n FROM places GROUP BY town"
     apart = Query(sql=sql, public=PLACES, rows=2, groups=3, epsilon=2, delta=1e-6, noise="gaussian")
-    together = Query(sql=sql, public=PLACES, rows=2, groups=3, epsilon=2, delta=1e-6, noise="gaussian", other=True)
+    together = Query(
+        sql=sql, public=PLACES, rows=2, groups=3, epsilon=2, delta=1e-6, noise="gaussian", other=True
+    )
     (s,), (t,) = apart._shape().sensitivities, together._shape().sensitivities
     assert (s.linf, s.l1, s.l2_squared) == (2, 6, 12)
     assert (t.linf, t.l1, t.l2_squared) == (6, 6, 36)
@@ -200,14 +217,10 @@ def test_the_rest_is_priced_for_a_person_with_all_groups_in_it():
 
 
 def test_dates_group_by_month(places):
-    sql = (
-        "SELECT DATE_TRUNC('month', day) AS month, COUNT(*) AS n FROM places WHERE day <> DATE '2020-01-16' GROUP BY 1"
-    )
+    sql = "SELECT DATE_TRUNC('month', day) AS month, COUNT(*) AS n FROM places WHERE day <> DATE '2020-01-16' GROUP BY 1"
     rows = Query(sql=sql, public=PLACES, epsilon=1)._without_noise(places, 1)
     assert rows == [["2020-01-01", 250], ["2020-02-01", 250], ["2020-03-01", 250], ["2020-04-01", 250]]
-    sql = (
-        "SELECT EXTRACT(month FROM day) AS m, AVG(DATEDIFF('day', DATE '2020-01-01', day)) AS d FROM places GROUP BY m"
-    )
+    sql = "SELECT EXTRACT(month FROM day) AS m, AVG(DATEDIFF('day', DATE '2020-01-01', day)) AS d FROM places GROUP BY m"
     rows = Query(sql=sql, public=PLACES, epsilon=1)._without_noise(places, 1)
     assert [row[0] for row in rows] == list(range(1, 13))
     assert np.allclose([row[1] for row in rows[:4]], [19, 50, 79, 91])

@@ -33,7 +33,9 @@ def facts(**schema):
 
 
 def answers(data, public, sql, keys, ladder=LADDER, **how):
-    query = Query(sql=sql, public=public, epsilon=1, rows=how.pop("rows", 1), groups=how.pop("groups", 1), **how)
+    query = Query(
+        sql=sql, public=public, epsilon=1, rows=how.pop("rows", 1), groups=how.pop("groups", 1), **how
+    )
     engine = connect(data, public, related={"k": ladder})
     return [dict(map(tuple, query._without_noise(engine, key))) for key in keys]
 
@@ -54,7 +56,9 @@ def test_a_row_that_leaves_moves_no_other_rows_choice():
     x, ladder, public = attacked()
     keys = range(1, 1 << 40, 1 << 38)
     pairs = zip(
-        answers({"x": x}, public, ASKED, keys, ladder), answers({"x": x[1:]}, public, ASKED, keys, ladder), strict=True
+        answers({"x": x}, public, ASKED, keys, ladder),
+        answers({"x": x[1:]}, public, ASKED, keys, ladder),
+        strict=True,
     )
     for whole, less in pairs:
         assert sum(whole.values()) == 374
@@ -91,7 +95,10 @@ def test_whichever_row_leaves_only_its_own_contribution_goes(sql):
         table = pa.table({name: pa.array([column[i] for i in rows]) for name, column in columns.items()})
         engine = connect(table, public, related={"k": LADDER})
         found = query._measure(engine, 99)
-        listed = [*found.measures, *(counts for score in found.scores for counts in score.dense(0, score.shape[0]).T)]
+        listed = [
+            *found.measures,
+            *(counts for score in found.scores for counts in score.dense(0, score.shape[0]).T),
+        ]
         return [dict(zip(found.keys, column.tolist(), strict=True)) for column in listed]
 
     whole = exact(range(40))
@@ -142,9 +149,7 @@ def choices(units, groups, written=written):
     con.register("keys", keys)
     con.register("units", pa.table({"n": range(len(units)), "u": units}))
     con.register("groups", pa.table({"g": range(len(groups)), "j": groups}))
-    sql = (
-        f"SELECT n, secret, arg_min(g, {order}) AS kept FROM keys, units, groups GROUP BY n, secret ORDER BY n, secret"
-    )
+    sql = f"SELECT n, secret, arg_min(g, {order}) AS kept FROM keys, units, groups GROUP BY n, secret ORDER BY n, secret"
     return con.execute(sql).fetchnumpy()["kept"].reshape(len(units), KEYS)
 
 
@@ -210,7 +215,9 @@ def test_choices_in_two_groups_of_one_person_are_independent():
     public = Public(schema={"g": Categories(["a", "b"]), "x": Text()}, unit=Unit("id"), table="t")
     sql = "SELECT g, COUNT(DISTINCT x) FROM t GROUP BY g"
     query, engine = Query(sql=sql, public=public, epsilon=1, rows=1, groups=2), connect(data, public)
-    ((_, text),) = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect).distinct
+    ((_, text),) = statements(
+        query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect
+    ).distinct
     values = text.replace('COUNT(DISTINCT "x0")', 'MIN("x0")')
     assert values != text
     kept = [

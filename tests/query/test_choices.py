@@ -39,7 +39,9 @@ def test_rows_are_drawn_from_the_law_of_the_exponential_mechanism(k):
     assert chi_squared(seen, chances) < limit
     wrong = np.exp(1.2 * rate * values)
     if k == 1:
-        assert chi_squared(seen, {(a,): wrong[a] / wrong.sum() for a in range(4)}) > limit  # the test has teeth
+        assert (
+            chi_squared(seen, {(a,): wrong[a] / wrong.sum() for a in range(4)}) > limit
+        )  # the test has teeth
 
 
 def test_many_places_are_those_of_a_sort():
@@ -82,7 +84,9 @@ def test_medians_of_thousands_of_groups_take_a_fraction_of_a_millisecond_each():
     groups = 3000
     public = Public(schema={"g": Bounds(0, groups - 1), "y": Bounds(-20.0, 20.0)}, table="t")
     random = np.random.default_rng(0)
-    engine = connect({"g": random.integers(0, groups, 9000), "y": random.normal(0, 5, 9000)}, public, threads=1)
+    engine = connect(
+        {"g": random.integers(0, groups, 9000), "y": random.normal(0, 5, 9000)}, public, threads=1
+    )
     query = Query(sql="SELECT g, MEDIAN(y), MODE(g > 5) FROM t GROUP BY g", public=public, epsilon=1)
     start = time.process_time()
     answer = query(engine, entropy=Entropy()).value
@@ -101,7 +105,9 @@ def test_the_limit_of_time_stops_choices_too():
 
 
 def test_too_many_candidates_are_refused_before_any_charge():
-    public = Public(schema={"g": Bounds(0, 999_999), "y": Bounds(-20.0, 20.0), "c": Categories(["a", "b"])}, table="t")
+    public = Public(
+        schema={"g": Bounds(0, 999_999), "y": Bounds(-20.0, 20.0), "c": Categories(["a", "b"])}, table="t"
+    )
     with pytest.raises(QueryError, match="coarser grid"):
         Query(sql="SELECT g, MEDIAN(y) FROM t GROUP BY g", public=public, epsilon=1)
     Query(sql="SELECT g, MODE(c) FROM t GROUP BY g", public=public, epsilon=1)

@@ -58,7 +58,11 @@ def test_conditions_on_dates_and_texts(condition, wanted):
 
 
 def test_days_are_only_added_where_there_are_days():
-    for condition in ("day + cost > '2024-01-01'", "day + 99999999 > '2024-01-01'", "day + 0.5 > '2024-01-01'"):
+    for condition in (
+        "day + cost > '2024-01-01'",
+        "day + 99999999 > '2024-01-01'",
+        "day + 0.5 > '2024-01-01'",
+    ):
         with pytest.raises(QueryError):
             rows(f"SELECT COUNT(*) FROM visits WHERE {condition}")
 
@@ -114,17 +118,26 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "Days, weeks, months"),
         ("SELECT COUNT(*) FROM visits QUALIFY TRUE", "QUALIFY cannot be answered"),
         ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "join"),
-        ("SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.code = v.code)", "same unit"),
+        (
+            "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.code = v.code)",
+            "same unit",
+        ),
         ("SELECT COUNT(*) FROM visits v WHERE code IN (SELECT code FROM visits)", "same unit"),
         (
             "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.who = v.who AND w.cost > v.cost)",
             "by = only",
         ),
         ("SELECT COUNT(*) FROM elsewhere.visits", "no schema 'elsewhere'"),
-        ("SELECT COUNT(*) FROM visits FULL JOIN visits AS w ON visits.who = w.who", "LEFT JOIN or RIGHT JOIN"),
+        (
+            "SELECT COUNT(*) FROM visits FULL JOIN visits AS w ON visits.who = w.who",
+            "LEFT JOIN or RIGHT JOIN",
+        ),
         ("SELECT cost, COUNT(*) FROM visits WHERE EXISTS (SELECT COUNT(*) FROM visits)", "always true"),
         ("SELECT SUM(a) FROM (SELECT code, cost FROM visits) AS t(a, b, c)", "3 names"),
-        ("SELECT COUNT(*) FROM (SELECT * FROM visits UNION ALL SELECT * FROM visits) AS u", "OR in its WHERE"),
+        (
+            "SELECT COUNT(*) FROM (SELECT * FROM visits UNION ALL SELECT * FROM visits) AS u",
+            "OR in its WHERE",
+        ),
     ],
 )
 def test_refusals_say_what_to_write(sql, told):

@@ -48,7 +48,9 @@ def test_the_stated_deviation_is_the_simulated_one():
         total, _ = consistent([ask(TOTAL, 2 * seed, 1), ask(BY_A, 2 * seed + 1, 1)], "n")
         errors.append(total.value - 100)
     stated = total.deviations[0][0]
-    assert np.std(errors) == pytest.approx(stated, rel=0.35)  # 250 draws: more than four deviations of the estimate
+    assert np.std(errors) == pytest.approx(
+        stated, rel=0.35
+    )  # 250 draws: more than four deviations of the estimate
     assert stated < ask(TOTAL, 0, 1).deviations[0][0]
 
 

@@ -136,9 +136,15 @@ FRAGMENTS = [
     "JOIN visits", "ON people.id = visits.who", "LIMIT 1", "HAVING", "DISTINCT", "[1]", "{", "$1", "?", "@x", "🙂", "\\", "%", "||", "->", "=>", "UNION SELECT 1",
 ]  # fmt: skip
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
-ENGINE_WORDS = re.compile(r"duckdb|sqlglot|Binder Error|Catalog|Conversion Error|Traceback|Parser Error", re.IGNORECASE)
+ENGINE_WORDS = re.compile(
+    r"duckdb|sqlglot|Binder Error|Catalog|Conversion Error|Traceback|Parser Error", re.IGNORECASE
+)
 PUBLIC = nb.public("id")
-DATA = [(0, 1, "north", 30.0, 2.0, "a"), (1, 1, "south", float("nan"), None, "b"), (2, 2, None, 1e300, -5.0, None)]
+DATA = [
+    (0, 1, "north", 30.0, 2.0, "a"),
+    (1, 1, "south", float("nan"), None, "b"),
+    (2, 2, None, 1e300, -5.0, None),
+]
 
 
 @pytest.fixture(scope="module")

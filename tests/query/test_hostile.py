@@ -20,13 +20,16 @@ RELATED = Related(name="codes", schema={"code": Text(), "other": Text()}, key="c
 
 
 def exact(sql, schema=None, data=None, *, related=None, tables=(), unit=None, **how):
-    public = Public(schema=SCHEMA if schema is None else schema, table="p", tables=tables, unit=unit or Unit())
+    public = Public(
+        schema=SCHEMA if schema is None else schema, table="p", tables=tables, unit=unit or Unit()
+    )
     query = Query(sql=sql, public=public, epsilon=1, delta=1e-6, **how)
     return query._without_noise(connect(PEOPLE if data is None else data, public, related=related), 7)
 
 
 @pytest.mark.parametrize(
-    "on", ["c.code = c.code", "c.code = c.other", "c.code = UPPER(c.code)", "p.code = p.code", "c.code <> p.code"]
+    "on",
+    ["c.code = c.code", "c.code = c.other", "c.code = UPPER(c.code)", "p.code = p.code", "c.code <> p.code"],
 )
 def test_a_key_that_equals_only_itself_joins_many_rows(on):
     """A declared key counts as compared only with what the private row fixes: else each row would be there once a code, at the price of one."""
@@ -37,9 +40,13 @@ def test_a_key_that_equals_only_itself_joins_many_rows(on):
     assert limited <= 3
 
 
-@pytest.mark.parametrize("on", ["c.code = p.code", "p.code = c.code", "c.code = 'a'", "c.code = LOWER(p.code)"])
+@pytest.mark.parametrize(
+    "on", ["c.code = p.code", "p.code = c.code", "c.code = 'a'", "c.code = LOWER(p.code)"]
+)
 def test_a_key_that_the_row_fixes_adds_no_rows(on):
-    assert exact(f"SELECT COUNT(*) FROM p JOIN codes c ON {on}", related={"codes": CODES}, tables=(RELATED,)) == [[3]]
+    assert exact(
+        f"SELECT COUNT(*) FROM p JOIN codes c ON {on}", related={"codes": CODES}, tables=(RELATED,)
+    ) == [[3]]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +147,9 @@ def test_patterns_mean_what_the_engines_own_mean():
     for pattern in patterns:
         for word in ("LIKE", "ILIKE"):
             ((wanted,),) = own.execute(f"SELECT COUNT(*) FROM t WHERE t {word} ?", [pattern]).fetchall()
-            assert exact(f"SELECT COUNT(*) FROM p WHERE t {word} '{pattern}'", {"t": Text()}, {"t": texts}) == [
-                [wanted]
-            ]
+            assert exact(
+                f"SELECT COUNT(*) FROM p WHERE t {word} '{pattern}'", {"t": Text()}, {"t": texts}
+            ) == [[wanted]]
     for pattern in ("t", "UPPER('a')", "'a' || '_'"):
         with pytest.raises(QueryError, match="fixed pattern"):
             exact(f"SELECT COUNT(*) FROM p WHERE t LIKE {pattern}", {"t": Text()}, {"t": texts})
@@ -157,7 +164,9 @@ def database(tmp_path):
         "big BIGNUM, j JSON, d TIMESTAMP_S, u UUID)"
     )
     one = "00000000-0000-0000-0000-00000000000"
-    own.execute(f"INSERT INTO p VALUES ('ann', 'a', 'aa', repeat('9', 400)::BIGNUM, '{{}}', '2020-01-01', '{one}1')")
+    own.execute(
+        f"INSERT INTO p VALUES ('ann', 'a', 'aa', repeat('9', 400)::BIGNUM, '{{}}', '2020-01-01', '{one}1')"
+    )
     own.execute(f"INSERT INTO p VALUES ('Ann', 'A', 'bb', 5, '[1]', '2020-06-01', '{one}2')")
     own.close()
     return Database(path, "p")
@@ -190,7 +199,8 @@ def test_columns_of_unusual_types_never_fail_on_a_row(database, fact, asked, wan
 
 
 @pytest.mark.parametrize(
-    "type_", [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ms", "UTC"), pa.timestamp("s", "Europe/Berlin")]
+    "type_",
+    [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ms", "UTC"), pa.timestamp("s", "Europe/Berlin")],
 )
 def test_timestamps_that_no_day_holds_are_the_last_day(type_):
     when = pa.table({"d": pa.array([2**62, -(2**62), 0, None], type_)})
@@ -204,7 +214,20 @@ def test_timestamps_that_no_day_holds_are_the_last_day(type_):
         assert exact(f"SELECT COUNT(*) FROM p WHERE {condition}", schema, when) == [[wanted]]
 
 
-NUMBERS = ["x", "y", "0", "1", "-1", "7", "1e149", "-1e149", "1e-300", "900000000000000000", "0.5", "9007199254740993"]
+NUMBERS = [
+    "x",
+    "y",
+    "0",
+    "1",
+    "-1",
+    "7",
+    "1e149",
+    "-1e149",
+    "1e-300",
+    "900000000000000000",
+    "0.5",
+    "9007199254740993",
+]
 SHAPES = [
     "({} + {})", "({} - {})", "({} * {})", "({} / {})", "({} // {})", "({} % {})", "FLOOR({})", "CEIL({})", "ROUND({}, -12)",
     "ROUND({}, 12)", "ABS({})", "SQRT({})", "LN({})", "EXP({})", "POWER({}, 8)", "CLAMP({}, -5, 1e140)", "LEAST({}, {})",

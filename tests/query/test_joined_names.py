@@ -20,7 +20,9 @@ PUBLIC = dp.Public(
 def visits():
     people = {"id": [str(i) for i in range(400)], "sex": ["f", "m"] * 200, "x": [1] * 400}
     rows = {"id": [str(i // 2) for i in range(400)], "x": [2] * 400, "code": ["a"] * 400}
-    return dp.open(rows, schema=PUBLIC, related={"people": people}, budget=dp.Budget(epsilon=2000), ledger=":memory:")
+    return dp.open(
+        rows, schema=PUBLIC, related={"people": people}, budget=dp.Budget(epsilon=2000), ledger=":memory:"
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,8 @@ def test_a_name_that_could_mean_two_values_is_refused(visits, text):
 def test_notes_speak_of_rows_only_where_rows_count(visits):
     by_sex = "FROM visits JOIN people USING (id) GROUP BY sex"
     people, rows = (
-        visits.sql(f"SELECT sex, {what} AS n {by_sex}", epsilon=50) for what in ("COUNT(DISTINCT id)", "COUNT(*)")
+        visits.sql(f"SELECT sex, {what} AS n {by_sex}", epsilon=50)
+        for what in ("COUNT(DISTINCT id)", "COUNT(*)")
     )
     assert people.notes[0].startswith("counts one id in at most 1 group;")
     assert rows.notes[0].startswith("counts at most 2 rows of one id in each of at most 1 group;")

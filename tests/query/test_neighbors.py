@@ -84,7 +84,9 @@ PERSONAL_AGGREGATES = [
     "MEDIAN(age)",
 ]
 
-numbers = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-20, 120).map(float))
+numbers = st.one_of(
+    st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-20, 120).map(float)
+)
 rows = st.lists(
     st.tuples(
         st.integers(0, 3),
@@ -109,7 +111,12 @@ def queries(draw, unit):
                 st.sampled_from(
                     PERSONAL_AGGREGATES
                     if grouped
-                    else [*AGGREGATES, "SUM(cost)", "COUNT(DISTINCT who)", "COUNT(DISTINCT id) FILTER (WHERE cost > 1)"]
+                    else [
+                        *AGGREGATES,
+                        "SUM(cost)",
+                        "COUNT(DISTINCT who)",
+                        "COUNT(DISTINCT id) FILTER (WHERE cost > 1)",
+                    ]
                 ),
                 min_size=1,
                 max_size=3,
@@ -228,7 +235,10 @@ def test_the_check_has_teeth_sensitivity_halved(query, monkeypatch):
     def halved(self, bounding, neighbors, groups):
         claim = honest(self, bounding, neighbors, groups)
         return Sensitivity(
-            linf=max(claim.linf // 2, 1), l0=max(claim.l0 // 2, 1), l1=claim.l1 // 2, l2_squared=claim.l2_squared // 4
+            linf=max(claim.linf // 2, 1),
+            l0=max(claim.l0 // 2, 1),
+            l1=claim.l1 // 2,
+            l2_squared=claim.l2_squared // 4,
         )
 
     monkeypatch.setattr(Measure, "sensitivity", halved)
@@ -241,7 +251,9 @@ def test_every_group_gets_its_own_noise(monkeypatch):
 
     def spread():
         query = Query(
-            sql="SELECT FLOOR(age), COUNT(*) AS n FROM people GROUP BY 1", public=nb.public(None), epsilon=0.01
+            sql="SELECT FLOOR(age), COUNT(*) AS n FROM people GROUP BY 1",
+            public=nb.public(None),
+            epsilon=0.01,
         )
         source = nb.Swapped(query.public).load([], [])
         return len(set(query(source, entropy=SeededEntropy(5)).value["n"]))
@@ -276,7 +288,9 @@ def test_missing_bounds_mean_refusal_not_no_noise(monkeypatch):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_every_measure_has_noise_that_covers_its_sensitivity(noise):
-    sql = "SELECT region, COUNT(*), AVG(spend), VARIANCE(age), COUNT(DISTINCT town) FROM people GROUP BY region"
+    sql = (
+        "SELECT region, COUNT(*), AVG(spend), VARIANCE(age), COUNT(DISTINCT town) FROM people GROUP BY region"
+    )
     query = Query(sql=sql, public=nb.public("id"), epsilon=1, delta=1e-6, rows=3, groups=2, noise=noise)
     shape = query._shape()
     assert len(query._allocation.noises) == len(shape.sensitivities) == 6

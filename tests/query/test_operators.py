@@ -23,7 +23,9 @@ A, B = Column("a", number(-7, 12)), Column("b", number(-3, 5, nullable=False))
 BINARY = ["+", "-", "*", "/", "//", "%", "=", "<>", "<", "<=", ">", ">=", "least", "greatest", "nullif"]
 UNARY = ["floor", "ceil", "abs", "sqrt", "ln", "log2", "log10", "exp", "round", "trunc", "sign", "null?"]
 UNARY += ["whole:INTEGER", "whole:TINYINT", "whole:UBIGINT", "exactly whole", "finite"]
-values = st.one_of(st.integers(-7, 12).map(float), st.floats(-7, 12), st.sampled_from([-7.0, 12.0, 0.0, -0.0, 1e-300]))
+values = st.one_of(
+    st.integers(-7, 12).map(float), st.floats(-7, 12), st.sampled_from([-7.0, 12.0, 0.0, -0.0, 1e-300])
+)
 
 
 @st.composite
@@ -34,7 +36,9 @@ def expressions(draw, depth=3):
         kind = draw(st.integers(0, 4))
         if kind <= 1:
             return numeric(
-                make(draw(st.sampled_from(BINARY)), draw(expressions(depth - 1)), draw(expressions(depth - 1)))
+                make(
+                    draw(st.sampled_from(BINARY)), draw(expressions(depth - 1)), draw(expressions(depth - 1))
+                )
             )
         if kind == 2:
             return numeric(make(draw(st.sampled_from(UNARY)), draw(expressions(depth - 1))))
@@ -70,7 +74,9 @@ def on_released(expression, a, b):
     return float(np.ravel(nodes.value(swapped(expression), [], given_values))[0])
 
 
-@settings(deadline=None, derandomize=True, max_examples=150, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    deadline=None, derandomize=True, max_examples=150, database=None, suppress_health_check=list(HealthCheck)
+)
 @given(expression=expressions(), a=st.one_of(st.none(), values), b=st.floats(-3, 5))
 def test_operators_are_total_within_their_range_and_mean_one_thing(expression, a, b):
     found = in_engine(expression, a, b)  # must not raise

@@ -53,7 +53,9 @@ def test_no_group_could_be_shown_more_often(epsilon, delta):
                 best = (mpmath.exp(n * e) - 1) / (mpmath.exp(e) - 1) * d
             else:
                 m = n - cross
-                best = (1 - mpmath.exp(-m * e)) * (1 + d / (mpmath.exp(e) - 1)) + mpmath.exp(-m * e) * at_cross
+                best = (1 - mpmath.exp(-m * e)) * (1 + d / (mpmath.exp(e) - 1)) + mpmath.exp(
+                    -m * e
+                ) * at_cross
             best = min(best, mpmath.mpf(1))
             got = mpmath.mpf(p.numerator) / p.denominator
             assert got <= best * (1 + mpmath.mpf(10) ** -40)
@@ -65,7 +67,8 @@ def test_the_check_has_teeth():
     epsilon, delta = Fraction(1), Fraction(1, 1000)
     table = partition.chances(epsilon=epsilon, delta=delta)[1:]
     assert any(
-        q > Fraction(271828182846, 10**11) * p + delta for p, q in zip((Fraction(0), *table), table[1:], strict=False)
+        q > Fraction(271828182846, 10**11) * p + delta
+        for p, q in zip((Fraction(0), *table), table[1:], strict=False)
     )
 
 

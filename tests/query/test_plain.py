@@ -126,14 +126,27 @@ def test_approximate_distinct_counts_are_exact_before_the_noise(both):
                "SELECT COUNT(DISTINCT id), COUNT(DISTINCT town) FROM people")  # fmt: skip
 
 
-GRID = [k / 4 for k in range(-41, 42)] + [0.49999999999999994, -0.49999999999999994, 4503599627370497.5, 1e15 + 0.5]
+GRID = [k / 4 for k in range(-41, 42)] + [
+    0.49999999999999994,
+    -0.49999999999999994,
+    4503599627370497.5,
+    1e15 + 0.5,
+]
 
 
 @pytest.mark.parametrize(
     ("ours", "plain"),
-    [(make(f"whole:{to}", Column("a", number(-1e16, 1e16))), f"TRY_CAST(a AS {to})") for to in ("BIGINT", "HUGEINT")]
+    [
+        (make(f"whole:{to}", Column("a", number(-1e16, 1e16))), f"TRY_CAST(a AS {to})")
+        for to in ("BIGINT", "HUGEINT")
+    ]
     + [(make("round", Column("a", number(-1e16, 1e16)), Literal(n)), f"ROUND(a, {n})") for n in (-1, 0, 1, 2)]
-    + [(make("decimal", Column("a", number(-1e16, 1e16)), Literal(20), Literal(1)), "TRY_CAST(a AS DECIMAL(20, 1))")]
+    + [
+        (
+            make("decimal", Column("a", number(-1e16, 1e16)), Literal(20), Literal(1)),
+            "TRY_CAST(a AS DECIMAL(20, 1))",
+        )
+    ]
     + [
         (make("trunc", Column("a", number(-1e16, 1e16))), "TRUNC(a)"),
         (make("sign", Column("a", number(-1e16, 1e16))), "SIGN(a)"),
@@ -166,7 +179,9 @@ def _swapped(node):
 
 def test_what_does_not_fit_a_type_is_missing():
     """Plain DuckDB turns 2147483647.5 into -2147483648."""
-    engine = connect({"a": [2147483647.5, -129.0, 127.4, 300.0]}, Public(schema={"a": Bounds(-1e10, 1e10)}, table="t"))
+    engine = connect(
+        {"a": [2147483647.5, -129.0, 127.4, 300.0]}, Public(schema={"a": Bounds(-1e10, 1e10)}, table="t")
+    )
     sql = "SELECT COUNT(CAST(a AS INTEGER)), COUNT(CAST(a AS TINYINT)), SUM(CAST(a AS TINYINT)), COUNT(a::UTINYINT) FROM t"
     assert Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1) == [[3, 1, 127, 1]]
 
@@ -179,12 +194,17 @@ def test_unmatched_rows_of_a_left_join_are_missing_whatever_is_declared():
         tables=(
             Related(
                 name="b",
-                schema=(("k", Categories([str(k) for k in range(100)])), ("v", Bounds(18, 90, nullable=False))),
+                schema=(
+                    ("k", Categories([str(k) for k in range(100)])),
+                    ("v", Bounds(18, 90, nullable=False)),
+                ),
             ),
         ),
     )
     engine = connect(
-        {"k": [str(k) for k in range(100)]}, public, related={"b": {"k": [str(k) for k in range(50)], "v": [45] * 50}}
+        {"k": [str(k) for k in range(100)]},
+        public,
+        related={"b": {"k": [str(k) for k in range(50)], "v": [45] * 50}},
     )
     sql = "SELECT COUNT(v), SUM(v), AVG(v) FROM a LEFT JOIN b ON a.k = b.k"
     assert Query(sql=sql, public=public, epsilon=1, rows=1)._without_noise(engine, 1) == [[50, 2250, 45]]
@@ -217,7 +237,9 @@ def test_count_sum_and_avg_belong_together_where_a_row_overflows():
         assert n == 2
         assert math.isclose(mean, total / n, rel_tol=1e-4)
         assert math.isclose(total, 1 + math.e, rel_tol=1e-4)
-    ((n,),) = Query(sql="SELECT COUNT(EXP(x)) FROM t", public=engine.public, epsilon=1)._without_noise(engine, 1)
+    ((n,),) = Query(sql="SELECT COUNT(EXP(x)) FROM t", public=engine.public, epsilon=1)._without_noise(
+        engine, 1
+    )
     assert n == 2
 
 
@@ -238,7 +260,9 @@ def test_numbers_that_are_not_whole_are_in_no_group_of_whole_ones():
     engine = connect(
         {"a": [1.0, 1.5, 2.0, 2.0, 9.0, float("nan"), None]}, Public(schema={"a": Bounds(0, 3)}, table="t")
     )
-    rows = Query(sql="SELECT a, COUNT(*) FROM t GROUP BY a", public=engine.public, epsilon=1)._without_noise(engine, 1)
+    rows = Query(sql="SELECT a, COUNT(*) FROM t GROUP BY a", public=engine.public, epsilon=1)._without_noise(
+        engine, 1
+    )
     assert rows == [[0, 0], [1, 1], [2, 2], [3, 1]]
     with pytest.raises(QueryError, match="Make bins"):
         Query(

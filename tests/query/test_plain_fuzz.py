@@ -115,7 +115,9 @@ def queries(draw):
     ]
     aggregates += [f"COVAR_POP(CLAMP({number}, -50, 50), CLAMP({other}, -50, 50))"]
     key = draw(
-        st.sampled_from([None, "UPPER(p.word)", "p.i", "p.i // 2", "DAYNAME(p.d)", "STRFTIME(p.d, '%Y-%m')", "p.town"])
+        st.sampled_from(
+            [None, "UPPER(p.word)", "p.i", "p.i // 2", "DAYNAME(p.d)", "STRFTIME(p.d, '%Y-%m')", "p.town"]
+        )
     )
     items = [*([f"{key} AS k"] if key else []), "COUNT(*)", draw(st.sampled_from(aggregates))]
     glue = " " if source.endswith("AND") else " WHERE "

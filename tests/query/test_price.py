@@ -29,7 +29,9 @@ def query(sql=BY_HEALTH, **options):
     return Query(sql=sql, public=options.pop("public", PUBLIC), **options)
 
 
-@pytest.mark.parametrize("sql", [BY_HEALTH, MANY, "SELECT COUNT(*) FROM rand_hie", "SELECT AVG(visits) FROM rand_hie"])
+@pytest.mark.parametrize(
+    "sql", [BY_HEALTH, MANY, "SELECT COUNT(*) FROM rand_hie", "SELECT AVG(visits) FROM rand_hie"]
+)
 @pytest.mark.parametrize("epsilon", [0.1, Fraction(1, 3), 1, 0.7])
 def test_laplace_queries_cost_at_most_epsilon_and_nearly_all_of_it(sql, epsilon):
     total, delta = accounting.basic(query(sql, epsilon=epsilon).event)
@@ -66,7 +68,9 @@ def test_rho_for_is_the_inverse_from_below():
 
 def test_many_groups_of_one_person_make_gaussian_noise_the_better_one():
     few = query(epsilon=1, delta=1e-6, rows=1, groups=1)
-    many = query("SELECT FLOOR(age), COUNT(*) FROM rand_hie GROUP BY 1", epsilon=1, delta=1e-6, rows=1, groups=40)
+    many = query(
+        "SELECT FLOOR(age), COUNT(*) FROM rand_hie GROUP BY 1", epsilon=1, delta=1e-6, rows=1, groups=40
+    )
     assert isinstance(few._allocation.noises[0], IntegerLaplace)
     assert isinstance(many._allocation.noises[0], IntegerGaussian)
     worse = replace(many, noise="laplace")
@@ -75,10 +79,15 @@ def test_many_groups_of_one_person_make_gaussian_noise_the_better_one():
 
 def test_the_average_pays_for_one_count_and_says_the_true_price():
     """smartnoise issue 202: AVG understated epsilon twofold."""
-    found = query("SELECT COUNT(visits) AS n, AVG(visits) AS a, SUM(visits) / COUNT(*) AS r FROM rand_hie", epsilon=1)
+    found = query(
+        "SELECT COUNT(visits) AS n, AVG(visits) AS a, SUM(visits) / COUNT(*) AS r FROM rand_hie", epsilon=1
+    )
     kinds = [m.kind for m in found._recipes.measures]
     assert kinds == ["rows", "sum", "sum"]
-    assert sum(Fraction(e.sensitivity) / e.scale * times for e, times in accounting.leaves(found.event).items()) <= 1
+    assert (
+        sum(Fraction(e.sensitivity) / e.scale * times for e, times in accounting.leaves(found.event).items())
+        <= 1
+    )
 
 
 def test_weights_share_the_price():
@@ -95,13 +104,19 @@ def test_weights_share_the_price():
 def test_unknown_groups_need_a_delta_and_pay_for_the_choice():
     from discreet._public import Text
 
-    public = replace(PUBLIC, schema=(*((n, f) for n, f in PUBLIC.schema if n != "health"), ("health", Text())))
+    public = replace(
+        PUBLIC, schema=(*((n, f) for n, f in PUBLIC.schema if n != "health"), ("health", Text()))
+    )
     with pytest.raises(InvalidInput, match="delta above zero"):
         query(epsilon=1, public=public)
     found = query(epsilon=1, delta=1e-6, public=public, groups=2)
-    chosen = [(e, times) for e, times in accounting.leaves(found.event).items() if isinstance(e, ApproximateDP)]
+    chosen = [
+        (e, times) for e, times in accounting.leaves(found.event).items() if isinstance(e, ApproximateDP)
+    ]
     assert [(times, round(float(e.epsilon), 12)) for e, times in chosen] == [(2, 0.25)]
-    total, delta = accounting.basic(query(epsilon=1, delta=1e-6, public=public, groups=2, noise="laplace").event)
+    total, delta = accounting.basic(
+        query(epsilon=1, delta=1e-6, public=public, groups=2, noise="laplace").event
+    )
     assert total <= 1
     assert delta <= 1e-6
 
@@ -123,7 +138,10 @@ def test_the_promise_of_accuracy_is_kept():
 
     empty = connect(SOURCE._table.slice(0, 0), public)
     found = ask(
-        "SELECT FLOOR(income / 30) AS k, COUNT(*) AS n FROM empty GROUP BY 1", public, within=10, confidence=0.9
+        "SELECT FLOOR(income / 30) AS k, COUNT(*) AS n FROM empty GROUP BY 1",
+        public,
+        within=10,
+        confidence=0.9,
     )
     values = found(empty, entropy=SeededEntropy(9)).value["n"]
     assert len(values) == 1001
@@ -174,14 +192,20 @@ def test_a_bad_price_is_refused(bad):
 def test_one_question_has_one_key():
     base = query("SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 30 GROUP BY health", epsilon=1)
     same = query(
-        "select r.HEALTH AS health , count(*) as n from RAND_HIE as r where (r.age > 30.0) group by 1", epsilon=1
+        "select r.HEALTH AS health , count(*) as n from RAND_HIE as r where (r.age > 30.0) group by 1",
+        epsilon=1,
     )
     assert json.loads(base.key)["plan"].replace("int:30", "float:30.0") == json.loads(same.key)["plan"]
-    assert query("SELECT health,COUNT(*) n FROM Rand_HIE x WHERE Age > 30 GROUP BY x.health", epsilon=1).key == base.key
+    assert (
+        query("SELECT health,COUNT(*) n FROM Rand_HIE x WHERE Age > 30 GROUP BY x.health", epsilon=1).key
+        == base.key
+    )
     others = [
         query("SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 31 GROUP BY health", epsilon=1),
         query("SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 30 GROUP BY health", epsilon=2),
-        query("SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 30 GROUP BY health", epsilon=1, groups=1),
+        query(
+            "SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 30 GROUP BY health", epsilon=1, groups=1
+        ),
         query(
             "SELECT health, COUNT(*) AS n FROM rand_hie WHERE age > 30 GROUP BY health",
             epsilon=1,
@@ -211,7 +235,14 @@ def test_a_preview_touches_no_data_and_says_what_will_happen():
     assert shown.errors[0] is None
     assert shown.errors[1] > 0
     text = str(shown)
-    for words in ("epsilon 1", "person", "at most 2 rows", "4 groups", "quantile 0.5", "exponential mechanism"):
+    for words in (
+        "epsilon 1",
+        "person",
+        "at most 2 rows",
+        "4 groups",
+        "quantile 0.5",
+        "exponential mechanism",
+    ):
         assert words in text
 
 
@@ -253,7 +284,8 @@ def test_the_unit_of_a_query_error_is_a_value_error():
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
 @pytest.mark.parametrize("groups", [1, 3, 6, 40])
 @pytest.mark.parametrize(
-    "sql", ["SELECT g, COUNT(*) AS n FROM t GROUP BY g", "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"]
+    "sql",
+    ["SELECT g, COUNT(*) AS n FROM t GROUP BY g", "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"],
 )
 def test_the_noise_that_is_calibrated_is_the_one_with_the_smaller_error(epsilon, delta, groups, sql):
     """Only the winner is calibrated: closed-form bounds must never choose worse than calibrating both."""

@@ -55,7 +55,9 @@ def test_the_check_has_teeth(monkeypatch):
 
 
 def test_intervals_survive_the_store():
-    query = Query(sql="SELECT g, STDDEV(x) AS s, AVG(x) / COUNT(*) AS r FROM p GROUP BY g", public=PUBLIC, epsilon=1)
+    query = Query(
+        sql="SELECT g, STDDEV(x) AS s, AVG(x) / COUNT(*) AS r FROM p GROUP BY g", public=PUBLIC, epsilon=1
+    )
     answer = query(SOURCE, entropy=SeededEntropy(3)).value
     again = Answer.from_json(answer.to_json())
     assert again == answer

@@ -94,7 +94,9 @@ def test_one_odd_row_changes_no_plan(kind, odd, tmp_path):
     for ordinary, neighbor in compared(tmp_path, kind, odd):
         assert ordinary
         assert ordinary == neighbor
-        assert not any("Filters:" in plan for plan in ordinary), "parts of a file would be left out by what is in them"
+        assert not any("Filters:" in plan for plan in ordinary), (
+            "parts of a file would be left out by what is in them"
+        )
 
 
 def test_the_engines_own_shortcuts_would_tell(tmp_path, monkeypatch):
@@ -114,7 +116,11 @@ def test_a_number_is_clipped_exactly(value, low, high):
     from discreet.query.scan import name
 
     expression = DUCKDB.write(clipped(name("x"), double(low), double(high)))
-    (found,) = duckdb.connect().execute(f"SELECT {expression} FROM (SELECT CAST(? AS DOUBLE) AS x)", [value]).fetchone()
+    (found,) = (
+        duckdb.connect()
+        .execute(f"SELECT {expression} FROM (SELECT CAST(? AS DOUBLE) AS x)", [value])
+        .fetchone()
+    )
     if value is None or not np.isfinite(value):
         assert found is None
     else:

@@ -35,7 +35,11 @@ SHAPES = {
         "WHERE age >= 30 AND (flag = 'yes' OR spend > 10)",
         lambda r: r.age >= 30 and (r.flag == "yes" or (r.spend is not None and r.spend > 10)),
     ),
-    "cte": ("(SELECT * FROM people WHERE flag <> 'no') AS kept", "", lambda r: r.flag is not None and r.flag != "no"),
+    "cte": (
+        "(SELECT * FROM people WHERE flag <> 'no') AS kept",
+        "",
+        lambda r: r.flag is not None and r.flag != "no",
+    ),
     "in": (
         "people p",
         "WHERE p.level IN (1, 5) AND region IS NOT NULL",
@@ -141,11 +145,15 @@ def joined(data):
     import pyarrow as pa
 
     towns = pa.table({"town": ["a", "b", "c"], "size": [1.0, 2.0, 30.0]})
-    visits = pa.table({"who": [i % 40 for i in range(0, 300, 7)], "cost": [float(i % 9) for i in range(0, 300, 7)]})
+    visits = pa.table(
+        {"who": [i % 40 for i in range(0, 300, 7)], "cost": [float(i % 9) for i in range(0, 300, 7)]}
+    )
     from discreet import Bounds, Text
 
     related = (
-        Related(name="towns", schema=(("town", Text()), ("size", Bounds(0, 10, nullable=False))), key=("town",)),
+        Related(
+            name="towns", schema=(("town", Text()), ("size", Bounds(0, 10, nullable=False))), key=("town",)
+        ),
         Related(name="visits", schema=(("cost", Bounds(0, 8, nullable=False)),), private=True, unit="who"),
     )
 
@@ -214,7 +222,9 @@ def test_pre_aggregation_by_unit_equals_the_reference(data):
     for half in (0, 1):
         mine = groups[half]
         assert found[half][0] == len(mine)
-        assert math.isclose(found[half][1], sum(min(max(s, 0), 100) for _, s, _ in mine), rel_tol=1e-4, abs_tol=1e-2)
+        assert math.isclose(
+            found[half][1], sum(min(max(s, 0), 100) for _, s, _ in mine), rel_tol=1e-4, abs_tol=1e-2
+        )
         assert math.isclose(found[half][3], sum(a for _, _, a in mine), rel_tol=1e-4, abs_tol=1e-2)
         if mine:
             assert math.isclose(found[half][2], sum(min(n, 8) for n, _, _ in mine) / len(mine))

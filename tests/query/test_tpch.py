@@ -41,7 +41,9 @@ def generated(seed: int = 7, orders: int = 200) -> dict[str, pa.Table]:
     lines = np.repeat(np.arange(orders), random.integers(1, 7, orders))
     n = len(lines)
     shipped = order_days[lines] + random.integers(1, 121, n)
-    comments = np.array(["quick deposits", "special packages requests", "the special, final requests", "ironic ideas"])
+    comments = np.array(
+        ["quick deposits", "special packages requests", "the special, final requests", "ironic ideas"]
+    )
     return {
         "orders": pa.table(
             {
@@ -96,14 +98,20 @@ def items(held):
 def orders(held):
     """Orders, each the unit, with their items beside them."""
     lineitem = Related(name="lineitem", schema=LINEITEM, private=True, unit="l_orderkey")
-    public = Public(schema=ORDERS, unit=Unit("o_orderkey", rows=50, groups=50), table="orders", tables=(lineitem,))
+    public = Public(
+        schema=ORDERS, unit=Unit("o_orderkey", rows=50, groups=50), table="orders", tables=(lineitem,)
+    )
     return Both({name: held[name] for name in ("orders", "lineitem")}, public)
 
 
 @pytest.fixture(scope="module")
 def customers(held):
-    related = Related(name="orders", schema={"o_orderkey": Text(), "o_comment": Text()}, private=True, unit="o_custkey")
-    public = Public(schema={}, unit=Unit("c_custkey", rows=50, groups=50), table="customer", tables=(related,))
+    related = Related(
+        name="orders", schema={"o_orderkey": Text(), "o_comment": Text()}, private=True, unit="o_custkey"
+    )
+    public = Public(
+        schema={}, unit=Unit("c_custkey", rows=50, groups=50), table="customer", tables=(related,)
+    )
     return Both({name: held[name] for name in ("customer", "orders")}, public)
 
 

@@ -35,7 +35,10 @@ def people(public: Public, n: int, seed: int, units: int | None = None) -> Memor
         "sex": [rng.choice(["f", "m", "x", "", None]) for _ in range(n)],
         "city": [rng.choice(["bern", "paris", "rome", "oslo", None]) for _ in range(n)],
         "year": [rng.choice([2018, 2019, 2020, 2021, 2022, None]) for _ in range(n)],
-        "bmi": [rng.choice([rng.uniform(0, 80), 25.0, 10.0, 60.0, float("nan"), float("inf"), None]) for _ in range(n)],
+        "bmi": [
+            rng.choice([rng.uniform(0, 80), 25.0, 10.0, 60.0, float("nan"), float("inf"), None])
+            for _ in range(n)
+        ],
         "smoker": [rng.choice([True, False, None]) for _ in range(n)],
     }
     if units is not None:
@@ -70,13 +73,18 @@ SETS = [
     (
         "SELECT city, COUNT(*) AS n, COUNT(*) - COUNT(bmi) AS missing FROM people GROUP BY city ORDER BY city DESC LIMIT 2",
     ),
-    ("SELECT COUNT(*) AS n FROM people WHERE city LIKE 'r%' OR UPPER(sex) = 'M'", "SELECT COUNT(*) AS n FROM people"),
+    (
+        "SELECT COUNT(*) AS n FROM people WHERE city LIKE 'r%' OR UPPER(sex) = 'M'",
+        "SELECT COUNT(*) AS n FROM people",
+    ),
 ]
 
 
 @pytest.mark.parametrize("queries", SETS, ids=range(len(SETS)))
 @pytest.mark.parametrize("price", [{"epsilon": 1}, {"rho": 1}])
-def test_without_noise_they_are_what_each_query_gives_alone(queries: tuple[str, ...], price: dict[str, Any]) -> None:
+def test_without_noise_they_are_what_each_query_gives_alone(
+    queries: tuple[str, ...], price: dict[str, Any]
+) -> None:
     source = people(PUBLIC, 200, 1)
     whole = WorkloadQuery(queries=queries, public=PUBLIC, **price)
     for sql, rows in zip(queries, whole._without_noise(source, 7), strict=True):
@@ -171,14 +179,18 @@ def test_several_groupings_are_the_groupings_one_by_one(clause: str, sets: list[
 
 
 def test_noisy_answers_agree_with_each_other() -> None:
-    plain = Public(schema={"sex": Categories(["f", "m"]), "city": Categories(["bern", "rome"])}, table="people")
+    plain = Public(
+        schema={"sex": Categories(["f", "m"]), "city": Categories(["bern", "rome"])}, table="people"
+    )
     source = Memory({"sex": ["f", "m"] * 40, "city": ["bern"] * 50 + ["rome"] * 30}, plain)
     queries = (
         "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex",
         "SELECT sex, city, COUNT(*) AS n FROM people GROUP BY sex, city",
     )
     for price in ({"epsilon": 1}, {"rho": 0.5}):
-        by_sex, by_both = WorkloadQuery(queries=queries, public=plain, **price)(source, entropy=SeededEntropy(1)).value  # type: ignore[arg-type]
+        by_sex, by_both = WorkloadQuery(queries=queries, public=plain, **price)(
+            source, entropy=SeededEntropy(1)
+        ).value  # type: ignore[arg-type]
         assert by_sex.columns == ("sex", "n")
         small = {row[0]: 0.0 for row in by_sex.rows}
         for sex, _, n in by_both.rows:
@@ -195,7 +207,9 @@ def moved(built: _Built, here: Memory, there: Memory, key: int) -> int:
 
 @pytest.mark.parametrize("queries", [SETS[0], SETS[1], SETS[4]], ids=["lecture", "tables", "conditions"])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_no_person_moves_the_cells_by_more_than_the_rows_that_count(queries: tuple[str, ...], rows: int) -> None:
+def test_no_person_moves_the_cells_by_more_than_the_rows_that_count(
+    queries: tuple[str, ...], rows: int
+) -> None:
     """All rows of one person are removed: no cell of the others changes, and those of the person by `rows` at most, often by exactly that."""
     public = Public(schema=SCHEMA, unit=Unit("person", rows=rows), table="people")
     whole = WorkloadQuery(queries=queries, public=public, epsilon=1)
@@ -204,7 +218,9 @@ def test_no_person_moves_the_cells_by_more_than_the_rows_that_count(queries: tup
         source = people(public, 60, seed, units=5)
         table = source._table
         kept = [i for i, who in enumerate(table.column("person").to_pylist()) if who != seed % 5]
-        fewer = Memory({name: table.column(name).take(kept).to_pylist() for name in table.column_names}, public)
+        fewer = Memory(
+            {name: table.column(name).take(kept).to_pylist() for name in table.column_names}, public
+        )
         change = moved(whole._built, source, fewer, seed)
         assert change <= rows
         reached = max(reached, change)
@@ -218,7 +234,9 @@ def test_one_row_is_in_one_cell() -> None:
     source = Memory({name: table.column(name).to_pylist() for name in table.column_names}, PUBLIC)
     for i in range(0, 40, 10):
         kept = [j for j in range(40) if j != i]
-        fewer = Memory({name: table.column(name).take(kept).to_pylist() for name in table.column_names}, PUBLIC)
+        fewer = Memory(
+            {name: table.column(name).take(kept).to_pylist() for name in table.column_names}, PUBLIC
+        )
         assert moved(whole._built, source, fewer, 1) <= 1
 
 
@@ -247,7 +265,9 @@ def test_keys_that_nobody_declared_are_refused() -> None:
 
     public = Public(schema={**SCHEMA, "name": Text()}, table="people")
     with pytest.raises(QueryError, match="not declared"):
-        WorkloadQuery(queries=("SELECT name, COUNT(*) AS n FROM people GROUP BY name",), public=public, epsilon=1)
+        WorkloadQuery(
+            queries=("SELECT name, COUNT(*) AS n FROM people GROUP BY name",), public=public, epsilon=1
+        )
 
 
 def test_a_unit_with_several_rows_needs_a_limit() -> None:
@@ -259,7 +279,9 @@ def test_a_unit_with_several_rows_needs_a_limit() -> None:
 
 def test_equal_questions_have_one_key_and_the_description_rebuilds_them() -> None:
     first = WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=1)
-    spaced = WorkloadQuery(queries=tuple(q.replace(" AND ", "  and\n") for q in LECTURE), public=PUBLIC, epsilon=1)
+    spaced = WorkloadQuery(
+        queries=tuple(q.replace(" AND ", "  and\n") for q in LECTURE), public=PUBLIC, epsilon=1
+    )
     assert first.key == spaced.key
     assert first.key != WorkloadQuery(queries=LECTURE[::-1], public=PUBLIC, epsilon=1).key
     assert first.key != WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=2).key

@@ -39,7 +39,9 @@ KINDS = {
     "towns": {"name": "text", "size": "text"},
     "visits": {"who": "integer", "cost": "number"},
 }  # fmt: skip
-ROWS, IDS = (Public(schema=SCHEMA, unit=Unit(c), table="people", tables=RELATED[: 1 + bool(c)]) for c in (None, "id"))
+ROWS, IDS = (
+    Public(schema=SCHEMA, unit=Unit(c), table="people", tables=RELATED[: 1 + bool(c)]) for c in (None, "id")
+)
 QUERIES = {
     "count": "SELECT COUNT(*) FROM people",
     "filtered count": "SELECT COUNT(*) FROM people WHERE age > 20 AND spend <= 12.5 OR member",
@@ -93,7 +95,8 @@ def everything():
     many = {**{f"{name}, of people": sql for name, sql in QUERIES.items()}, **OF_PEOPLE}
     made |= {name: texts(sql, IDS, rows=3, groups=2) for name, sql in many.items()}
     filters = {
-        name: f"SELECT COUNT(*) FROM people WHERE ({x}) > CLAMP(spend + 1, 2, 3)" for name, x in EXPRESSIONS.items()
+        name: f"SELECT COUNT(*) FROM people WHERE ({x}) > CLAMP(spend + 1, 2, 3)"
+        for name, x in EXPRESSIONS.items()
     }
     return made | {name: texts(sql, ROWS) for name, sql in filters.items()}
 

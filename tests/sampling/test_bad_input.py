@@ -24,7 +24,10 @@ CALLS = [
     *[(sampling.bernoulli, (bad, 3)) for bad in NOT_PROBABILITY],
     *[(sampling.bernoulli_exp, (bad, 3)) for bad in (-1, math.nan, math.inf, "1", None)],
     *[(sampling.bernoulli_each, (bad,)) for bad in ([0.5, 1.5], [math.nan], ["a"], [[0.5]], [True])],
-    *[(sampling.bernoulli_exp_each, bad) for bad in (([1], 0), ([1], -2), ([-1], 1), ([0.5], 1), (np.array([-1]), 1))],
+    *[
+        (sampling.bernoulli_exp_each, bad)
+        for bad in (([1], 0), ([1], -2), ([-1], 1), ([0.5], 1), (np.array([-1]), 1))
+    ],
     *[(sampling.poisson_subset, (5, bad)) for bad in NOT_PROBABILITY],
     *[(sampling.binomial, (5, bad, 3)) for bad in NOT_PROBABILITY],
     *[(sampling.uniform_below, (bad, 3)) for bad in (0, -5, 1.5, "2", None, True)],

@@ -157,7 +157,9 @@ def test_binomial_of_many_trials_has_its_law(trials, p):
 
 def test_a_binomial_mutant_fails():
     with pytest.raises(AssertionError):
-        assert_follows_pmf(binomial(10, 0.33, N, Entropy()), {k: float(binom.pmf(k, 10, 0.3)) for k in range(11)})
+        assert_follows_pmf(
+            binomial(10, 0.33, N, Entropy()), {k: float(binom.pmf(k, 10, 0.3)) for k in range(11)}
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -179,9 +181,9 @@ def test_a_binomial_at_a_dyadic_threshold_is_decided_by_more_bits():
     block = _binomial._Block(3, Fraction(1, 2))
     edge = 3 << 61
     for prefix, more, expected in ((edge - 1, 2**64 - 2, 0), (edge, 1, 1)):
-        assert block.table.resolve(np.array([prefix], np.uint64), Scripted(words(more, more, more))).tolist() == [
-            expected
-        ]
+        assert block.table.resolve(
+            np.array([prefix], np.uint64), Scripted(words(more, more, more))
+        ).tolist() == [expected]
 
 
 def test_certain_binomials_and_no_draws():

@@ -56,7 +56,9 @@ def test_below_is_the_comparison_of_the_whole_uniform(p, prefix, more):
         u = u << 64 | word
     bits = 16 + 64 * 4
     if not Fraction(u, 1 << bits) < p < Fraction(u + 1, 1 << bits):
-        assert _bounds.below(prefix, 16, _bounds.rational(p), Scripted(words(*more))) == (Fraction(u, 1 << bits) < p)
+        assert _bounds.below(prefix, 16, _bounds.rational(p), Scripted(words(*more))) == (
+            Fraction(u, 1 << bits) < p
+        )
 
 
 def test_below_where_the_prefix_agrees_with_the_number_for_long():
@@ -72,7 +74,9 @@ def test_numpys_functions_are_as_accurate_as_assumed():
     """Four times better than the 2**-46 assumed, on grids that cover every size of argument used."""
     assert _bernoulli._FLOAT_ERROR == _select._FLOAT_ERROR == 2.0**-46
     generator = np.random.default_rng(5)
-    arguments = np.concatenate([2.0 ** generator.uniform(-64, 0, 1500), 1 - 2.0 ** generator.uniform(-53, -1, 500)])
+    arguments = np.concatenate(
+        [2.0 ** generator.uniform(-64, 0, 1500), 1 - 2.0 ** generator.uniform(-53, -1, 500)]
+    )
     for ours, true, xs in (
         (np.exp, mpmath.exp, -750 * arguments),
         (np.log, mpmath.log, np.concatenate([arguments, 2.0**64 * arguments])),

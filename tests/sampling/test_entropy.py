@@ -89,7 +89,9 @@ for hooks in (True, False):
 
 
 def test_a_forked_child_that_gets_no_key_draws_nothing():
-    done = subprocess.run([sys.executable, "-c", NO_KEY], check=False, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_KEY], check=False, timeout=60, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

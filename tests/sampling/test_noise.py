@@ -46,9 +46,13 @@ def test_discrete_laplace_has_its_law(scale):
     assert_follows_cdf(discrete_laplace(scale, N, Entropy()), laplace_cdf(scale))
 
 
-@pytest.mark.parametrize("x", [20, 2, Fraction(1, 3), Fraction(1, 31), Fraction(1, 40), Fraction(1, 10**6), 1e-12])
+@pytest.mark.parametrize(
+    "x", [20, 2, Fraction(1, 3), Fraction(1, 31), Fraction(1, 40), Fraction(1, 10**6), 1e-12]
+)
 def test_geometric_has_its_law(x):
-    assert_follows_cdf(geometric(x, N, Entropy()), lambda k: np.where(k < 0, 0, -np.expm1(-(k + 1) * float(x))))
+    assert_follows_cdf(
+        geometric(x, N, Entropy()), lambda k: np.where(k < 0, 0, -np.expm1(-(k + 1) * float(x)))
+    )
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.5, 1, 3.7, 10])
@@ -99,7 +103,10 @@ def test_the_slope_inside_a_cell_is_made_up_for():
 def test_a_cell_without_its_slope_is_noticed():
     sampler = _Wide(laplace_shape(2**20))
     expected = inner_half(sampler)
-    sampler._settle = lambda words, entropy: (sampler_values(sampler, words, entropy), np.ones(len(words), bool))
+    sampler._settle = lambda words, entropy: (
+        sampler_values(sampler, words, entropy),
+        np.ones(len(words), bool),
+    )
     with pytest.raises(AssertionError):
         assert_frequency(slope_samples(sampler), 4_000_000, expected)
 
@@ -113,7 +120,12 @@ def sampler_values(sampler, words, entropy):
     [
         (lambda s, n, e: discrete_laplace(s * 1.2, n, e), 10),
         (lambda s, n, e: discrete_laplace(s * 1.2, n, e), 1e9),
-        (lambda s, n, e: geometric(1 / Fraction(s), n, e) * (1 - 2 * (e.words(n) & np.uint64(1)).view(np.int64)), 10),
+        (
+            lambda s, n, e: (
+                geometric(1 / Fraction(s), n, e) * (1 - 2 * (e.words(n) & np.uint64(1)).view(np.int64))
+            ),
+            10,
+        ),
         (lambda s, n, e: np.rint(np.random.default_rng().laplace(0, s, n)), 0.5),
         (lambda s, n, e: np.floor(np.random.default_rng().laplace(0, s, n)), 10),
         (lambda s, n, e: discrete_gaussian(s, n, e), 10),
@@ -176,7 +188,9 @@ def test_narrow_tables_hold_the_law_to_the_last_bit(scale, square):
     assert_certified(_Narrow(shape).table, shape, 1, mirrored=True)
 
 
-@pytest.mark.parametrize("shape", [laplace_shape(33), gaussian_shape(Fraction(1234567, 11)), laplace_shape(10**30)])
+@pytest.mark.parametrize(
+    "shape", [laplace_shape(33), gaussian_shape(Fraction(1234567, 11)), laplace_shape(10**30)]
+)
 def test_wide_tables_hold_the_law_to_the_last_bit(shape):
     sampler = _Wide(shape)
     assert_certified(sampler.table, shape, 1 << sampler.shift, mirrored=False)
@@ -325,7 +339,9 @@ def test_every_scale_from_tiny_to_huge(draw, scale):
     assert len(found) == 200
     assert found.dtype == (object if scale > 1e16 else np.int64) or 1e14 < scale < 1e16
     largest = max(abs(int(value)) for value in found)
-    assert Fraction(scale) / 10 < largest + 1 <= 60 * Fraction(scale) + 1  # fails with probability below 1e-20
+    assert (
+        Fraction(scale) / 10 < largest + 1 <= 60 * Fraction(scale) + 1
+    )  # fails with probability below 1e-20
     if found.dtype == object:
         assert all(type(value) is int for value in found)
         assert len({value & 0xFFFFFF for value in found}) > 150  # the low bits are alive

@@ -17,7 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.sampling import Entropy, SeededEntropy, _exponential, _noise, _single, discrete_gaussian, discrete_laplace
+from discreet.sampling import (
+    Entropy,
+    SeededEntropy,
+    _exponential,
+    _noise,
+    _single,
+    discrete_gaussian,
+    discrete_laplace,
+)
 from discreet.sampling._noise import _Narrow, _Shape, _Wide
 
 from .checks import Scripted
@@ -41,9 +49,14 @@ def assert_encloses(log, prefix):
     low, high = log.enclose(prefix)
     with mpmath.workprec(2 * log.bits + 100):
         unit, length = mpmath.mpf(2) ** log.bits, log.bits - MARGIN
-        ends = [-mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** length) * unit + log.lift for u in (prefix + 1, prefix)]
+        ends = [
+            -mpmath.log(mpmath.mpf(u) / mpmath.mpf(2) ** length) * unit + log.lift
+            for u in (prefix + 1, prefix)
+        ]
         assert low <= ends[0] <= ends[1] <= high
-        assert high - low <= 3 * log.turns + 10 + 4 * (ends[1] - ends[0])  # narrow enough to decide nearly all draws
+        assert high - low <= 3 * log.turns + 10 + 4 * (
+            ends[1] - ends[0]
+        )  # narrow enough to decide nearly all draws
 
 
 def test_a_logarithm_that_is_a_little_off_does_not_enclose():
@@ -260,6 +273,8 @@ def test_looking_twice_changes_no_draw_that_was_settled(draw, scale, monkeypatch
 def test_bisection_finds_what_a_search_finds(scale):
     shape = _Shape(Fraction(0), 1 / Fraction(scale), signed=True)
     table = (_Wide(shape) if shape.shift >= 0 else _Narrow(shape)).table
-    drawn = np.concatenate([Entropy().words(2000), table.lows[:-1] - np.uint64(1), table.highs[:-1] + np.uint64(1)])
+    drawn = np.concatenate(
+        [Entropy().words(2000), table.lows[:-1] - np.uint64(1), table.highs[:-1] + np.uint64(1)]
+    )
     drawn = np.append(drawn[np.isin(drawn, np.append(table.lows, table.highs), invert=True)], np.uint64(0))
     assert (table.resolve(drawn, Entropy()) == np.searchsorted(table.lows, drawn, side="right")).all()

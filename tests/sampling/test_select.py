@@ -108,7 +108,21 @@ def true_noise(name: str, word: int):
     return -mpmath.log(u) if name == "exponential" else -mpmath.log(-mpmath.log1p(-u))
 
 
-EDGES = [0, 1, 2, 3, 2**20, 2**52 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2**11, 2**64 - 3, 2**64 - 2, 2**64 - 1]
+EDGES = [
+    0,
+    1,
+    2,
+    3,
+    2**20,
+    2**52 + 1,
+    2**63 - 1,
+    2**63,
+    2**63 + 1,
+    2**64 - 2**11,
+    2**64 - 3,
+    2**64 - 2,
+    2**64 - 1,
+]
 
 
 @pytest.mark.parametrize("noise", NOISES)

@@ -14,7 +14,15 @@ from scipy.special import ndtr
 
 from discreet.sampling import Entropy, _noise, _single, discrete_gaussian, discrete_laplace, geometric
 
-from .checks import Scripted, assert_follows_cdf, assert_follows_pmf, assert_frequency, gaussian_pmf, laplace_cdf, words
+from .checks import (
+    Scripted,
+    assert_follows_cdf,
+    assert_follows_pmf,
+    assert_frequency,
+    gaussian_pmf,
+    laplace_cdf,
+    words,
+)
 
 N = 3000
 
@@ -52,7 +60,11 @@ def test_single_wide_gaussian_has_its_law():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 2**60 - 1), st.fractions(Fraction(1, 10**6), 50, max_denominator=10**6), st.integers(0, 2**70))
+@given(
+    st.integers(1, 2**60 - 1),
+    st.fractions(Fraction(1, 10**6), 50, max_denominator=10**6),
+    st.integers(0, 2**70),
+)
 def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x, lift):
     """The first bits are zero, so that the draw lies beyond them; the next 60 are given."""
     length = _single.working_bits(x) - 2

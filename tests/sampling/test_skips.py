@@ -100,7 +100,9 @@ def test_a_uniform_that_begins_with_zeros_gets_more_bits() -> None:
 def test_numpys_log_is_as_good_as_is_assumed() -> None:
     """The float answer lies where certified digits say it does."""
     rate, entropy = Fraction(1, 1000), SeededEntropy(5)
-    known = np.unique(np.concatenate([entropy.words(300) >> np.uint64(11), 2**53 - entropy.words(300) % 2**20 - 1]))
+    known = np.unique(
+        np.concatenate([entropy.words(300) >> np.uint64(11), 2**53 - entropy.words(300) % 2**20 - 1])
+    )
     slope = _skips._slope(rate)
     for word in known.tolist():
         low, high = (v / 2**200 for v in _skips._bounds.minus_log(word, 53, 200) or (0, 0))
@@ -114,7 +116,9 @@ def test_rates_at_the_ends() -> None:
     assert poisson_subsets(50, 0.01, 0, Entropy()) == []
     assert [len(kept) for kept in poisson_subsets(0, 0.01, 2, Entropy())] == [0, 0]
     assert sum(map(len, poisson_subsets(10**6, 1e-30, 1, Entropy()))) == 0
-    assert sum(map(len, poisson_subsets(10**11, 1e-12, 1, Entropy()))) < 20, "a chance of 1e-30 with a tenth expected"
+    assert sum(map(len, poisson_subsets(10**11, 1e-12, 1, Entropy()))) < 20, (
+        "a chance of 1e-30 with a tenth expected"
+    )
 
 
 @pytest.mark.parametrize("arguments", [(5, 1.5, 3), (5, -0.1, 3), (-1, 0.01, 3), (5, 0.01, -1), (5, 0.01, 2.5), (2**30, 0.01, 2**30), (5, None, 1)])  # fmt: skip

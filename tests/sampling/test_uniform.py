@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.sampling import Entropy, SeededEntropy, _uniform, categorical, permutation, subset, uniform_below
+from discreet.sampling import (
+    Entropy,
+    SeededEntropy,
+    _uniform,
+    categorical,
+    permutation,
+    subset,
+    uniform_below,
+)
 
 from .checks import Scripted, assert_follows_cdf, assert_follows_pmf, words
 
@@ -116,6 +124,10 @@ def test_categories_of_one_weight_in_a_huge_sum():
 
 
 def test_nothing_is_an_empty_array():
-    for found in (uniform_below(5, 0, Entropy()), uniform_below(10**30, 0, Entropy()), permutation(0, Entropy())):
+    for found in (
+        uniform_below(5, 0, Entropy()),
+        uniform_below(10**30, 0, Entropy()),
+        permutation(0, Entropy()),
+    ):
         assert len(found) == 0
     assert len(categorical([1], 0, Entropy())) == 0

@@ -27,7 +27,14 @@ def opened(tmp_path):
         path = tmp_path / ledger
         budget = None if path.exists() else dp.Budget(epsilon=8)
         return dp.open(
-            data, table="visits", unit=dp.rows(), schema=schema, version=version, ledger=path, budget=budget, **more
+            data,
+            table="visits",
+            unit=dp.rows(),
+            schema=schema,
+            version=version,
+            ledger=path,
+            budget=budget,
+            **more,
         )
 
     return session
@@ -44,7 +51,9 @@ class Running:
         return {"asked": 0, "total": 0}
 
     def answer(self, state, source, question, *, entropy):
-        return {**state, "asked": state["asked"] + 1}, release(state["total"], event=self.event, entropy=entropy)
+        return {**state, "asked": state["asked"] + 1}, release(
+            state["total"], event=self.event, entropy=entropy
+        )
 
     def feed(self, state, batch, *, entropy):
         count = sum(len(rows) for rows in batch.batches(["age"]))
@@ -109,7 +118,9 @@ def test_a_holdout_and_its_scorer_go_on(opened):
     assert isinstance(later, HoldoutScorer)
     assert later.live.source is tuesday.curator.source
     assert scorer.live.source is monday.curator.source
-    assert later.live.answer(Check(statistic=CountsBelow(column="age", thresholds=(50,)), training=0.1)).value.overfit
+    assert later.live.answer(
+        Check(statistic=CountsBelow(column="age", thresholds=(50,)), training=0.1)
+    ).value.overfit
 
 
 def test_what_belongs_to_one_version_is_refused_with_the_way_out(opened):

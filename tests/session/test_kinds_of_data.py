@@ -56,7 +56,9 @@ def test_a_public_size_must_be_true_for_engines_too():
 
 
 def test_a_price_shows_a_delta_only_where_one_is_used():
-    people = opened({"age": [30] * 50, "ward": ["a"] * 50, "floor": [1] * 50}, budget=dp.Budget(epsilon=10, delta=1e-6))
+    people = opened(
+        {"age": [30] * 50, "ward": ["a"] * 50, "floor": [1] * 50}, budget=dp.Budget(epsilon=10, delta=1e-6)
+    )
     assert "delta" not in str(people.preview(SQL, epsilon=1).query).splitlines()[0]
     assert "delta" not in people.sql(SQL, epsilon=1).price
     assert "delta" in people.sql(SQL, epsilon=1, noise="gaussian").price

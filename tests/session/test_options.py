@@ -95,7 +95,9 @@ def test_the_delta_of_a_question_is_the_analysts_own():
     assert ann.preview("SELECT ward, COUNT(*) AS n FROM people GROUP BY ward", epsilon=0.1).query.delta == 0
     session = opened(schema={**SCHEMA, "id": dp.Text()})
     with pytest.raises(dp.BudgetExceeded, match="ann has no delta"):
-        session.as_analyst("ann").sql("SELECT id, COUNT(*) AS n FROM people GROUP BY id", epsilon=0.1, delta=1e-8)
+        session.as_analyst("ann").sql(
+            "SELECT id, COUNT(*) AS n FROM people GROUP BY id", epsilon=0.1, delta=1e-8
+        )
 
 
 def test_whom_a_table_protects_has_no_default():
@@ -104,7 +106,8 @@ def test_whom_a_table_protects_has_no_default():
 
 
 @pytest.mark.parametrize(
-    ("size", "delta", "why"), [(1000, 1e-3, "1 / 1,000"), (1000, 0.5, "1 / 1,000"), (None, 2e-3, "large_delta")]
+    ("size", "delta", "why"),
+    [(1000, 1e-3, "1 / 1,000"), (1000, 0.5, "1 / 1,000"), (None, 2e-3, "large_delta")],
 )
 def test_a_delta_that_promises_nothing_is_refused(size, delta, why):
     with pytest.raises(dp.InvalidInput, match=why):
@@ -166,7 +169,9 @@ def test_a_priced_question_tells_whom_a_limit_cuts_off():
     assert found["above"] == pytest.approx([100], abs=2)
     assert people.cut_off(rows=3, epsilon=100)["above"] == pytest.approx([0], abs=2)
     assert people.cut_off(groups=1, by="ward", epsilon=100)["above"] == pytest.approx([100], abs=2)
-    assert people.cut_off(groups=1, by="ward", where="ward = 'West'", epsilon=100)["above"] == pytest.approx([0], abs=2)
+    assert people.cut_off(groups=1, by="ward", where="ward = 'West'", epsilon=100)["above"] == pytest.approx(
+        [0], abs=2
+    )
     with pytest.raises(dp.InvalidInput, match="the unit is a row"):
         opened().cut_off(rows=2, epsilon=1)
 

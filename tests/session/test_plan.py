@@ -13,7 +13,10 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet.app.cli import app
 
-COUNTS = ["SELECT sex, COUNT(*) AS n FROM people GROUP BY sex", "SELECT COUNT(*) AS n FROM people WHERE bmi < 25"]
+COUNTS = [
+    "SELECT sex, COUNT(*) AS n FROM people GROUP BY sex",
+    "SELECT COUNT(*) AS n FROM people WHERE bmi < 25",
+]
 MEAN = "SELECT AVG(bmi) AS b FROM people"
 
 
@@ -23,7 +26,13 @@ def people() -> dp.Session:
     data = {"sex": rng.choice(["f", "m"], 400).tolist(), "bmi": rng.uniform(10, 60, 400).tolist()}
     schema = {"sex": dp.Categories(["f", "m"]), "bmi": dp.Bounds(10, 60)}
     return dp.open(
-        data, schema=schema, unit=dp.rows(), budget=dp.Budget(epsilon=5), ledger=":memory:", table="people", size=400
+        data,
+        schema=schema,
+        unit=dp.rows(),
+        budget=dp.Budget(epsilon=5),
+        ledger=":memory:",
+        table="people",
+        size=400,
     )
 
 
@@ -63,7 +72,8 @@ def test_shares_follow_cube_roots_of_weighted_errors(people: dp.Session) -> None
 
     def loss(share: float) -> float:
         return (
-            float(one.work.error(people, share) or 0) ** 2 + 8 * float(eight.work.error(people, 0.3 - share) or 0) ** 2
+            float(one.work.error(people, share) or 0) ** 2
+            + 8 * float(eight.work.error(people, 0.3 - share) or 0) ** 2
         )
 
     assert all(loss(one.epsilon) <= loss(one.epsilon * factor) for factor in (0.8, 0.9, 1.1, 1.2))

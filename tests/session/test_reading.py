@@ -52,7 +52,9 @@ def test_a_fresh_budget_admits_one_model_asked_with_all_of_it(delta):
 
 
 def test_analysts_read_their_own_account_as_what_they_asked_and_a_changed_budget_counts_it_again():
-    people = opened(1, 1e-6, analysts={"ann": dp.Budget(epsilon=0.5, delta=1e-7), "bob": dp.Budget(epsilon=0.5)})
+    people = opened(
+        1, 1e-6, analysts={"ann": dp.Budget(epsilon=0.5, delta=1e-7), "bob": dp.Budget(epsilon=0.5)}
+    )
     people.as_analyst("ann").sql(MEANS, epsilon=0.5, noise="gaussian")
     # Bob has no delta: his questions get Laplace noise, and no part of the dataset's delta.
     people.as_analyst("bob").sql(COUNT, epsilon=0.25)

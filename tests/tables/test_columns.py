@@ -50,7 +50,9 @@ def sources(column, fact, tmp_path):
 def test_numbers_of_every_type_are_summed(name, tmp_path):
     """Also by mechanisms that read batches: what one room accepts, the other must not refuse after the charge."""
     for source in sources(NUMBERS[name], Bounds(0, 10), tmp_path):
-        query = Query(sql="SELECT SUM(c), COUNT(c), MAX(c) FROM t WHERE c > 0", public=source.public, epsilon=1)
+        query = Query(
+            sql="SELECT SUM(c), COUNT(c), MAX(c) FROM t WHERE c > 0", public=source.public, epsilon=1
+        )
         assert query._without_noise(source, 1) == [[13.5, 3, 10.0]]
         summed = noisy_sum(source.public, "c", epsilon=1000)(source, entropy=SeededEntropy(1))
         assert abs(summed.value - 13.5) < 1  # noise of scale 0.01: further off with probability exp(-100)
@@ -63,9 +65,9 @@ def test_numbers_beyond_63_bits_are_clipped_like_others(dtype, tmp_path):
     column = pa.array([kind(1), kind(top), None], dtype)
     for fact in (Bounds(0, 10), Bounds(0, 2**62), Categories([1, 2])):
         for source in sources(column, fact, tmp_path):
-            (row,) = Query(sql="SELECT SUM(c), COUNT(c) FROM t", public=source.public, epsilon=1)._without_noise(
-                source, 1
-            )
+            (row,) = Query(
+                sql="SELECT SUM(c), COUNT(c) FROM t", public=source.public, epsilon=1
+            )._without_noise(source, 1)
             upper = fact.upper if isinstance(fact, Bounds) else 0
             assert row == [pytest.approx(1 + min(top, upper), rel=1e-6), 2 if isinstance(fact, Bounds) else 1]
 
@@ -86,7 +88,9 @@ def test_days_are_those_of_utc_whatever_the_zone(column, tmp_path):
         assert Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, 1) == [[1, 1, 1]]
 
 
-@pytest.mark.parametrize("column", [pa.nulls(3), pa.array([None] * 3, pa.float64()), pa.array([None] * 3, pa.string())])
+@pytest.mark.parametrize(
+    "column", [pa.nulls(3), pa.array([None] * 3, pa.float64()), pa.array([None] * 3, pa.string())]
+)
 def test_a_column_of_missing_values_may_be_anything(column, tmp_path):
     for fact in (
         Bounds(0, 1),
@@ -99,9 +103,9 @@ def test_a_column_of_missing_values_may_be_anything(column, tmp_path):
         if isinstance(fact, Boolean | Dates) and pa.types.is_floating(column.type):
             continue  # refused: of a number it is known that it is none of these
         for source in sources(column, fact, tmp_path):
-            (row,) = Query(sql="SELECT COUNT(*), COUNT(c) FROM t", public=source.public, epsilon=1)._without_noise(
-                source, 1
-            )
+            (row,) = Query(
+                sql="SELECT COUNT(*), COUNT(c) FROM t", public=source.public, epsilon=1
+            )._without_noise(source, 1)
             assert row == [3, 0]
             if isinstance(fact, Categories):
                 noisy_histogram(source.public, "c", epsilon=1)(source, entropy=SeededEntropy(1))
@@ -120,7 +124,10 @@ def test_a_column_of_missing_values_may_be_anything(column, tmp_path):
 def test_categories_count_what_is_declared_and_nothing_that_is_near(column, fact, tmp_path):
     for source in sources(column, fact, tmp_path):
         sql = "SELECT c, COUNT(*) AS n FROM t GROUP BY c"
-        assert [n for _, n in Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, 1)] == [1, 1]
+        assert [n for _, n in Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, 1)] == [
+            1,
+            1,
+        ]
         counts = noisy_histogram(source.public, "c", epsilon=1000)(source, entropy=SeededEntropy(1)).value
         assert list(counts) == [1, 1]  # noise other than 0 has probability below exp(-300)
 
@@ -135,7 +142,14 @@ ODD = {
     "binary": (pa.array([b"\xff", None]), "bytes"),
     "decimal of 60 digits": (pa.array([D("1.5"), None], pa.decimal256(60, 2)), "more than 38 digits"),
 }
-FACTS = (Bounds(0, 1), Categories(["a"]), Categories([1]), Text(), Boolean(), Dates("2000-01-01", "2001-01-01"))
+FACTS = (
+    Bounds(0, 1),
+    Categories(["a"]),
+    Categories([1]),
+    Text(),
+    Boolean(),
+    Dates("2000-01-01", "2001-01-01"),
+)
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -144,7 +158,9 @@ def test_what_no_query_can_use_is_refused_when_it_is_declared_and_ignored_when_n
     table = pa.table({"c": column, "x": [1, 2]})
     for public in (*(Public(schema={"c": f}, table="t") for f in FACTS), Public(unit=Unit("c"), table="t")):
         for make in (connect, Memory):
-            with pytest.raises(InvalidInput, match=f"column 'c' of 't' holds .*{words}.*Nothing was opened or charged"):
+            with pytest.raises(
+                InvalidInput, match=f"column 'c' of 't' holds .*{words}.*Nothing was opened or charged"
+            ):
                 make(table, public)
     plain = connect(table, Public(schema={"x": Bounds(0, 9)}, table="t"))
     assert Query(sql="SELECT SUM(x) FROM t", public=plain.public, epsilon=1)._without_noise(plain, 1) == [[3]]
@@ -189,7 +205,9 @@ def test_every_pair_of_fact_and_type_answers_or_is_refused_at_the_door():
             try:
                 source = connect(pa.table({"c": column}), public)
             except InvalidInput:
-                assert isinstance(fact, Categories) or arrow_kind(pa.table({"c": column})["c"].type) not in fits
+                assert (
+                    isinstance(fact, Categories) or arrow_kind(pa.table({"c": column})["c"].type) not in fits
+                )
                 continue
             try:
                 Query(sql=asked[type(fact)], public=public, epsilon=1)(source, entropy=SeededEntropy(1))
@@ -214,7 +232,9 @@ def test_two_columns_of_one_name_are_refused(data):
 
 
 def test_two_columns_of_one_name_are_refused_in_files_too(tmp_path):
-    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["age", "age"]), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["age", "age"]), tmp_path / "t.parquet"
+    )
     (tmp_path / "t.csv").write_text("age,Age\n1,2\n")
     for name in ("t.parquet", "t.csv"):
         with pytest.raises(InvalidInput, match="two columns of 't'"):

@@ -80,7 +80,9 @@ def kinds_of_data(folder):
     }
 
 
-@pytest.mark.parametrize("kind", ["arrow", "pandas", "mapping", "parquet", "csv", "database", "polars", "a stream"])
+@pytest.mark.parametrize(
+    "kind", ["arrow", "pandas", "mapping", "parquet", "csv", "database", "polars", "a stream"]
+)
 def test_every_kind_of_table_gives_the_same_answer(folder, kind):
     engine = connect(kinds_of_data(folder)[kind], PUBLIC)
     assert isinstance(engine, Engine)
@@ -104,7 +106,11 @@ def test_what_is_not_finite_is_missing_also_where_statistics_hide_it(tmp_path, n
         }
     )
     pq.write_table(table, tmp_path / "t.parquet")
-    schema = {"x": Bounds(1, 4, nullable=nullable), "y": Bounds(0, 7, nullable=nullable), "k": Categories([1, 2])}
+    schema = {
+        "x": Bounds(1, 4, nullable=nullable),
+        "y": Bounds(0, 7, nullable=nullable),
+        "k": Categories([1, 2]),
+    }
     engine = connect(tmp_path / "t.parquet" if as_file else table, Public(schema=schema, table="t"))
     sql = "SELECT COUNT(x), SUM(x), SUM(x + 0), SUM(y), SUM(y + 0), COUNT_IF(x >= 1), MAX(x), COUNT(k) FROM t"
     (row,) = Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1)
@@ -219,7 +225,12 @@ def test_the_schema_file_is_exact_both_ways():
         Related(name="odd name", schema=(("a.b", Categories(['x "y"', "z\n"])),), private=True, unit="who"),
     )
     public = Public(
-        schema=SCHEMA, unit=Unit("id", rows=5, groups=2), table="people", version="7", size=100, tables=related
+        schema=SCHEMA,
+        unit=Unit("id", rows=5, groups=2),
+        table="people",
+        version="7",
+        size=100,
+        tables=related,
     )
     assert load(dump(public)) == public
     assert load(dump(rand_hie().public)) == rand_hie().public

@@ -54,7 +54,9 @@ def exact(session, sql):
 
 
 def test_numbers_and_dates_are_read_as_they_are_written(folder):
-    visits = dp.open("besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+    visits = dp.open(
+        "besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
+    )
     assert exact(visits, 'SELECT SUM("Größe cm") AS s, SUM(Gewicht) AS g FROM besuche') == [[516.0, 1230.75]]
     assert exact(visits, "SELECT COUNT(Aufnahme) AS n FROM besuche") == [[3]]
     assert exact(visits, "SELECT COUNT(*) AS n FROM besuche WHERE Aufnahme >= '2026-01-03'") == [[2]]
@@ -74,7 +76,9 @@ def test_the_walk_of_a_steward_with_such_a_file(folder):
     assert body["columns"]["Aufnahme"] == {"missing": "20 to 50%", "unreadable": "none", "outside": "none"}
     assert not body["noted"]
     assert runner.invoke(app, ["init", "besuche.csv", "--epsilon", "2"]).exit_code == 0
-    asked = runner.invoke(app, ["query", "besuche.csv", 'SELECT AVG("Größe cm") AS g FROM besuche', "-e", "1"])
+    asked = runner.invoke(
+        app, ["query", "besuche.csv", 'SELECT AVG("Größe cm") AS g FROM besuche', "-e", "1"]
+    )
     assert asked.exit_code == 0, asked.exception
     assert "counts at most 2 rows of one Person Nr" in asked.stdout
 
@@ -103,4 +107,6 @@ def test_a_misspelt_entry_is_guessed(tmp_path):
 
 def test_a_format_for_what_is_no_csv_file_is_refused(folder):
     with pytest.raises(dp.InvalidInput, match="about CSV files"):
-        dp.open({"Gewicht": [1]}, schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+        dp.open(
+            {"Gewicht": [1]}, schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
+        )

@@ -46,7 +46,11 @@ def hostile():
     days = pa.array([0, 2**31 - 1, -(2**31), -(2**31) + 1, 800_000, None], pa.int32())
     wide = pa.array([D(1), D(10**30), None], pa.decimal128(38, 0))
     number, text = Bounds(0, 10), Text()
-    yield "text", raw_text(BYTES), [text, number, DATES, TRUTH, Categories(["plain", "é"]), Categories([1, 2])]
+    yield (
+        "text",
+        raw_text(BYTES),
+        [text, number, DATES, TRUTH, Categories(["plain", "é"]), Categories([1, 2])],
+    )
     dictionary = pa.DictionaryArray.from_arrays(pa.array([*range(10), None]), pa.array(["a"] * 10))
     yield "dictionary", dictionary, [text, Categories(["a"])]
     for unit in ("s", "ms", "us", "ns"):
@@ -103,7 +107,9 @@ def database(data, folder):
 
 
 def pandas(data, folder):
-    kept = storable(data, lambda own: connect(own.to_pandas(), Public(schema={own.column_names[0]: Text()}, table="t")))
+    kept = storable(
+        data, lambda own: connect(own.to_pandas(), Public(schema={own.column_names[0]: Text()}, table="t"))
+    )
     return kept.to_pandas(), kept.column_names
 
 
@@ -187,7 +193,8 @@ def test_a_row_that_cannot_be_read_takes_no_other_with_it(way, tmp_path):
         folder.mkdir()
         source, _ = way(pa.table({"s": texts, "d": times, "c": coded}), folder)
         public = Public(
-            schema={"s": Categories(["a", "b"]), "d": Dates("1960-01-01", "2030-01-01"), "c": Text()}, table="t"
+            schema={"s": Categories(["a", "b"]), "d": Dates("1960-01-01", "2030-01-01"), "c": Text()},
+            table="t",
         )
         engine = connect(source, public)
 
@@ -244,7 +251,9 @@ def test_an_engine_whose_file_changed_is_not_replaced_by_another_table(tmp_path,
     assert session.spent == 0
 
 
-@pytest.mark.parametrize("line", ['7,"open', '7,"open""', '7,5" pipe', '7,"5" pipe', '"7,x', '7,"', '7,""open"'])
+@pytest.mark.parametrize(
+    "line", ['7,"open', '7,"open""', '7,5" pipe', '7,"5" pipe', '"7,x', '7,"', '7,""open"']
+)
 def test_a_quote_that_would_swallow_lines_is_refused_at_opening(line, tmp_path):
     path, public = tmp_path / "t.csv", Public(schema={"b": Text()}, table="t")
     lines = [f"{i},x{i}" for i in range(100)]
@@ -273,7 +282,9 @@ def test_a_broken_line_of_a_csv_file_takes_no_other_with_it(tmp_path):
             path = tmp_path / "t.csv"
             path.write_bytes(b"\n".join([b"a,b", *lines[:place], odd, *lines[place:]]) + b"\n")
             engine = connect(path, public)
-            assert engine.answer("SELECT COUNT(*) AS n FROM t WHERE starts_with(b, 'x')").to_pylist() == [{"n": 3000}]
+            assert engine.answer("SELECT COUNT(*) AS n FROM t WHERE starts_with(b, 'x')").to_pylist() == [
+                {"n": 3000}
+            ]
 
 
 def test_a_data_frame_that_changed_gets_no_old_answer(tmp_path):
@@ -295,7 +306,9 @@ def test_a_data_frame_that_changed_gets_no_old_answer(tmp_path):
 def test_a_data_frame_that_is_changed_in_place_stays_what_was_opened():
     frame = pd.DataFrame({"x": [1.0, 2.0, 3.0]})
     array = np.array([1.0, 2.0, 3.0])
-    engines = [connect(data, Public(schema={"x": Bounds(0, 10)}, table="t")) for data in (frame, {"x": array})]
+    engines = [
+        connect(data, Public(schema={"x": Bounds(0, 10)}, table="t")) for data in (frame, {"x": array})
+    ]
     frame.iloc[0, 0] = 9.0
     frame["x"].to_numpy().flags.writeable and frame["x"].to_numpy().__setitem__(1, 9.0)
     array[:] = 9.0

@@ -24,7 +24,12 @@ def opened(path, tmp_path):
     pq.write_table(pa.table({"txt": texts([b"q"] * 50)}), path)
     budget = dp.Budget(epsilon=10)
     return dp.open(
-        path, unit=dp.rows(), schema={"txt": dp.Text()}, table="t", budget=budget, ledger=tmp_path / "l.ledger"
+        path,
+        unit=dp.rows(),
+        schema={"txt": dp.Text()},
+        table="t",
+        budget=budget,
+        ledger=tmp_path / "l.ledger",
     )
 
 

@@ -34,7 +34,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_next_start_removes_what_a_crash_left_and_nothing_else(folder):
-    victim = subprocess.Popen([sys.executable, "-c", VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    victim = subprocess.Popen(
+        [sys.executable, "-c", VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     left = Path(victim.stdout.readline().strip())
     assert left.parent == folder
     (left / "duckdb_temp_storage.tmp").write_text("rows")

@@ -30,7 +30,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 def write(path, parts):
     random = np.random.default_rng(1)
-    with pq.ParquetWriter(path, pa.schema([("g", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])) as writer:
+    with pq.ParquetWriter(
+        path, pa.schema([("g", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
+    ) as writer:
         for _ in range(parts):
             columns = {"g": random.integers(0, 3, PART), "x": random.random(PART), "y": random.random(PART)}
             writer.write_table(pa.table(columns))

@@ -45,12 +45,16 @@ def _grid(noise: float, tail: float) -> _Grid | None:
 
     mu = 1 / noise
     mesh = math.sqrt(4e-4 * math.expm1(min(mu * mu, 700.0)))
-    far = mu - NormalDist().inv_cdf(max(tail, 1e-300))  # z beyond which the pair (with the unit) has mass `tail`
+    far = mu - NormalDist().inv_cdf(
+        max(tail, 1e-300)
+    )  # z beyond which the pair (with the unit) has mass `tail`
     cells = math.ceil(math.exp(min(mu * far - mu * mu / 2, 600.0)) / mesh)
     if cells > _MOST // 2:
         return None
     z = np.log(mesh * np.arange(1, cells + 1)) / mu + mu / 2
-    without = np.diff(ndtr(z), prepend=0.0)  # mass of each cell under N(0, 1), and of N(mu, 1): the mean of Y there
+    without = np.diff(
+        ndtr(z), prepend=0.0
+    )  # mass of each cell under N(0, 1), and of N(mu, 1): the mean of Y there
     within = np.diff(ndtr(z - mu), prepend=0.0)
     rising = np.clip(within / mesh - np.arange(cells) * without, 0.0, without)
     weights = np.zeros(cells + 1)
@@ -87,7 +91,9 @@ class Curve:
         self._steps, self._beyond = int(steps), grid.beyond
         deviation = math.sqrt(steps * math.expm1(1 / noise**2))
         reach = float(grid.values[-1])  # a heavy upper tail bears no more tilt than a few over its reach
-        upwards = sorted({0.0, *(min(k / deviation, 25 / reach) for k in (1.5, 3.0, 5.0)), 8 / reach, 16 / reach})
+        upwards = sorted(
+            {0.0, *(min(k / deviation, 25 / reach) for k in (1.5, 3.0, 5.0)), 8 / reach, 16 / reach}
+        )
         self._removing = [_Side(grid, steps, tilt, window, 1) for tilt in upwards]
         self._adding = [_Side(grid, steps, -k / deviation, window, -1) for k in (0.0, 2.5, 5.0, 8.0)]
 
@@ -96,7 +102,9 @@ class Curve:
         _require.non_negative(epsilon=epsilon)
         grown = math.exp(min(epsilon, 700.0))
         # (x - e^eps)+ with x = sum / t, and (1 - e^eps x)+ = e^eps (e^-eps - x)+
-        removing = min(side.excess(grown * self._steps) for side in self._removing) / self._steps + self._beyond
+        removing = (
+            min(side.excess(grown * self._steps) for side in self._removing) / self._steps + self._beyond
+        )
         adding = min(side.excess(self._steps / grown) for side in self._adding) * grown / self._steps
         return min(1.0, max(removing, adding) * (1 + 1e-12))
 
@@ -140,7 +148,18 @@ def _window(grid: _Grid, steps: int, tail: float) -> _Window | None:
 class _Side:
     """E[(S - c)+] (sign 1) or E[(c - S)+] (sign -1) of the sum S of Y's, for any c, from one tilted transform."""
 
-    __slots__ = ("_base", "_error", "_exponent", "_lost", "_mass", "_mesh", "_moment", "_norm", "_norms", "_sign")
+    __slots__ = (
+        "_base",
+        "_error",
+        "_exponent",
+        "_lost",
+        "_mass",
+        "_mesh",
+        "_moment",
+        "_norm",
+        "_norms",
+        "_sign",
+    )
 
     def __init__(self, grid: _Grid, steps: int, tilt: float, window: _Window, sign: int) -> None:
         y, size = grid.values, window.size
@@ -148,13 +167,18 @@ class _Side:
         total = float(tilted.sum())
         folded = np.bincount(np.arange(len(tilted)) % size, tilted / total, minlength=size)
         law = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
-        base, sums = grid.mesh * window.first, grid.mesh * np.arange(size)  # sums count from the first cell kept
+        base, sums = (
+            grid.mesh * window.first,
+            grid.mesh * np.arange(size),
+        )  # sums count from the first cell kept
         exponent = np.clip(steps * math.log(total) - tilt * (base + sums), -700.0, _STEEP)
         scale = np.exp(exponent) * (1 + 8 * _U * (steps * math.log2(len(y)) + float(np.abs(exponent).max())))
         mass = np.maximum(law, 0.0) * scale
         order = slice(None, None, -1) if sign > 0 else slice(None)
 
-        def heaped(x: _Array) -> _Array:  # sums over all cells on the side that counts, from the far end inwards
+        def heaped(
+            x: _Array,
+        ) -> _Array:  # sums over all cells on the side that counts, from the far end inwards
             return np.asarray(np.cumsum(x[order])[order])
 
         self._mass, self._moment = heaped(mass), heaped(mass * sums)
@@ -169,7 +193,11 @@ class _Side:
         lost = self._lost if self._sign > 0 else c * self._lost
         c -= self._base
         cells = len(self._mass)
-        index = max(math.ceil(c / self._mesh), 0) if self._sign > 0 else min(math.floor(c / self._mesh), cells - 1)
+        index = (
+            max(math.ceil(c / self._mesh), 0)
+            if self._sign > 0
+            else min(math.floor(c / self._mesh), cells - 1)
+        )
         if not 0 <= index < cells:
             return lost
         if self._exponent[index] >= _STEEP:  # the steepest cell that counts: this tilt is of no use here
@@ -186,7 +214,9 @@ def _above(grid: _Grid, steps: int, high: float) -> float:
     best = float(steps)
     for theta in np.geomspace(1.0, 60.0, 12) / y[-1]:
         growth = grid.weights * np.exp(theta * y)
-        exponent = math.log(float(np.sum(y * growth))) + (steps - 1) * math.log(float(growth.sum())) - theta * high
+        exponent = (
+            math.log(float(np.sum(y * growth))) + (steps - 1) * math.log(float(growth.sum())) - theta * high
+        )
         best = min(best, steps * math.exp(min(exponent, 0.0)))
     return best * (1 + 1e-9)
 

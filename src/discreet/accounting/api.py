@@ -57,7 +57,9 @@ ACCOUNTANTS: dict[str, Accountant] = {
 }
 TIGHTEST = "tightest"
 _FEW = 8
-_BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]  # those are never below "optimal"
+_BEST = [
+    a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")
+]  # those are never below "optimal"
 
 
 def _named(accountant: str) -> Accountant:
@@ -174,7 +176,9 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
         return math.exp(low)
     while high - low > 1e-7:
         middle = (low + high) / 2
-        low, high = (low, middle) if accountant.epsilon(event, math.exp(middle)) <= epsilon else (middle, high)
+        low, high = (
+            (low, middle) if accountant.epsilon(event, math.exp(middle)) <= epsilon else (middle, high)
+        )
     return math.exp(high)
 
 
@@ -202,7 +206,9 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
         low, high = 0.0, math.inf
     if not exact_by_pld(event) or math.isinf(high):
         known = high
-        high = _least(event, lambda a: known if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST)
+        high = _least(
+            event, lambda a: known if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST
+        )
     return low, high
 
 

@@ -119,7 +119,9 @@ def _bracket(bracket: tuple[float, float] | None, integer: bool) -> tuple[float,
 _Start = tuple[float, float, float, float]
 
 
-def _start(over: Callable[[float], float], low: float, high: float, integer: bool, warm: float | None) -> _Start:
+def _start(
+    over: Callable[[float], float], low: float, high: float, integer: bool, warm: float | None
+) -> _Start:
     """Two points on both sides of the target: (private, its excess, not private, its excess). Walks from 1, or from a guess."""
     x = min(max(1.0 if warm is None else warm, low), high)
     at = over(x)

@@ -155,7 +155,9 @@ class RepeatAndSelect(Event):
 
     def __post_init__(self) -> None:
         if not isinstance(self.trials, Trials):
-            raise _require.fail("trials", self.trials, "PoissonTrials(...), geometric(...) or logarithmic(...)")
+            raise _require.fail(
+                "trials", self.trials, "PoissonTrials(...), geometric(...) or logarithmic(...)"
+            )
         inherit(self)
 
 

@@ -126,7 +126,9 @@ _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
 
 def _pairs(form: Normal, delta: float) -> Pairs:
     """Every part at its share of delta; parts with a pure epsilon need none."""
-    needy = sum(n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, se.Shuffled))
+    needy = sum(
+        n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, se.Shuffled)
+    )
     share = delta / needy * (1 - 1e-14) if needy else 0.0
     return [(point(part, share), n) for part, n in form.parts.items()]
 
@@ -265,7 +267,9 @@ def rounding(pairs: Iterable[tuple[float, int]]) -> float:
     """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in epsilon."""
     given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
     mesh, steps = _grid(given)
-    return max(0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps, strict=True)))
+    return max(
+        0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps, strict=True))
+    )
 
 
 _CELLS, _MANY = 1 << 17, 50_000
@@ -279,7 +283,9 @@ def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
         return [(max(1, math.ceil(epsilon / mesh * (1 - 1e-13))), n) for epsilon, n in given]
 
     def raised(mesh: float) -> float:
-        return math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps(mesh), strict=True))
+        return math.fsum(
+            n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps(mesh), strict=True)
+        )
 
     if len(given) == 1:
         return largest * (1 + 1e-13), [(1, given[0][1])]

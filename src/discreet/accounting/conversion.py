@@ -29,7 +29,9 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
         return rdp
     gain = math.log1p(-1 / order)
     rest = (-math.log(delta) - math.log(order)) / (order - 1)
-    return max(0.0, rdp + gain + rest + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(math.log(delta))) / (order - 1)))
+    return max(
+        0.0, rdp + gain + rest + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(math.log(delta))) / (order - 1))
+    )
 
 
 def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
@@ -50,7 +52,9 @@ def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
     if math.isinf(rdp):
         return 1.0
     size = (order - 1) * (abs(rdp) + abs(epsilon)) + 2 + abs(math.log(order - 1))
-    exponent = (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * math.log1p(-1 / order) + 4e-16 * size
+    exponent = (
+        (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * math.log1p(-1 / order) + 4e-16 * size
+    )
     return 1.0 if exponent >= 0 else math.exp(exponent)
 
 
@@ -155,7 +159,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         return 5e-324
     # e^eps phi(y) = phi(x): the second term is Mills' ratio at y times phi(x), and cannot overflow.
     second = density * mills(y) if x < -5 else first * (mills(y) / mills(x))
-    return min(1.0, max(0.0, first - second) + first * (2e-15 * (4 + x * x) + 1e-15 * y * (1 + abs(x))) + 5e-324)
+    return min(
+        1.0, max(0.0, first - second) + first * (2e-15 * (4 + x * x) + 1e-15 * y * (1 + abs(x))) + 5e-324
+    )
 
 
 def mills(x: float) -> float:

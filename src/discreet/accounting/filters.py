@@ -118,7 +118,9 @@ class BudgetFilter:
             before=self.used(before),
             after=self.used(after),
             limit=_round.up(self.total),
-            delta_left=max(0.0, _round.down(self.delta_limit - after.delta)) if math.isfinite(after.delta) else 0.0,
+            delta_left=max(0.0, _round.down(self.delta_limit - after.delta))
+            if math.isfinite(after.delta)
+            else 0.0,
             fits=self._fits(before, price, event),
         )
 
@@ -297,7 +299,9 @@ def at_once(plan: Event, *, delta: float) -> Event:
     _require.open_probability(delta=delta)
     price = epsilon(plan, delta=delta)
     if math.isinf(price):
-        raise InvalidInput(f"no finite epsilon holds for this plan at delta = {delta:g}. Nothing was released.")
+        raise InvalidInput(
+            f"no finite epsilon holds for this plan at delta = {delta:g}. Nothing was released."
+        )
     return ApproximateDP(epsilon=price, delta=delta, neighbors=plan.neighbors)
 
 

@@ -60,7 +60,9 @@ def mu(event: Event) -> float:
         rule, exact = _MU.get(type(part)), pure.epsilon_of(part)
         if rule is None and exact is None:
             raise refuse(
-                part, "gdp", "its trade-off curve is not above that of any shifted Gaussian, or none is proved"
+                part,
+                "gdp",
+                "its trade-off curve is not above that of any shifted Gaussian, or none is proved",
             )
         one = rule(part) if rule is not None else of_pure(exact or 0.0)
         total += times * one * one
@@ -72,7 +74,9 @@ def epsilon(event: Event, delta: float) -> float:
     form = normal(event)
     total = mu(event)
     exact = pure.epsilon_of(form.event)
-    return with_room(form, delta, lambda room: gaussian_epsilon(total, room), math.inf if exact is None else exact)
+    return with_room(
+        form, delta, lambda room: gaussian_epsilon(total, room), math.inf if exact is None else exact
+    )
 
 
 def delta(event: Event, epsilon: float) -> float:

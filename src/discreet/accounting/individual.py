@@ -93,7 +93,9 @@ class SampledFilter(_Filter):
 
     __slots__ = ("_levels", "_order")
 
-    def __init__(self, *, records: int, clip: float, deviation: float, rate: float, order: int, budget: float) -> None:
+    def __init__(
+        self, *, records: int, clip: float, deviation: float, rate: float, order: int, budget: float
+    ) -> None:
         super().__init__(records, clip, budget)
         _require.positive(deviation=deviation)
         _require.open_probability(rate=rate)

@@ -48,7 +48,9 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
     z = np.arange(-(moment + 1) - 40 * s, moment + 2 + 40 * s, step)
     log_m0 = -z * z / (2 * s * s) - math.log(s * math.sqrt(2 * math.pi))
     with np.errstate(divide="ignore"):
-        log_ratio = np.logaddexp(np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + (2 * z - 1) / (2 * s * s))
+        log_ratio = np.logaddexp(
+            np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + (2 * z - 1) / (2 * s * s)
+        )
     e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
     e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
     return Moments(e1 * (1 + 1e-12), e2 * (1 + 1e-12))
@@ -81,7 +83,9 @@ def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> fl
 
 def _demand(holds: bool, what: str, row: str) -> None:
     if not holds:
-        raise InvalidInput(f"the {row} bound holds only for {what}. Nothing was computed; use accounting.rdp.curve.")
+        raise InvalidInput(
+            f"the {row} bound holds only for {what}. Nothing was computed; use accounting.rdp.curve."
+        )
 
 
 def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:

@@ -226,7 +226,9 @@ def _over(value: Any, size: int) -> float:
 _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
     ev.NoOp: lambda e, k: e,
     ev.NonPrivate: lambda e, k: e,
-    ev.Gaussian: lambda e, k: ev.Gaussian(noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors),
+    ev.Gaussian: lambda e, k: ev.Gaussian(
+        noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors
+    ),
     ev.Laplace: lambda e, k: ev.Laplace(noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors),
     ev.DiscreteLaplace: lambda e, k: ev.DiscreteLaplace(
         scale=e.scale, sensitivity=e.sensitivity * k, neighbors=e.neighbors

@@ -69,7 +69,9 @@ class Odometer:
         require_relation(event.neighbors, self.neighbors, what="this odometer")
         bare, own, distance = split(event)
         if distance > 0:
-            raise refuse(event, "odometer", "its distance to what it is priced as costs more the larger epsilon grows")
+            raise refuse(
+                event, "odometer", "its distance to what it is priced as costs more the larger epsilon grows"
+            )
         return self._state(spent).plus(replace(lane_prices(bare, self.orders), delta=on_grid(own)))
 
     def read(self, spent: Spent | Iterable[Event]) -> Reading:
@@ -82,7 +84,9 @@ class Odometer:
     def _state(self, spent: Spent | Iterable[Event]) -> Spent:
         if isinstance(spent, Spent):
             if len(spent.sums) != 1 + len(self.orders):
-                raise _require.fail("spent", spent, f"what this odometer's own {1 + len(self.orders)} lanes added up")
+                raise _require.fail(
+                    "spent", spent, f"what this odometer's own {1 + len(self.orders)} lanes added up"
+                )
             return spent
         state = self.start()
         for event in spent:
@@ -91,7 +95,9 @@ class Odometer:
 
     def _mixture(self, sums: list[float]) -> float:
         """The loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta; rounded up."""
-        terms = [(order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)]
+        terms = [
+            (order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)
+        ]
         if not terms:
             return math.inf
         needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12

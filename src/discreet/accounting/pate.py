@@ -33,7 +33,9 @@ def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -
     if len(votes) < 2:
         raise _require.fail("votes", f"{len(votes)} counts", "counts for at least two classes")
     top = max(range(len(votes)), key=lambda i: votes[i])
-    total = math.fsum(0.5 * math.erfc((votes[top] - count) / (2 * sigma)) for i, count in enumerate(votes) if i != top)
+    total = math.fsum(
+        0.5 * math.erfc((votes[top] - count) / (2 * sigma)) for i, count in enumerate(votes) if i != top
+    )
     bound = max(total, _LEAST) * (1 + 1e-12)
     return min(1.0, bound) if capped else bound
 
@@ -103,7 +105,9 @@ def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
     """
     others = classes - 1
     share = min(max(q, _LEAST) / others, 0.5)
-    shifted = _NORMAL.inv_cdf(share) + votes * math.sqrt(2) / sigma if share < 0.5 else votes * math.sqrt(2) / sigma
+    shifted = (
+        _NORMAL.inv_cdf(share) + votes * math.sqrt(2) / sigma if share < 0.5 else votes * math.sqrt(2) / sigma
+    )
     return min(1.0, max(others * 0.5 * math.erfc(-shifted / math.sqrt(2)), _LEAST))
 
 
@@ -149,7 +153,9 @@ def smooth_sensitivity(
             break
         for classes, at in places:
             grid = _Grid(order, sigma, classes)
-            peaks[classes, at] = max(peaks[classes, at], *(_bound(grid, cell) for cell in _ring(at, d, grid.lowest)))
+            peaks[classes, at] = max(
+                peaks[classes, at], *(_bound(grid, cell) for cell in _ring(at, d, grid.lowest))
+            )
         total = math.fsum(n * peaks[place] for place, n in places.items())
         best = max(best, math.exp(-beta * d) * min(total, worst))
     return best * (1 + 1e-9)
@@ -171,7 +177,10 @@ class _Grid(NamedTuple):
     @property
     def lowest(self) -> int:
         """The cell of the least chance that is told from 0, below which all cells are alike."""
-        return math.floor(_NORMAL.inv_cdf(_LEAST / (self.classes - 1)) * self.sigma / math.sqrt(2) * _CELLS) - _CROSSED
+        return (
+            math.floor(_NORMAL.inv_cdf(_LEAST / (self.classes - 1)) * self.sigma / math.sqrt(2) * _CELLS)
+            - _CROSSED
+        )
 
     def cost(self, cell: float) -> float:
         """The cost at this end of a cell; it does not fall with z."""
@@ -211,7 +220,9 @@ def release_rdp(order: float, *, beta: float, noise: float) -> float:
     _require.positive(beta=beta, noise=noise)
     room = 1 + order * math.expm1(-2 * beta)
     if not (order > 1 and room > 0):
-        raise _require.fail("order", order, f"between 1 and 1 / (1 - exp(-2 beta)) = {-1 / math.expm1(-2 * beta):g}")
+        raise _require.fail(
+            "order", order, f"between 1 and 1 / (1 - exp(-2 beta)) = {-1 / math.expm1(-2 * beta):g}"
+        )
     shift = order / (2 * noise**2 * (1 - (order - 1) * math.expm1(2 * beta)))
     scale = (-math.log(room) / 2 - order * beta) / (order - 1)
     return (shift + max(scale, 0.0)) * (1 + 1e-12) + 1e-14

@@ -68,7 +68,9 @@ class ZCDPFilter(BudgetFilter):
         event = event_of(event)
         bare, own, distance = split(event)
         if distance > 0:
-            raise refuse(event, "zcdp", "closeness in total variation says nothing about concentrated privacy")
+            raise refuse(
+                event, "zcdp", "closeness in total variation says nothing about concentrated privacy"
+            )
         cost = zcdp(bare)
         return Spent(sums=(on_grid(cost.value),), delta=on_grid(own + Fraction(cost.delta)), events=1)
 
@@ -123,7 +125,9 @@ class GaussianFilter(BudgetFilter):
         for part, times in leaves(bare).items():
             total += times * _square(part)
         if own > 0 or distance > 0:
-            raise refuse(event, "gdp", "it can fail with some probability; a Gaussian budget has no delta for that")
+            raise refuse(
+                event, "gdp", "it can fail with some probability; a Gaussian budget has no delta for that"
+            )
         return Spent(sums=(on_grid(total),), events=1)
 
 
@@ -136,7 +140,9 @@ def _square(part: Event) -> Fraction | float:
     if isinstance(part, NonPrivate):
         return float("inf")
     if not isinstance(part, Gaussian):
-        raise refuse(part, "gdp", "the Gaussian filter is for unsampled Gaussian noise only; use Filter or ZCDPFilter")
+        raise refuse(
+            part, "gdp", "the Gaussian filter is for unsampled Gaussian noise only; use Filter or ZCDPFilter"
+        )
     noise = _require.exact(part.noise_multiplier, "noise_multiplier")
     return 1 / noise**2 if noise else float("inf")
 

@@ -42,7 +42,11 @@ def _of_sampled(e: Any) -> float:
 
 def _of_group(e: ev.Group) -> float:
     total = epsilon_of(e.event)
-    return math.inf if total is None or math.isinf(total) else _round.up(_require.exact(total, "epsilon") * e.size)
+    return (
+        math.inf
+        if total is None or math.isinf(total)
+        else _round.up(_require.exact(total, "epsilon") * e.size)
+    )
 
 
 def _of_selected(e: ce.RepeatAndSelect) -> float:
@@ -56,7 +60,9 @@ def _of_selected(e: ce.RepeatAndSelect) -> float:
 _RULES: dict[type[Event], Callable[[Any], float]] = {
     ev.NoOp: lambda e: 0.0,
     ev.Laplace: _of_laplace,  # Dwork, McSherry, Nissim & Smith 2006, Prop. 1
-    ev.DiscreteLaplace: lambda e: _round.up(e.sensitivity / _require.exact(e.scale, "scale")),  # Ghosh et al. 2009
+    ev.DiscreteLaplace: lambda e: _round.up(
+        e.sensitivity / _require.exact(e.scale, "scale")
+    ),  # Ghosh et al. 2009
     ev.RandomizedResponse: lambda e: _round.up(e.epsilon),  # Warner 1965; by the definition
     ev.ExponentialMechanism: lambda e: _round.up(e.epsilon),  # McSherry & Talwar 2007, Theorem 6
     ev.PureDP: lambda e: _round.up(e.epsilon),

@@ -311,7 +311,9 @@ def moments(event: Event) -> Moment:
 
     form = normal(event)
     if form.delta > 0 or form.distance > 0:
-        raise refuse(event, "rdp", "inside another event only what never fails with some probability has a Rényi bound")
+        raise refuse(
+            event, "rdp", "inside another event only what never fails with some probability has a Rényi bound"
+        )
     return of_parts(form.parts)
 
 

@@ -229,7 +229,9 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
         j = np.arange(2, n + 1, dtype=np.float64)
         grown = j * (j - 1) / 2 * mu * mu
         halves = np.array([0.5 * (even(2 * (i // 2)) + even(2 * ((i + 1) // 2))) for i in range(2, n + 1)])
-        terms = log_binomials(n)[2:] + j * math.log(rate) + np.minimum(math.log(4) + halves, math.log(2) + grown)
+        terms = (
+            log_binomials(n)[2:] + j * math.log(rate) + np.minimum(math.log(4) + halves, math.log(2) + grown)
+        )
         return log1p_exp(log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(grown[-1])))
 
     sharp = _limited(chord(at), 512)

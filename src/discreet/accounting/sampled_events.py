@@ -88,7 +88,9 @@ class RandomAllocation(Event):
             raise _require.fail("selected", self.selected, f"at most steps = {self.steps}")
         inherit(self)
         if not isinstance(self.event, Gaussian):
-            raise _require.fail("event", type(self.event).__name__, "a Gaussian: no other dominating pair is used")
+            raise _require.fail(
+                "event", type(self.event).__name__, "a Gaussian: no other dominating pair is used"
+            )
         require_relation(self.neighbors, ADD_REMOVE, ZERO_OUT, what="random allocation")
 
 

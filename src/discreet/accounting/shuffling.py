@@ -152,5 +152,11 @@ def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
 def _excess(order: float, losses: _Array, weights: _Array, local_epsilon: float) -> float:
     """sum sqrt(PQ) (cosh((order - 1/2) L) - cosh(L/2)), plus what lies beyond 20 deviations (Hoeffding: 2 e^{-200})."""
     inside = float(np.sum(weights * 2 * np.sinh(order * losses / 2) * np.sinh((order - 1) * losses / 2)))
-    beyond = 2 * math.exp(-199) * 2 * math.sinh(order * local_epsilon / 2) * math.sinh((order - 1) * local_epsilon / 2)
+    beyond = (
+        2
+        * math.exp(-199)
+        * 2
+        * math.sinh(order * local_epsilon / 2)
+        * math.sinh((order - 1) * local_epsilon / 2)
+    )
     return (inside + beyond) * (1 + 1e-9)

@@ -36,9 +36,15 @@ def _gaussian(e: ev.Gaussian) -> float:
 
 _ZCDP: dict[type[Event], Callable[[Any], float]] = {
     ev.Gaussian: _gaussian,  # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
-    ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),  # as below, one entry
-    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),  # CKS 2020, Theorem 14
-    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),  # Cesar & Rogers 2021, Lemma 3.4
+    ev.DiscreteGaussian: lambda e: _round.up(
+        e.sensitivity**2 / (2 * _exact(e.variance))
+    ),  # as below, one entry
+    ev.VectorDiscreteGaussian: lambda e: _round.up(
+        e.l2_squared / (2 * _exact(e.variance))
+    ),  # CKS 2020, Theorem 14
+    ev.ExponentialMechanism: lambda e: _round.up(
+        _exact(e.epsilon) ** 2 / 8
+    ),  # Cesar & Rogers 2021, Lemma 3.4
     ev.ZCDP: lambda e: _round.up(e.rho),
 }
 
@@ -53,7 +59,9 @@ def basic(event: Event) -> Cost:
     if any(isinstance(part, ev.NonPrivate) for part in form.parts):
         return Cost(math.inf, 1.0)
     if form.distance > 0:
-        raise refuse(event, "basic", "its delta depends on epsilon; use composition.basic with the delta you want")
+        raise refuse(
+            event, "basic", "its delta depends on epsilon; use composition.basic with the delta you want"
+        )
     total = 0.0
     for part, times in form.parts.items():
         one = pure.epsilon_of(part)

@@ -69,7 +69,9 @@ class Rounds:
             )
         return state
 
-    def one(self, state: State, excess: int, exact: int, entropy: Entropy) -> tuple[State, int | None, int | None]:
+    def one(
+        self, state: State, excess: int, exact: int, entropy: Entropy
+    ) -> tuple[State, int | None, int | None]:
         """The new state; and of a positive its gap and its noisy number."""
         gap = excess + draw(self.query, entropy) - state["noise"]
         after = {**state, "asked": state["asked"] + 1}
@@ -80,7 +82,9 @@ class Rounds:
             after["noise"] = draw(self.threshold, entropy)
         return after, gap, None if self.value is None else exact + draw(self.value, entropy)
 
-    def many(self, state: State, excess: Any, exact: Any, entropy: Entropy) -> tuple[State, Any, dict[int, int]]:
+    def many(
+        self, state: State, excess: Any, exact: Any, entropy: Entropy
+    ) -> tuple[State, Any, dict[int, int]]:
         """The same for a list of questions fixed beforehand, asked one after the other; what comes after the halt is not answered.
 
         Returns the new state, which of the answered ones were positive, and the noisy numbers of these by position.

@@ -71,7 +71,9 @@ class ChangeWatch:
         self.scores.check(self.public)
         _require.integer(window=self.window, at_least=1)
         if self.window > self.times:
-            raise InvalidInput(f"window={self.window!r} is longer than the {self.times} times. Give at most that.")
+            raise InvalidInput(
+                f"window={self.window!r} is longer than the {self.times} times. Give at most that."
+            )
         _require.finite(threshold=self.threshold)
         _require.positive(epsilon=self.epsilon)
         _require.flag(paper=self.paper)
@@ -111,7 +113,9 @@ class ChangeWatch:
         check_source(self.public, source)
         return self.rounds.begin(entropy)
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """`question` is a time: the end of the window. Its own price is nothing: all was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions)
@@ -124,7 +128,9 @@ class ChangeWatch:
         after, gap, _ = rounds.one(before, excess, 0, entropy)
         found = Alarm(raised=False)
         if gap is not None:
-            found = Alarm(raised=True, time=int(question) - self.window + 1 + int(self.picker.pick(scores, entropy)))
+            found = Alarm(
+                raised=True, time=int(question) - self.window + 1 + int(self.picker.pick(scores, entropy))
+            )
         return after, release(found, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:

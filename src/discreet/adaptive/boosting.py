@@ -46,7 +46,9 @@ def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[L
         yield np.where(2 * votes == kept, ties, (2 * votes > kept).astype(np.int64))
 
 
-def climb(board: Any, truth: Labels, *, submissions: int, at: Sequence[int] = (), seed: int = 0) -> list[float]:
+def climb(
+    board: Any, truth: Labels, *, submissions: int, at: Sequence[int] = (), seed: int = 0
+) -> list[float]:
     """Attack a board on labels `truth` (0-1, by row number): the accuracy on them after so many submissions (`at`; by default, all).
 
     A score counts as told if the board is plain, or if it says that the submission improved. The randomness is seeded: this is a

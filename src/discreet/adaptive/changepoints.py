@@ -84,9 +84,9 @@ class BernoulliChange:
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Made-up values, for choosing thresholds."""
-        found: NDArray[np.float64] = (source.uniform(size=count) < (self.after if changed else self.before)).astype(
-            float
-        )
+        found: NDArray[np.float64] = (
+            source.uniform(size=count) < (self.after if changed else self.before)
+        ).astype(float)
         return found
 
 
@@ -112,7 +112,9 @@ class GaussianChange:
 
     @property
     def _exact_slope(self) -> Fraction:
-        before, after, deviation = (_require.exact(x, "value") for x in (self.before, self.after, self.deviation))
+        before, after, deviation = (
+            _require.exact(x, "value") for x in (self.before, self.after, self.deviation)
+        )
         return (after - before) / deviation**2
 
     @property
@@ -122,7 +124,9 @@ class GaussianChange:
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         slope = float(self._exact_slope)
-        found: NDArray[np.float64] = np.clip(slope * (values - (self.before + self.after) / 2), -self.most, self.most)
+        found: NDArray[np.float64] = np.clip(
+            slope * (values - (self.before + self.after) / 2), -self.most, self.most
+        )
         return found
 
     def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
@@ -191,7 +195,9 @@ class _Series:
             here = _columns.present(times) & _columns.present(values)
             at = np.floor(_columns.numbers(times, self.time)[here].astype(np.float64))
             clipped = np.clip(
-                _columns.numbers(values, self.column)[here].astype(np.float64), float(bounds.lower), float(bounds.upper)
+                _columns.numbers(values, self.column)[here].astype(np.float64),
+                float(bounds.lower),
+                float(bounds.upper),
             )
             inside = (at >= 1) & (at <= self.times)
             yield at[inside].astype(np.int64) - 1, clipped[inside]
@@ -214,7 +220,9 @@ class LikelihoodScores(_Series):
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
         if not isinstance(self.change, Change):
-            raise _require.fail("change", type(self.change).__name__, "BernoulliChange, GaussianChange or the like")
+            raise _require.fail(
+                "change", type(self.change).__name__, "BernoulliChange, GaussianChange or the like"
+            )
 
     def length(self, public: Public) -> int:
         return self.times
@@ -222,7 +230,9 @@ class LikelihoodScores(_Series):
     def sensitivity(self, public: Public) -> Sensitivity:
         self.check(public)
         low, high = grid_range(self.change)
-        return Sensitivity(linf=max(1, row_contribution(public.neighbors, low, high, nullable=True)), l0=self.times)
+        return Sensitivity(
+            linf=max(1, row_contribution(public.neighbors, low, high, nullable=True)), l0=self.times
+        )
 
     def moves_one_way(self, public: Public) -> bool:
         return public.neighbors is not REPLACE
@@ -292,7 +302,9 @@ def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
     ordered = np.sort(series[here])
     found = np.zeros(len(series), np.int64)
     values = series[here]
-    found[here] = len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
+    found[here] = (
+        len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
+    )
     return found
 
 
@@ -375,7 +387,10 @@ def offline(
         scores = RankScores(column=column, time=time, times=times, margin=margin)
         candidates = scores.candidates
     return Changepoint(
-        public=public, scores=scores, candidates=candidates, chooser=chooser(scores, public, epsilon, paper=paper)
+        public=public,
+        scores=scores,
+        candidates=candidates,
+        chooser=chooser(scores, public, epsilon, paper=paper),
     )
 
 

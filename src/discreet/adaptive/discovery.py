@@ -130,7 +130,9 @@ class _Recent(_Procedure):
         if self.wealth > self.alpha:
             raise InvalidInput(f"wealth={self.wealth!r} is above alpha={self.alpha!r}. Give at most alpha.")
         if not isinstance(self.spending, Spending):
-            raise InvalidInput(f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}.")
+            raise InvalidInput(
+                f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
+            )
 
     def steps(self, values: Levels) -> NDArray[np.bool_] | None:
         """Which tests use up a term of the spending sequence; None: those that are not rejected."""
@@ -187,7 +189,9 @@ class _RecentStream:
     def record(self, rejected: bool) -> None:
         """A decision that was taken elsewhere: only where levels follow from decisions alone."""
         if isinstance(self._procedure, Saffron | Addis):
-            raise Unsupported(f"the levels of {type(self._procedure).__name__} need p-values, not decisions alone.")
+            raise Unsupported(
+                f"the levels of {type(self._procedure).__name__} need p-values, not decisions alone."
+            )
         self._take(rejected, not (rejected and isinstance(self._procedure, AlphaInvesting)))
 
     def _take(self, rejected: bool, step: bool) -> None:
@@ -253,7 +257,9 @@ class Addis(_Recent):
         _require.open_probability(candidate=self.candidate)
         _require.positive(discard=self.discard)
         if not self.candidate < self.discard <= 1:
-            raise InvalidInput(f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1.")
+            raise InvalidInput(
+                f"discard={self.discard!r} must be above candidate={self.candidate!r} and at most 1."
+            )
 
     def steps(self, values: Levels) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = (values > self.candidate) & (values <= self.discard)
@@ -300,9 +306,13 @@ class Lord3(_Procedure):
             object.__setattr__(self, "payout", self.alpha - self.wealth)
         _require.non_negative(wealth=self.wealth, payout=self.payout)
         if self.wealth + self.payout > self.alpha * (1 + 1e-12):
-            raise InvalidInput(f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than {self.alpha!r}.")
+            raise InvalidInput(
+                f"wealth={self.wealth!r} and payout={self.payout!r} add up to more than {self.alpha!r}."
+            )
         if not isinstance(self.spending, Spending):
-            raise InvalidInput(f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}.")
+            raise InvalidInput(
+                f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
+            )
 
     def start(self) -> Stream:
         """A stream that tests one hypothesis at a time."""
@@ -379,7 +389,9 @@ class GeneralizedAlphaInvesting(_Procedure):
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
         keep, pay = 1 - self.fraction, self.fraction / self.power
         wealth, fraction, power, alpha = self.alpha * (1 - self.alpha), self.fraction, self.power, self.alpha
-        for at, value in enumerate(values.tolist()):  # each level needs the decision before it: nothing to do at once
+        for at, value in enumerate(
+            values.tolist()
+        ):  # each level needs the decision before it: nothing to do at once
             cost = wealth * fraction
             level = cost * power / (cost + power)
             levels[at] = level

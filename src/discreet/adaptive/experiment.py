@@ -88,7 +88,8 @@ def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
     return Thresholdout(
         public=Public(neighbors=REPLACE, size=n),
         threshold=times / root,
-        sigma=1 / (root * Fraction(5657, 1000)),  # 4 sigma is the scale of the comparison, sqrt(2) scales a deviation
+        sigma=1
+        / (root * Fraction(5657, 1000)),  # 4 sigma is the scale of the comparison, sqrt(2) scales a deviation
         budget=n,
         lower=-REACH,
         upper=REACH,
@@ -105,7 +106,9 @@ class _Asked:
 
     def means(self, sums: Any, training: Any) -> Floats:
         whole = np.rint(np.asarray(sums) / float(STEP)).astype(np.int64)
-        question = Check(statistic=_Sums(whole, self.holdout.moved), training=tuple(np.asarray(training).tolist()))
+        question = Check(
+            statistic=_Sums(whole, self.holdout.moved), training=tuple(np.asarray(training).tolist())
+        )
         self.state, told = self.holdout.answer(self.state, self.source, question, entropy=self.entropy)
         return np.array(told.value.value)
 
@@ -149,7 +152,9 @@ class _Run:
         seen = self.kept if asked is None else asked.means(self.n * self.kept, self.training)
         chosen = self._chosen(seen, max(sizes))
         signs = np.sign(self.training[chosen])
-        training, kept = (self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept))
+        training, kept = (
+            self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept)
+        )
         fresh = self._accuracies(sizes, signs * self.bias[chosen], known=False)
         told = kept if asked is None else asked.means(self.n * kept, training)
         return training, told, fresh, 0 if asked is None else asked.state["positives"]

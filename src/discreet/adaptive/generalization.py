@@ -200,10 +200,16 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
     if pure is not None:
         whole = float(pure) * (1 + twice)
         found.append(
-            (posterior(epsilon=whole, delta=0.0, sample_error=sample_error, failure=failure), "Jung et al. 2020")
+            (
+                posterior(epsilon=whole, delta=0.0, sample_error=sample_error, failure=failure),
+                "Jung et al. 2020",
+            )
         )
         found.append(
-            (max_information(epsilon=whole, n=n, sample_error=sample_error, failure=failure), "max-information")
+            (
+                max_information(epsilon=whole, n=n, sample_error=sample_error, failure=failure),
+                "max-information",
+            )
         )
     for delta in _DELTAS:
         one = epsilon(event, delta=delta, accountant="rdp")
@@ -211,14 +217,18 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
             both = (2 * one, (1 + math.exp(one)) * delta) if twice else (one, delta)
             radius = posterior(epsilon=both[0], delta=both[1], sample_error=sample_error, failure=failure)
             found.append((radius, "Jung et al. 2020"))
-            radius = stability(epsilon=both[0], delta=both[1], n=n, sample_error=sample_error, failure=failure)
+            radius = stability(
+                epsilon=both[0], delta=both[1], n=n, sample_error=sample_error, failure=failure
+            )
             found.append((radius, "monitor"))
     try:
         rho, extra = zcdp(event)
     except Unsupported:
         rho, extra = math.inf, 0.0
     if extra == 0 and math.isfinite(rho):
-        radius = mutual_information(rho=rho * (4 if twice else 1), n=n, sample_error=sample_error, failure=failure)
+        radius = mutual_information(
+            rho=rho * (4 if twice else 1), n=n, sample_error=sample_error, failure=failure
+        )
         found.append((radius, "mutual information"))
     radius, theorem = min(found, key=lambda pair: pair[0])
     return Bound(radius=radius, confidence=float(confidence), theorem=theorem)

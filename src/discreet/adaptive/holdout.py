@@ -47,7 +47,9 @@ class Check:
 
     def __post_init__(self) -> None:
         if not isinstance(self.statistic, Statistic):
-            raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as CountNonNull(...)")
+            raise _require.fail(
+                "statistic", type(self.statistic).__name__, "a statistic, such as CountNonNull(...)"
+            )
         if isinstance(self.training, int | float | Fraction):
             _require.finite(training=self.training)
             return
@@ -123,11 +125,15 @@ class Thresholdout:
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
         if max(abs(end) for end in (*self._ends, self._bar)) * self.size >= _columns.LIMIT:
-            raise InvalidInput("these bounds are more than 2**62 steps for all rows together. Choose a larger step.")
+            raise InvalidInput(
+                "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
+            )
         self.event  # noqa: B018 - refuses what has no price
 
     @classmethod
-    def pure(cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any) -> Thresholdout:
+    def pure(
+        cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any
+    ) -> Thresholdout:
         """epsilon-DP: sigma = 2 B w / (epsilon n)."""
         _require.positive(epsilon=epsilon)
         _require.integer(budget=budget, at_least=1)
@@ -158,7 +164,14 @@ class Thresholdout:
 
     @classmethod
     def for_accuracy(
-        cls, public: Public, *, tolerance: Real, questions: int, budget: int, failure: float = 0.05, **more: Any
+        cls,
+        public: Public,
+        *,
+        tolerance: Real,
+        questions: int,
+        budget: int,
+        failure: float = 0.05,
+        **more: Any,
     ) -> Thresholdout:
         """The parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m / beta)).
 
@@ -212,7 +225,9 @@ class Thresholdout:
         check_source(self.public, source)
         return self.rounds.begin(entropy)
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """One `Check`, answered. Its own price is nothing: all was paid at the start."""
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accepted(question, before["asked"])
@@ -232,7 +247,9 @@ class Thresholdout:
             within=self._within,
         )
         paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(value, event=paid, entropy=entropy, error=None if self.questions is None else self.error)
+        return after, release(
+            value, event=paid, entropy=entropy, error=None if self.questions is None else self.error
+        )
 
     def _compared(
         self, before: State, excess: list[int], exact: list[int], entropy: Entropy
@@ -243,7 +260,9 @@ class Thresholdout:
         after, above, numbers = self.rounds.many(before, excess, exact, entropy)
         return after, tuple(above.tolist()), numbers
 
-    def _means(self, given: tuple[Real, ...], overfit: tuple[bool, ...], told: dict[int, int]) -> tuple[float, ...]:
+    def _means(
+        self, given: tuple[Real, ...], overfit: tuple[bool, ...], told: dict[int, int]
+    ) -> tuple[float, ...]:
         """Training values where these agree, noisy means where not; all within the bounds of a mean."""
         worth, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
         means = (told[i] * worth if i in told else float(given[i]) for i in range(len(overfit)))
@@ -298,8 +317,12 @@ class Thresholdout:
 
     def _sample_error(self, failure: Fraction) -> float:
         if self.questions is None:
-            raise InvalidInput("how far off the answers may be depends on how many there are: declare questions=...")
-        agreed = self._bar + self.rounds.slack(failure / 2, self.questions) + 1  # 1: the training mean is rounded
+            raise InvalidInput(
+                "how far off the answers may be depends on how many there are: declare questions=..."
+            )
+        agreed = (
+            self._bar + self.rounds.slack(failure / 2, self.questions) + 1
+        )  # 1: the training mean is rounded
         told = self.rounds.spread(failure / 2, min(self.budget, self.questions))
         return _round.up(max(agreed, told) * self._grid / self.size)
 
@@ -324,7 +347,12 @@ def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
 
 
 def _with_round(
-    cls: type[Thresholdout], public: Public, each: Fraction, budget: int, threshold: Real, more: dict[str, Any]
+    cls: type[Thresholdout],
+    public: Public,
+    each: Fraction,
+    budget: int,
+    threshold: Real,
+    more: dict[str, Any],
 ) -> Thresholdout:
     """The holdout whose rounds cost `each`: sigma = 2 w / (each n)."""
     trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)

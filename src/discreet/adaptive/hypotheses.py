@@ -71,7 +71,9 @@ class TruncatedExponential:
         _require.integer(trials=self.trials, at_least=1)
         _require.positive(rate=self.rate, bound=self.bound, step=self.step)
         if self.step > self.bound:
-            raise InvalidInput(f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step.")
+            raise InvalidInput(
+                f"step={self.step!r} is larger than bound={self.bound!r}. Choose a smaller step."
+            )
         _check_size(self.trials * (int(self.bound / float(self.step)) + 1))
 
     def masses(self) -> tuple[int, Masses]:
@@ -125,7 +127,9 @@ class Hypothesis:
     def check(self, public: Public, sensitivity: int) -> None:
         """That one person moves the statistic by at most `sensitivity`, which was paid for."""
         if length_of(self.statistic, public) not in (None, 1):
-            raise InvalidInput("the statistic has several values. Nothing was drawn. Ask about one Entry of it.")
+            raise InvalidInput(
+                "the statistic has several values. Nothing was drawn. Ask about one Entry of it."
+            )
         moved = self.statistic.sensitivity(public).linf
         if moved > sensitivity:
             raise InvalidInput(

@@ -48,7 +48,9 @@ class _Reference:
         check_source(self.public, source)
         return {"best": None}
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         if not isinstance(state, dict) or "best" not in state:
             raise InvalidInput("the state is not one that start() or answer() gave. Nothing was released.")
         if not isinstance(question, Submission):

@@ -95,11 +95,15 @@ class _Board:
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "best": self.size}
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """One `Submission`, scored."""
         before = self.rounds.check(state, self.submissions)
         if type(before.get("best")) is not int:
-            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn or released.")
+            raise InvalidInput(
+                "the state is not one that start() or answer() gave. Nothing was drawn or released."
+            )
         if not isinstance(question, Submission):
             raise _require.fail("a question to a leaderboard", type(question).__name__, "a Submission")
         question.codes(self.public, self.target)
@@ -131,7 +135,9 @@ class _Board:
 
     def _sample_error(self, failure: Fraction) -> float:
         if self.submissions is None:
-            raise InvalidInput("how far off the scores may be depends on how many there are: declare submissions=...")
+            raise InvalidInput(
+                "how far off the scores may be depends on how many there are: declare submissions=..."
+            )
         missed = self._margin + self.rounds.slack(failure / 2, self.submissions)
         shown = 0 if self.rounds.value is None else self.rounds.spread(failure / 2, self.improvements)
         return _round.up(Fraction(max(missed, shown), self.size))

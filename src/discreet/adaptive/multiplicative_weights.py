@@ -51,7 +51,9 @@ class Where:
         pairs = tuple(_require.listed(condition=c) for c in _require.listed(conditions=self.conditions))
         if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
             raise _require.fail("conditions", self.conditions, "pairs of a column and the values it may have")
-        made = tuple((name, tuple(plain(v) for v in _require.listed(values=values))) for name, values in pairs)
+        made = tuple(
+            (name, tuple(plain(v) for v in _require.listed(values=values))) for name, values in pairs
+        )
         if any(not isinstance(v, str | int) for _, values in made for v in values):
             raise _require.fail("a value", self.conditions, "a text or a whole number, as declared")
         if len({name for name, _ in made}) < len(made):
@@ -65,7 +67,9 @@ class Where:
         for name, values in self.conditions:
             known = labels(public, name)
             if unknown := [value for value in values if value not in known]:
-                raise InvalidInput(f"{unknown[0]!r} is no declared value of column {name!r}. Nothing was read.")
+                raise InvalidInput(
+                    f"{unknown[0]!r} is no declared value of column {name!r}. Nothing was read."
+                )
         return Sensitivity(linf=1)
 
     def __call__(self, source: Source) -> Any:
@@ -210,7 +214,9 @@ class MultiplicativeWeights:
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "moves": []}
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """One `Where`, answered from the picture, or bought."""
         before = self.rounds.check(state, self.questions)
         self._check_question(question)
@@ -220,7 +226,10 @@ class MultiplicativeWeights:
         center, exact = round(guess), _columns.integers(question(source)).item()
         after, gap, told = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
         if gap is not None and told is not None:
-            after["moves"] = [*before["moves"], [[list(c) for c in question.conditions], self._step(guess, told)]]
+            after["moves"] = [
+                *before["moves"],
+                [[list(c) for c in question.conditions], self._step(guess, told)],
+            ]
         value = Counted(
             value=guess if told is None else float(min(max(told, 0), self.size)),
             updated=gap is not None,
@@ -236,7 +245,9 @@ class MultiplicativeWeights:
         if self.rule == TEXTBOOK:
             return toward * float(self.alpha) / 2
         spread = self.rounds.spread(self._share, min(self.most, self.questions))
-        off = max(float(self.alpha), (abs(told - guess) - spread) / self.size)  # the picture is surely off by this
+        off = max(
+            float(self.alpha), (abs(told - guess) - spread) / self.size
+        )  # the picture is surely off by this
         return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:
@@ -263,15 +274,21 @@ class MultiplicativeWeights:
         for column in self.columns:
             known = labels(self.public, column)
             axes.append(
-                [known.index(v) for v in dict.fromkeys(wanted[column])] if column in wanted else range(len(known))
+                [known.index(v) for v in dict.fromkeys(wanted[column])]
+                if column in wanted
+                else range(len(known))
             )
         return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))
 
     def _moves(self, state: State) -> tuple[tuple[Where, float], ...]:
         try:
-            return tuple((Where(conditions=_frozen(conditions)), float(step)) for conditions, step in state["moves"])
+            return tuple(
+                (Where(conditions=_frozen(conditions)), float(step)) for conditions, step in state["moves"]
+            )
         except (KeyError, TypeError, ValueError):
-            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn.") from None
+            raise InvalidInput(
+                "the state is not one that start() or answer() gave. Nothing was drawn."
+            ) from None
 
     def error(self, confidence: float = 0.95) -> float:
         """How far any answer is from the count, in rows, with probability `confidence`, until it halts.

@@ -129,10 +129,15 @@ class Paprika:
         self._check_score()
         if self.monotone:
             require_relation(
-                self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move the same way (monotone)"
+                self.public.neighbors,
+                ADD_REMOVE,
+                ZERO_OUT,
+                what="that all questions move the same way (monotone)",
             )
             if self.paper:
-                raise InvalidInput("the paper's scales have no monotone variant. Nothing was drawn. Use paper=False.")
+                raise InvalidInput(
+                    "the paper's scales have no monotone variant. Nothing was drawn. Use paper=False."
+                )
 
     def _check_score(self) -> None:
         _require.one_of(("statistic", "log p"), score=self.score)
@@ -169,7 +174,9 @@ class Paprika:
     @property
     def rounds(self) -> Rounds:
         """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else the sparse vector's own."""
-        nearly = (499, 501) if self.monotone and self.redraws else None  # equal scales would need a law of their own
+        nearly = (
+            (499, 501) if self.monotone and self.redraws else None
+        )  # equal scales would need a law of their own
         vector = SparseVector(
             public=self.public,
             threshold=0,
@@ -180,14 +187,18 @@ class Paprika:
             split=(1, 1) if self.paper else nearly,
         )
         threshold, query, _ = vector.scales
-        return Rounds(threshold=threshold, query=query, value=None, most=self.rejections, redraws=self.redraws)
+        return Rounds(
+            threshold=threshold, query=query, value=None, most=self.rejections, redraws=self.redraws
+        )
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the first noisy threshold. No data is read."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "levels": self.procedure.start().saved()}
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """Test one `Hypothesis`. Its own price is nothing: all was paid at the start."""
         rounds = self.rounds
         before = rounds.check(state, self.questions)
@@ -196,7 +207,9 @@ class Paprika:
         check_source(self.public, source)
         level = stream.level
         evidence, threshold = self._compared(question, level)
-        after, gap, _ = rounds.one(before, evidence(number(question.statistic(source))) - threshold, 0, entropy)
+        after, gap, _ = rounds.one(
+            before, evidence(number(question.statistic(source))) - threshold, 0, entropy
+        )
         stream.record(gap is not None)
         after["levels"] = stream.saved()
         paid = NoOp(neighbors=self.public.neighbors)
@@ -204,7 +217,9 @@ class Paprika:
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):
-            raise InvalidInput(f"a question must be a Hypothesis, got {type(question).__name__}. Nothing was drawn.")
+            raise InvalidInput(
+                f"a question must be a Hypothesis, got {type(question).__name__}. Nothing was drawn."
+            )
         question.check(self.public, self.sensitivity)
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(
@@ -227,7 +242,9 @@ class Paprika:
         floor = None if self.eta is None else self.floor
         scales = self.rounds.threshold, self.rounds.query
         alpha = None if self.redraws else float(self.procedure.alpha)
-        return evidence, _threshold(question.null, sign, floor, scales, max(level, _LEAST), (alpha, self.rejections))
+        return evidence, _threshold(
+            question.null, sign, floor, scales, max(level, _LEAST), (alpha, self.rejections)
+        )
 
     def _check_steepness(self, scores: NDArray[np.int64]) -> None:
         reach = min(self.sensitivity, len(scores) - 1)
@@ -242,7 +259,9 @@ class Paprika:
         """a: with probability `confidence`, all that was rejected had evidence of at least its threshold - a, all else below it + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
-            raise InvalidInput("how far off the decisions may be depends on how many there are: declare questions=...")
+            raise InvalidInput(
+                "how far off the decisions may be depends on how many there are: declare questions=..."
+            )
         return self.rounds.slack(1 - _require.exact(confidence, "confidence"), self.questions)
 
 

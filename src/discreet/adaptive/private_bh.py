@@ -94,7 +94,9 @@ class PrivateBenjaminiHochberg:
             check_budget(self.epsilon, self.delta)
         _require.integer(candidates=self.candidates, at_least=1)
         if self.candidates > len(self.hypotheses):
-            raise _require.fail("candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses")
+            raise _require.fail(
+                "candidates", self.candidates, f"at most the {len(self.hypotheses)} hypotheses"
+            )
         _require.one_of(("z", "log p"), score=self.score)
         _require.open_probability(floor=self.floor)
         _require.flag(strict=self.strict, paper=self.paper)
@@ -102,7 +104,9 @@ class PrivateBenjaminiHochberg:
             raise InvalidInput("the paper's thresholds are for score='log p'. Nothing was drawn.")
         for hypothesis in self.hypotheses:
             if not isinstance(hypothesis, Hypothesis):
-                raise _require.fail("a hypothesis", type(hypothesis).__name__, "Hypothesis(statistic=..., null=...)")
+                raise _require.fail(
+                    "a hypothesis", type(hypothesis).__name__, "Hypothesis(statistic=..., null=...)"
+                )
             hypothesis.check(self.public, hypothesis.statistic.sensitivity(self.public).linf)
 
     @property
@@ -119,7 +123,11 @@ class PrivateBenjaminiHochberg:
     def part_epsilon(self) -> Fraction:
         """e0: the price of telling one evidence; a choice has twice this range."""
         split = _require.exact(self.epsilon, "epsilon") / (3 * self.candidates)
-        return split if self.delta is None else max(split, zcdp_epsilon(self.epsilon, self.delta, 2 * self.candidates))
+        return (
+            split
+            if self.delta is None
+            else max(split, zcdp_epsilon(self.epsilon, self.delta, 2 * self.candidates))
+        )
 
     @property
     def chooser(self) -> TopK:
@@ -128,7 +136,9 @@ class PrivateBenjaminiHochberg:
 
     @property
     def noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(self.part_epsilon, sensitivity=self.moved, neighbors=self.public.neighbors)
+        return IntegerLaplace.for_epsilon(
+            self.part_epsilon, sensitivity=self.moved, neighbors=self.public.neighbors
+        )
 
     @property
     def event(self) -> Event:
@@ -140,7 +150,9 @@ class PrivateBenjaminiHochberg:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        evidence = np.array([self._evidence(hypothesis, source) for hypothesis in self.hypotheses], dtype=np.int64)
+        evidence = np.array(
+            [self._evidence(hypothesis, source) for hypothesis in self.hypotheses], dtype=np.int64
+        )
         peeled = self.chooser.pick(evidence, entropy)
         told = [int(v) for v in self.noise(evidence[peeled], entropy=entropy)]
         pvalues = [self._pvalue(self.hypotheses[i], value) for i, value in zip(peeled, told, strict=True)]
@@ -149,7 +161,9 @@ class PrivateBenjaminiHochberg:
         passed = np.flatnonzero(np.asarray(pvalues)[order] <= cutoffs)
         rejected = order[: passed[-1] + 1 if len(passed) else 0]
         found = Discoveries(
-            peeled=tuple(peeled), pvalues=tuple(pvalues), rejected=tuple(sorted(peeled[int(i)] for i in rejected))
+            peeled=tuple(peeled),
+            pvalues=tuple(pvalues),
+            rejected=tuple(sorted(peeled[int(i)] for i in rejected)),
         )
         return release(found, event=self.event, entropy=entropy, error=self.error, scored=True)
 
@@ -170,7 +184,9 @@ class PrivateBenjaminiHochberg:
         """The chance that a true null shows this much; with `paper`, the p-value itself after the shift."""
         scale = float(self.noise.scale)
         if self.paper:
-            return min(1.0, math.exp(min(0.0, scale * math.log(6 * self.candidates / self.alpha) - told) / GRID))
+            return min(
+                1.0, math.exp(min(0.0, scale * math.log(6 * self.candidates / self.alpha) - told) / GRID)
+            )
         scores, _, masses = self._table(hypothesis)
         return at_most_one(float(masses @ survival(told - scores, scale)), 1e-14)
 

@@ -31,11 +31,17 @@ class HoldoutScorer:
              It is the steward's code, run on protected rows: it must not keep or send them.
     """
 
-    def __init__(self, live: Any, *, features: Any, target: str, training: str | Callable[[Any, Any, Any], float]):
+    def __init__(
+        self, live: Any, *, features: Any, target: str, training: str | Callable[[Any, Any, Any], float]
+    ):
         if not isinstance(getattr(live, "mechanism", None), Thresholdout):
-            raise _require.fail("live", type(live).__name__, "a started Thresholdout, as Session.start gives it")
+            raise _require.fail(
+                "live", type(live).__name__, "a started Thresholdout, as Session.start gives it"
+            )
         if training != "public" and not callable(training):
-            raise _require.fail("training", training, "'public', or a function that buys the training accuracy")
+            raise _require.fail(
+                "training", training, "'public', or a function that buys the training accuracy"
+            )
         self.live, self.target, self.training = live, target, training
         self.features = _require.listed(features=features)
         _require.non_empty(features=self.features)
@@ -51,7 +57,9 @@ class HoldoutScorer:
         else:
             found = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
         form = _Form(X, self.features)
-        right = Trusted(function=lambda source: self._right(estimator, source, form), claimed=Sensitivity(linf=1))
+        right = Trusted(
+            function=lambda source: self._right(estimator, source, form), claimed=Sensitivity(linf=1)
+        )
         return float(self.live.answer(Check(statistic=right, training=found)).value.value)
 
     def _right(self, estimator: Any, source: Source, form: _Form) -> int:
@@ -74,7 +82,11 @@ class _Form:
 
     def rows(self, batch: Any) -> Any:
         columns = [self._column(_columns.unpacked(batch.column(i)), i) for i in range(len(self.features))]
-        return self.frame(dict(zip(self.names, columns, strict=True))) if self.frame else np.column_stack(columns)
+        return (
+            self.frame(dict(zip(self.names, columns, strict=True)))
+            if self.frame
+            else np.column_stack(columns)
+        )
 
     def _column(self, array: Any, at: int) -> Any:
         known = self.parts[at] if self.parts else None
@@ -82,7 +94,9 @@ class _Form:
             if not self.frame:
                 return _columns.numbers(array, str(self.features[at]))  # refuses text
             instead = None if known is None or not len(known) or _gaps(known) else known[0]
-            return np.array([instead if value is None else value for value in array.to_pylist()], dtype=object)
+            return np.array(
+                [instead if value is None else value for value in array.to_pylist()], dtype=object
+            )
         values = _columns.numbers(array, str(self.features[at]))
         if known is not None and _gaps(known):
             values = np.where(_columns.present(array), values, np.nan)

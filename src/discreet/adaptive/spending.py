@@ -66,9 +66,13 @@ class Listed:
         for term in self.terms:
             _require.non_negative(term=term)
         if any(later > earlier for earlier, later in zip(self.terms, self.terms[1:], strict=False)):
-            raise InvalidInput("terms must not increase: the theorems ask for it. Sort them from largest to smallest.")
+            raise InvalidInput(
+                "terms must not increase: the theorems ask for it. Sort them from largest to smallest."
+            )
         if float(np.sum(np.sort(self.terms))) > 1:
-            raise InvalidInput(f"terms sum to {float(np.sum(self.terms))!r}, above 1. Divide them by their sum.")
+            raise InvalidInput(
+                f"terms sum to {float(np.sum(self.terms))!r}, above 1. Divide them by their sum."
+            )
 
     def __call__(self, count: int) -> Levels:
         """The first `count` terms."""

@@ -71,7 +71,9 @@ class Submission:
             )
         known = {value: i for i, value in enumerate(categories(public, target))}
         plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
-        unknown = next((label for label in plain if not isinstance(label, str | int) or label not in known), None)
+        unknown = next(
+            (label for label in plain if not isinstance(label, str | int) or label not in known), None
+        )
         if unknown is not None or None in plain:
             raise InvalidInput(
                 f"{unknown!r} is no label of column {target!r}; there are {list(known)[:20]}. Nothing was scored."

@@ -23,7 +23,9 @@ from .hypotheses import Hypothesis, Law
 from .paprika import Paprika
 
 Floats = NDArray[np.float64]
-Draw = Callable[[np.random.Generator, NDArray[np.bool_]], Any]  # the statistic of each hypothesis; True: a signal
+Draw = Callable[
+    [np.random.Generator, NDArray[np.bool_]], Any
+]  # the statistic of each hypothesis; True: a signal
 SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)  # of a hundred
 
 
@@ -82,7 +84,9 @@ def online(
         values, rejected = draw(source, truth), np.zeros(hypotheses, dtype=np.bool_)
         state = mechanism.start(empty, entropy=entropy)
         for at, value in enumerate(values):
-            asked = Hypothesis(statistic=_Given(int(value), mechanism.sensitivity), null=null, alternative=alternative)
+            asked = Hypothesis(
+                statistic=_Given(int(value), mechanism.sensitivity), null=null, alternative=alternative
+            )
             try:
                 state, told = mechanism.answer(state, empty, asked, entropy=entropy)
             except Halted:

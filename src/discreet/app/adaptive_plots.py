@@ -25,7 +25,9 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
         for axes, reusable in zip(row, (False, True), strict=True):
             outcome = outcomes[signal, reusable]
             title = "reusable holdout" if reusable else "plain holdout, used again and again"
-            _dress(axes, f"{title}, {'signal' if signal else 'no signal'}", "attributes in the vote", "accuracy")
+            _dress(
+                axes, f"{title}, {'signal' if signal else 'no signal'}", "attributes in the vote", "accuracy"
+            )
             lines = []
             for label, color, values in (
                 ("training", GRAY, outcome.training),
@@ -34,7 +36,9 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
             ):
                 mean, spread = values.mean(axis=0), values.std(axis=0)
                 axes.plot(outcome.sizes, mean, color=color, linewidth=2)
-                axes.fill_between(outcome.sizes, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0)
+                axes.fill_between(
+                    outcome.sizes, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0
+                )
                 lines.append((label, color, list(outcome.sizes), mean.tolist()))
             axes.set_xlim(0, max(outcome.sizes))
             axes.set_ylim(0.46, max(float(o.training.mean(axis=0).max()) for o in outcomes.values()) + 0.04)
@@ -52,7 +56,12 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
 def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
     """How well random submissions, voted together, fit the hidden labels of each board; the truth about them is one half."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
-    _dress(axes, "The boosting attack on five leaderboards", "random submissions", "accuracy on the hidden labels")
+    _dress(
+        axes,
+        "The boosting attack on five leaderboards",
+        "random submissions",
+        "accuracy on the hidden labels",
+    )
     colors = (ALARM, "#e29c27", "#8d6e4f", ACCENT, "#7a5195")
     lines = []
     for color, (label, curve) in zip(colors, curves.items(), strict=False):

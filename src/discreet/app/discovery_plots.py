@@ -28,7 +28,12 @@ def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
         lines.append((label, color, at, list(means)))
     axes.axhline(target, color=GRAY, linewidth=1, linestyle=":")
     axes.annotate(
-        f"promised: {target:.0%}", (at[-1], target), xytext=(-60, 6), textcoords="offset points", color=GRAY, ha="right"
+        f"promised: {target:.0%}",
+        (at[-1], target),
+        xytext=(-60, 6),
+        textcoords="offset points",
+        color=GRAY,
+        ha="right",
     )
     axes.set_xscale("log")
     _plain_ticks(axes.xaxis, at[0], at[-1])

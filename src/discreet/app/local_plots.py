@@ -27,12 +27,20 @@ def local_epsilon(epsilon: float, people: int, delta: float) -> float:
     low, high = epsilon, 16.0
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (middle, high) if amplification.shuffling(middle, people, delta) <= epsilon else (low, middle)
+        low, high = (
+            (middle, high) if amplification.shuffling(middle, people, delta) <= epsilon else (low, middle)
+        )
     return low
 
 
 def measure(
-    *, epsilon: float, counts: Sequence[int], runs: int, entropy: Entropy, delta: float = 1e-6, share: float = 0.3
+    *,
+    epsilon: float,
+    counts: Sequence[int],
+    runs: int,
+    entropy: Entropy,
+    delta: float = 1e-6,
+    share: float = 0.3,
 ) -> Curves:
     """The root mean squared error of a count of "yes" among so many people, in people, for each model."""
     curves: Curves = {"central": [], "shuffled": [], "local": []}
@@ -43,17 +51,22 @@ def measure(
         for name, price in (("shuffled", local_epsilon(epsilon, people, delta)), ("local", epsilon)):
             oracle = local.KaryResponse(epsilon=price, domain=2)
             errors = [
-                people * float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1]) - values.sum()
+                people * float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1])
+                - values.sum()
                 for _ in range(runs)
             ]
             curves[name].append(math.sqrt(float(np.mean(np.square(errors)))))
     return curves
 
 
-def against_central(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float) -> Path:
+def against_central(
+    path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
+) -> Path:
     """Measured errors as points, sqrt(N) / epsilon and 1 / epsilon as lines, both axes logarithmic."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
-    _dress(axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people")
+    _dress(
+        axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people"
+    )
     axes.set_xscale("log")
     axes.set_yscale("log")
     grown = math.exp(epsilon)

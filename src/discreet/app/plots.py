@@ -80,7 +80,13 @@ def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
         places[k] = ceiling = min(places[k], ceiling - gap)
     for place, (_, label, color) in zip(places, ends, strict=True):
         axes.annotate(
-            label, (1.015, place), xycoords="axes fraction", color=color, fontsize=9, va="center", annotation_clip=False
+            label,
+            (1.015, place),
+            xycoords="axes fraction",
+            color=color,
+            fontsize=9,
+            va="center",
+            annotation_clip=False,
         )
 
 
@@ -99,7 +105,9 @@ def _plain_ticks(axis: Any, low: float, high: float) -> None:
 
 def _height(axes: Axes, value: float) -> float:
     """Where a value is between the bottom (0) and the top (1) of the axes."""
-    return float(axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[1], value)))[1])
+    return float(
+        axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[1], value)))[1]
+    )
 
 
 # --- epsilon against steps
@@ -127,12 +135,16 @@ def _unit(event: acc.Event) -> tuple[acc.Event, int]:
     return (event.event, event.times) if isinstance(event, acc.Repeated) else (event, 100)
 
 
-def draw_steps(axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)) -> None:
+def draw_steps(
+    axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
+) -> None:
     one, most = _unit(event)
     found = [_priced(name, one, _counts(most), delta) for name in accountants]
     lines = [line for line in found if line is not None]
     for label, color, x, y in lines:
-        axes.plot(x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3)
+        axes.plot(
+            x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(x=0)
@@ -161,7 +173,9 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
     return math.sqrt(2 * steps * math.log(2 / delta)) * each + steps * each * each
 
 
-def published_moments(rate: float, noise_multiplier: float, counts: Sequence[int], delta: float) -> list[float]:
+def published_moments(
+    rate: float, noise_multiplier: float, counts: Sequence[int], delta: float
+) -> list[float]:
     """The moments accountant of 2016 after each of `counts` steps; its integrals are computed once."""
     logs = [moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)]
     return [min((n * log - math.log(delta)) / k for k, log in enumerate(logs, start=1)) for n in counts]
@@ -221,7 +235,9 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     excess = [(middle - 1) * 10 ** (k / 16) for k in range(-20, 21)]
     orders = [1 + x for x in excess]
     divergence = rdp.curve(form.event, orders)
-    total = [rdp_to_epsilon(a, r, room) if room > 0 else math.inf for a, r in zip(orders, divergence, strict=True)]
+    total = [
+        rdp_to_epsilon(a, r, room) if room > 0 else math.inf for a, r in zip(orders, divergence, strict=True)
+    ]
     finite = [(a, r, t) for a, r, t in zip(orders, divergence, total, strict=True) if math.isfinite(r)]
     x, lower, upper = (list(column) for column in zip(*finite, strict=True))
     low, high = max(min(v for v in lower if v > 0) * 0.8, best.value * 1e-2), best.value * 12
@@ -266,7 +282,10 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
     top = min(acc.epsilon(event, delta=1e-4), 40.0)
     epsilons = [top * (k / (points - 1)) ** 1.5 for k in range(points)]
     pairs = [(e, _delta(event, e, exact=e >= top / 10)) for e in epsilons]
-    return [min(1.0, *(min(d + math.exp(e) * a, 1 - math.exp(-e) * (1 - d - a)) for e, d in pairs)) for a in alphas]
+    return [
+        min(1.0, *(min(d + math.exp(e) * a, 1 - math.exp(-e) * (1 - d - a)) for e, d in pairs))
+        for a in alphas
+    ]
 
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
@@ -322,15 +341,21 @@ def draw_profile(
             lines.append((name, COLORS[name], [e for e, _ in kept], [d for _, d in kept]))
     top = max((max(x) for _, _, x, _ in lines), default=1.0)
     for label, color, x, y in lines:
-        axes.plot(x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3)
+        axes.plot(
+            x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3
+        )
     axes.set_yscale("log")
     axes.set_xlim(0, top)
     axes.set_ylim(least, 0.2)
     axes.axhline(delta, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
-    axes.annotate(f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK)
+    axes.annotate(
+        f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK
+    )
     _dress(axes, "Privacy profile", "epsilon", "delta")
     for place, (label, color, _, _) in enumerate(lines):
-        axes.text(0.985, 0.95 - 0.065 * place, label, color=color, fontsize=10, ha="right", transform=axes.transAxes)
+        axes.text(
+            0.985, 0.95 - 0.065 * place, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
+        )
 
 
 def profile(event: acc.Event, *, delta: float, path: Path) -> Path:

@@ -41,7 +41,9 @@ def open_session(
 ) -> sessions.Session:
     """Open the session of a data file whose schema and ledger are made already, as one analyst sees it."""
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
-    start = f"discreet init {shlex.quote(data)}" + ("" if schema is None else f" --schema {shlex.quote(str(schema))}")
+    start = f"discreet init {shlex.quote(data)}" + (
+        "" if schema is None else f" --schema {shlex.quote(str(schema))}"
+    )
     for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
         if not needed.exists():
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
@@ -86,11 +88,15 @@ def period_of(per: str | None, total: str | None, delta: float) -> Period | None
     if total is None or total == UNLIMITED:
         return Period(column=column, every=every if mark else None, total=total)
     try:
-        return Period(column=column, every=every if mark else None, total=Budget(epsilon=float(total), delta=delta))
+        return Period(
+            column=column, every=every if mark else None, total=Budget(epsilon=float(total), delta=delta)
+        )
     except ValueError as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened.") from None
+        raise InvalidInput(
+            f"--total is an epsilon, or {UNLIMITED}; got {total!r}. Nothing was opened."
+        ) from None
 
 
 def analyst_of(text: str) -> tuple[str, Budget | None]:
@@ -100,4 +106,6 @@ def analyst_of(text: str) -> tuple[str, Budget | None]:
     try:
         return name, Budget(epsilon=float(epsilon), delta=float(delta or 0)) if mark else None
     except ValueError:
-        raise InvalidInput(f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}.") from None
+        raise InvalidInput(
+            f"an analyst is given as NAME, NAME=EPSILON or NAME=EPSILON,DELTA, got {text!r}."
+        ) from None

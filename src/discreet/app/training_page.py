@@ -48,7 +48,9 @@ class Page:
     curves: Sequence[Curve] = field(default=())
 
     def html(self) -> str:
-        rows = "\n".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in self.facts)
+        rows = "\n".join(
+            f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in self.facts
+        )
         drawn = "\n".join(_drawn(curve) for curve in self.curves if len(curve.points) > 1)
         return (
             f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -90,7 +92,9 @@ def _svg(curve: Curve, points: Sequence[Point]) -> str:
     parts.append(f'<text x="{_LEFT}" y="{_HEIGHT - 2}">steps</text>')
     line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
     end_x, end_y = place(xs[-1], ys[-1])
-    parts.append(f'<polyline class="curve" points="{line}"/><circle class="end" cx="{end_x}" cy="{end_y}" r="4"/>')
+    parts.append(
+        f'<polyline class="curve" points="{line}"/><circle class="end" cx="{end_x}" cy="{end_y}" r="4"/>'
+    )
     parts.append(
         f'<text class="value" x="{end_x - 8}" y="{end_y - 10}" text-anchor="end">{ys[-1]:.{curve.digits}g}</text>'
     )

@@ -43,7 +43,9 @@ def fit(first: Outputs, second: Outputs) -> list[Attack]:
     plain = [p for p, (name, _) in zip(parts, columns, strict=True) if name.startswith("output")]
     if len(plain) > 1:
         found.append(
-            Attack("product of the coordinates' ratios", lambda x: np.sum([p.score(x) for p in plain], axis=0))
+            Attack(
+                "product of the coordinates' ratios", lambda x: np.sum([p.score(x) for p in plain], axis=0)
+            )
         )
         found.append(_logistic(first, second, center, scale))
     return found
@@ -89,8 +91,14 @@ def _columns(
     names = ["number of answers", *(f"output{path}" for path in first.paths)]
     found = [(names[j], coordinate(j)) for j in tops]
     if first.width > 1:
-        found.append(("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap))
-        found += [(f"difference of {names[i]} and {names[j]}", difference(i, j)) for i, j in combinations(tops, 2) if i]
+        found.append(
+            ("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap)
+        )
+        found += [
+            (f"difference of {names[i]} and {names[j]}", difference(i, j))
+            for i, j in combinations(tops, 2)
+            if i
+        ]
     return found
 
 
@@ -115,7 +123,11 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
     pooled = np.concatenate([p, q])
     values = np.unique(pooled[np.isfinite(pooled)])
     few = len(values) <= 4 * BINS
-    edges = values if few else np.unique(np.quantile(pooled[np.isfinite(pooled)], np.linspace(0, 1, BINS + 1)[1:-1]))
+    edges = (
+        values
+        if few
+        else np.unique(np.quantile(pooled[np.isfinite(pooled)], np.linspace(0, 1, BINS + 1)[1:-1]))
+    )
 
     def bins(x: Floats) -> Any:
         place = np.searchsorted(edges, x, side="left" if few else "right")

@@ -48,7 +48,9 @@ class Attributes:
     @property
     def guesses(self) -> Guesses:
         """As an attack on membership: to say "member" where the guess is right."""
-        return Guesses(hits=self.right, first=self.members, false_hits=self.right_of_others, second=self.others)
+        return Guesses(
+            hits=self.right, first=self.members, false_hits=self.right_of_others, second=self.others
+        )
 
 
 def guess_attributes(losses: Any, prior: Any = None) -> Any:
@@ -77,7 +79,9 @@ def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = 
     right = guessed == known
     inside = np.asarray(included, dtype=bool)
     if inside.shape != right.shape or inside.all() or not inside.any():
-        raise InvalidInput("say of each example whether it was in the training data; some must be in and some out.")
+        raise InvalidInput(
+            "say of each example whether it was in the training data; some must be in and some out."
+        )
     return Attributes(
         right=int(right[inside].sum()), members=int(inside.sum()),
         right_of_others=int(right[~inside].sum()), others=int((~inside).sum()),

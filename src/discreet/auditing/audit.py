@@ -69,7 +69,9 @@ def audit(
     started = time.process_time()
     call = _callable(run, entropy)
     here, there = in_turns(call, on, neighbor, runs, progress)
-    return from_outputs(here, there, claim=wanted, confidence=confidence, seconds=time.process_time() - started)
+    return from_outputs(
+        here, there, claim=wanted, confidence=confidence, seconds=time.process_time() - started
+    )
 
 
 def from_outputs(
@@ -81,7 +83,9 @@ def from_outputs(
     wanted = as_claim(claim, None, None)
     parts = taken_apart(first), taken_apart(second)
     half = min(len(first), len(second)) // 2
-    paths = numeric_paths([*parts[0][:half], *parts[1][:half]])  # the other half, which measures, chooses nothing
+    paths = numeric_paths(
+        [*parts[0][:half], *parts[1][:half]]
+    )  # the other half, which measures, chooses nothing
     here, there = (Outputs.of_leaves(runs, paths) for runs in parts)
     measured = [
         _one_direction(a, b, wanted, (1 - confidence) / 2, name)
@@ -193,7 +197,11 @@ def choose(
     for attack in attacks:
         p, q = np.sort(attack.score(first)), np.sort(attack.score(second))
         pooled = np.unique(np.concatenate([p, q]))
-        cuts = pooled if len(pooled) <= THRESHOLDS else np.unique(np.quantile(pooled, np.linspace(0, 1, THRESHOLDS)))
+        cuts = (
+            pooled
+            if len(pooled) <= THRESHOLDS
+            else np.unique(np.quantile(pooled, np.linspace(0, 1, THRESHOLDS)))
+        )
         hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
         low = at_least(at_least(hits, len(p), CAUTION) * later, later, level / 2)
         high = at_most(np.minimum(at_most(wrong, len(q), CAUTION) * later, later), later, level / 2)
@@ -210,7 +218,9 @@ def _strength(low: Any, high: Any, claim: Claim) -> Any:
     if claim.pair:
         main = epsilon_of_limits(low, high, claim.delta)
     else:
-        main = np.maximum(special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16)), 0.0)
+        main = np.maximum(
+            special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16)), 0.0
+        )
     return main + 1e-6 * (low - high)
 
 

@@ -122,9 +122,16 @@ def audit_canaries(
     }
     inside = np.asarray(included, dtype=bool)
     if not named or any(s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in named.values()):
-        raise InvalidInput("scores must be lists with one number for each canary, and included one coin each.")
+        raise InvalidInput(
+            "scores must be lists with one number for each canary, and included one coin each."
+        )
     first = np.arange(len(inside)) % 4 == 0
-    if min((inside & first).sum(), (~inside & first).sum(), (inside & ~first).sum(), (~inside & ~first).sum()) < 10:
+    if (
+        min(
+            (inside & first).sum(), (~inside & first).sum(), (inside & ~first).sum(), (~inside & ~first).sum()
+        )
+        < 10
+    ):
         raise InvalidInput(
             f"{len(inside)} canaries are too few: ten in and ten out are needed to choose and to measure."
         )
@@ -156,14 +163,19 @@ def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lin
     """The score and the threshold that beat the claimed curve by most, as three times these canaries would have it, or if none does,
     those with the largest mu."""
     best: tuple[tuple[float, float], str, float] | None = None
-    strict = min(level / 2, 1e-9)  # of eight hundred thresholds, a lucky one would look as if it beat the curve
+    strict = min(
+        level / 2, 1e-9
+    )  # of eight hundred thresholds, a lucky one would look as if it beat the curve
     for name, scores in named.items():
         cuts = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
         p, q = np.sort(scores[inside]), np.sort(scores[~inside])
         hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
         low, high = at_least(3 * hits, 3 * len(p), strict), at_most(3 * wrong, 3 * len(q), strict)
         beaten = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
-        low, high = at_least(hits, len(p), 1e-3), at_most(wrong, len(q), 1e-3)  # far out a lucky few look like much
+        low, high = (
+            at_least(hits, len(p), 1e-3),
+            at_most(wrong, len(q), 1e-3),
+        )  # far out a lucky few look like much
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
         place = int(np.lexsort((mu, beaten))[-1])
         rank = (float(beaten[place]), float(mu[place]))
@@ -212,13 +224,18 @@ def _epsilon(family: Family, noise: float, delta: float) -> float:
     return accounting.bounds(family(noise), delta=delta)[0] if math.isfinite(noise) else 0.0
 
 
-def _one_run(scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float) -> float:
+def _one_run(
+    scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float
+) -> float:
     """One run with the whole curve: the least noise refuted by the best of several numbers of guesses, each at its part of the level."""
     counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
 
     def refuted(noise: float) -> bool:
         least_fpr = lines(noise).least_fpr
-        return any(curve_refuted(len(scores), g, r, least_fpr=least_fpr, level=level / len(counts)) for g, r in counts)
+        return any(
+            curve_refuted(len(scores), g, r, least_fpr=least_fpr, level=level / len(counts))
+            for g, r in counts
+        )
 
     return _least_refuted(refuted, claimed)
 
@@ -227,5 +244,8 @@ def _curve(scores: Floats, inside: Any) -> list[tuple[float, float]]:
     """(FPR, FNR) at a hundred thresholds."""
     p, q = np.sort(scores[inside]), np.sort(scores[~inside])
     cuts = np.quantile(scores, np.linspace(1, 0, 101))
-    fpr, fnr = 1 - np.searchsorted(q, cuts, side="left") / len(q), np.searchsorted(p, cuts, side="left") / len(p)
+    fpr, fnr = (
+        1 - np.searchsorted(q, cuts, side="left") / len(q),
+        np.searchsorted(p, cuts, side="left") / len(p),
+    )
     return [(0.0, 1.0), *zip(fpr.tolist(), fnr.tolist(), strict=True), (1.0, 0.0)]

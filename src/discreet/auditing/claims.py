@@ -52,7 +52,9 @@ class Lines:
     def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
         """The lines at some epsilons, and at those that matter here."""
         usual = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
-        return cls(tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*usual, *epsilons})))
+        return cls(
+            tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*usual, *epsilons}))
+        )
 
     def tradeoff(self, alpha: float) -> float:
         """The least false-negative rate at a false-positive rate."""
@@ -75,7 +77,9 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
         return claim
     if isinstance(claim, Event):
         return _of_event(claim, delta)
-    epsilon, own = (claim[0], claim[1]) if isinstance(claim, tuple | list) and len(claim) == 2 else (claim, 0.0)
+    epsilon, own = (
+        (claim[0], claim[1]) if isinstance(claim, tuple | list) and len(claim) == 2 else (claim, 0.0)
+    )
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=own)
     if own == 1:

@@ -60,7 +60,13 @@ def background_knowledge(
 
 
 def intersection(
-    first: Any, second: Any, *, person: str, first_class: Sequence[str], second_class: Sequence[str], sensitive: str
+    first: Any,
+    second: Any,
+    *,
+    person: str,
+    first_class: Sequence[str],
+    second_class: Sequence[str],
+    sensitive: str,
 ) -> Disclosed:
     """Two releases about the same people: whose classes have only one sensitive value in common? (Ganta, Kasiviswanathan & Smith 2008)
 

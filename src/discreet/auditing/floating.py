@@ -63,7 +63,9 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
 def _values(outputs: Sequence[Any]) -> list[float]:
     found = [number(next(iter(atoms(output)), None)) for output in outputs]
     if all(math.isnan(value) for value in found):
-        raise InvalidInput("these attacks look at numbers, and the outputs begin with none. Nothing was measured.")
+        raise InvalidInput(
+            "these attacks look at numbers, and the outputs begin with none. Nothing was measured."
+        )
     return found
 
 

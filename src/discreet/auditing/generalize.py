@@ -52,7 +52,9 @@ class Groups:
 
     def sql(self, column: str) -> str:
         cases = " ".join(f"WHEN {literal(str(v))} THEN {literal(group)}" for v, group in self.of.items())
-        return f"CASE {column}::VARCHAR {cases} ELSE {literal(self.other)} END" if cases else literal(self.other)
+        return (
+            f"CASE {column}::VARCHAR {cases} ELSE {literal(self.other)} END" if cases else literal(self.other)
+        )
 
 
 SUPPRESSED = Groups({})
@@ -66,7 +68,9 @@ def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()
     {'age': 30.0, 'zip': '12*'}
     """
     made, table = engine(data, [*steps, *keep])
-    chosen = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [quoted(k) for k in keep]
+    chosen = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [
+        quoted(k) for k in keep
+    ]
     return made.answer(f"SELECT {', '.join(chosen)} FROM {table}")
 
 

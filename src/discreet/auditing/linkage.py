@@ -46,14 +46,20 @@ class Match:
     eccentricity: float
 
 
-def made_up_ratings(users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None) -> Ratings:
+def made_up_ratings(
+    users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None
+) -> Ratings:
     """Ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody does.
 
     Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal, 40 in the middle.
     """
     _require.integer(users=users, items=items, at_least=2)
     rng = np.random.default_rng(seed)
-    weight = 1 / (np.arange(items) + 10.0) if popularity is None else np.clip(np.asarray(popularity, float), 1e-9, None)
+    weight = (
+        1 / (np.arange(items) + 10.0)
+        if popularity is None
+        else np.clip(np.asarray(popularity, float), 1e-9, None)
+    )
     chance = weight / weight.sum()
     counts = np.clip(rng.lognormal(np.log(40), 0.8, users).astype(int), 2, items // 2)
     rows = np.repeat(np.arange(users), counts)
@@ -66,7 +72,9 @@ def made_up_ratings(users: int = 2000, items: int = 1000, *, seed: int = 0, popu
     )
 
 
-def side_knowledge(ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0) -> Known:
+def side_knowledge(
+    ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
+) -> Known:
     """What a friend of `user` may know: `items` of their ratings, off by up to one star, dated to within `day_error` days."""
     _require.integer(user=user, at_least=0)
     if user >= ratings.stars.shape[0]:
@@ -84,7 +92,12 @@ def side_knowledge(ratings: Ratings, user: int, *, items: int = 8, day_error: in
 
 
 def link(
-    ratings: Ratings, known: Known, *, stars_scale: float = 1.5, days_scale: float = 30.0, stand_out: float = 1.5
+    ratings: Ratings,
+    known: Known,
+    *,
+    stars_scale: float = 1.5,
+    days_scale: float = 30.0,
+    stand_out: float = 1.5,
 ) -> Match:
     """The scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters); believed if it stands out.
 
@@ -95,12 +108,16 @@ def link(
     stars, days = (np.asarray(m[:, items].todense()) for m in (ratings.stars, ratings.days))
     rated = stars > 0
     weight = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
-    near = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(-np.abs(days - known.days) / days_scale)
+    near = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
+        -np.abs(days - known.days) / days_scale
+    )
     scores = (np.where(rated, near, 0.0) * weight).sum(axis=1)
     best, second = np.argsort(-scores, kind="stable")[:2]
     spread = float(scores.std())
     eccentricity = float(scores[best] - scores[second]) / spread if spread > 0 else 0.0
-    return Match(user=int(best) if eccentricity > stand_out else None, best=int(best), eccentricity=eccentricity)
+    return Match(
+        user=int(best) if eccentricity > stand_out else None, best=int(best), eccentricity=eccentricity
+    )
 
 
 def linked(ratings: Ratings, targets: Ratings, users: Any, **known: Any) -> tuple[float, float]:

@@ -34,7 +34,9 @@ def logit_scaled(confidences: Any) -> Floats:
     """
     known = floats(confidences=confidences)
     if not ((known >= 0) & (known <= 1)).all():
-        raise InvalidInput("confidences must be between 0 and 1. For scores before the soft-max use `margins`.")
+        raise InvalidInput(
+            "confidences must be between 0 and 1. For scores before the soft-max use `margins`."
+        )
     p = np.clip(known, _TINY, 1 - _TINY)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=float)
 
@@ -162,11 +164,18 @@ def _log_density(x: Floats, mean: Floats, spread: Floats) -> Floats:
 
 
 def lira_roc(
-    shadows: Shadows, *, online: bool = True, fixed_variance: bool = False, targets: Sequence[int] | None = None
+    shadows: Shadows,
+    *,
+    online: bool = True,
+    fixed_variance: bool = False,
+    targets: Sequence[int] | None = None,
 ) -> Roc:
     """LiRA with every model (or those in `targets`) as the target in turn and the others as its shadows, all scores together."""
     chosen = range(len(shadows.scores)) if targets is None else targets
-    scores = [lira(shadows.scores[i], shadows.without(i), online=online, fixed_variance=fixed_variance) for i in chosen]
+    scores = [
+        lira(shadows.scores[i], shadows.without(i), online=online, fixed_variance=fixed_variance)
+        for i in chosen
+    ]
     return Roc.from_labels(np.concatenate(scores), np.concatenate([shadows.included[i] for i in chosen]))
 
 
@@ -231,7 +240,9 @@ def by_quantile(
     known, x = np.asarray(outside, dtype=float), _design(outside_features)
     seen, z = np.asarray(target, dtype=float), _design(features)
     if known.shape != x.shape[:1] or seen.shape != z.shape[:1] or x.shape[1] != z.shape[1]:
-        raise InvalidInput("quantile attack: one confidence and one row of features (of one width) for each example.")
+        raise InvalidInput(
+            "quantile attack: one confidence and one row of features (of one width) for each example."
+        )
     wanted = sorted(levels)
     _require.integer(levels=len(wanted), at_least=2)
     _require.open_probability(lowest=wanted[0], highest=wanted[-1])

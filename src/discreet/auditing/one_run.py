@@ -44,7 +44,9 @@ def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, 
     return min(1.0, tail + 2 * canaries * delta * worst)
 
 
-def one_run_epsilon(canaries: int, guesses: int, right: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
+def one_run_epsilon(
+    canaries: int, guesses: int, right: int, *, delta: float = 0.0, confidence: float = 0.95
+) -> float:
     """A lower bound on epsilon from one run: the largest one that so many right guesses refute.
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
@@ -57,7 +59,9 @@ def one_run_epsilon(canaries: int, guesses: int, right: int, *, delta: float = 0
     _check(canaries, guesses, right)
     _require.open_probability(confidence=confidence)
     return _largest(
-        lambda epsilon: one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) < 1 - confidence
+        lambda epsilon: (
+            one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) < 1 - confidence
+        )
     )
 
 
@@ -125,11 +129,15 @@ def curve_refuted(
     return rights + wrongs > guesses / canaries * (1 + 1e-12)
 
 
-def guess_by_score(scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int) -> tuple[int, int]:
+def guess_by_score(
+    scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int
+) -> tuple[int, int]:
     """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each: (guesses, right)."""
     values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape:
-        raise InvalidInput("scores and included must be two lists of one length: one score and one coin a canary.")
+        raise InvalidInput(
+            "scores and included must be two lists of one length: one score and one coin a canary."
+        )
     if np.isnan(values).any():
         raise InvalidInput("a canary's score must be a number, and some are NaN. Nothing was guessed.")
     _require.integer(guesses=guesses, at_least=1)

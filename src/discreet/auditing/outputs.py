@@ -122,7 +122,9 @@ def numeric_paths(runs: Sequence[Sequence[Leaf]]) -> list[str]:
 
 def _label(parts: Sequence[Leaf]) -> Hashable:
     """Equal for equal outputs only: 0.0 is not -0.0, True is not 1, and one NaN is like another."""
-    return tuple((path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float) else leaf) for path, leaf in parts)
+    return tuple(
+        (path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float) else leaf) for path, leaf in parts
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,5 +188,8 @@ def number(leaf: Any) -> float:
     if isinstance(leaf, timedelta):
         return leaf.total_seconds()
     if isinstance(leaf, datetime):
-        return leaf.toordinal() + (leaf.hour * 3600 + leaf.minute * 60 + leaf.second + leaf.microsecond / 1e6) / 86_400
+        return (
+            leaf.toordinal()
+            + (leaf.hour * 3600 + leaf.minute * 60 + leaf.second + leaf.microsecond / 1e6) / 86_400
+        )
     return float(leaf.toordinal()) if isinstance(leaf, date) else math.nan

@@ -158,9 +158,13 @@ def _found(report: Report) -> str:
         at = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
         words = f"With confidence {report.confidence:g}, what was run is not differentially private with an epsilon below {report.epsilon:.4g}{at}."
     else:
-        words = "The outputs on the two tables could not be told apart well enough to say anything about epsilon."
+        words = (
+            "The outputs on the two tables could not be told apart well enough to say anything about epsilon."
+        )
     return words + (
-        " An attack gets below the claimed trade-off curve." if report.refuted and not report.claim.pair else ""
+        " An attack gets below the claimed trade-off curve."
+        if report.refuted and not report.claim.pair
+        else ""
     )
 
 

@@ -72,7 +72,9 @@ class Roc:
 
     def _rates(self, cuts: Floats) -> tuple[Any, Any]:
         """How many members and how many others have at least these scores."""
-        inside, outside = (len(x) - np.searchsorted(x, cuts, side="left") for x in (self.members, self.others))
+        inside, outside = (
+            len(x) - np.searchsorted(x, cuts, side="left") for x in (self.members, self.others)
+        )
         return inside, outside
 
     def curve(self) -> tuple[Floats, Floats]:
@@ -117,10 +119,16 @@ class Roc:
         mixed = np.random.default_rng(0)  # the scores are sorted: any fixed mixture will do
         inside, outside = mixed.permutation(self.members), mixed.permutation(self.others)
         if min(len(inside), len(outside)) < 2:
-            raise InvalidInput("at least two members and two others are needed: one half chooses, the other measures.")
+            raise InvalidInput(
+                "at least two members and two others are needed: one half chooses, the other measures."
+            )
         chosen = np.sort(outside[::2])
         allowed = int(np.floor(fpr * len(chosen)))
-        threshold = float(np.nextafter(chosen[len(chosen) - allowed - 1], np.inf)) if allowed < len(chosen) else -np.inf
+        threshold = (
+            float(np.nextafter(chosen[len(chosen) - allowed - 1], np.inf))
+            if allowed < len(chosen)
+            else -np.inf
+        )
         inside, outside = inside[1::2], outside[1::2]
         hits, wrong = int((inside >= threshold).sum()), int((outside >= threshold).sum())
         level = (1 - confidence) / 4
@@ -129,7 +137,9 @@ class Roc:
             for k, n in ((hits, len(inside)), (wrong, len(outside)))
         ]
         guesses = Guesses(hits=hits, first=len(inside), false_hits=wrong, second=len(outside))
-        return Operating(threshold=threshold, guesses=guesses, tpr=both[0], fpr=both[1], confidence=confidence)
+        return Operating(
+            threshold=threshold, guesses=guesses, tpr=both[0], fpr=both[1], confidence=confidence
+        )
 
     def __repr__(self) -> str:
         return (

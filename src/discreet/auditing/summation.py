@@ -129,7 +129,9 @@ def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAtta
     pair = KINDS[kind]()
     grid = Fraction(1) if kind == "overflow" else step
     public = Public(
-        schema=(("x", Bounds(pair.lower, pair.upper, nullable=False)),), neighbors=REPLACE, size=len(pair.first)
+        schema=(("x", Bounds(pair.lower, pair.upper, nullable=False)),),
+        neighbors=REPLACE,
+        size=len(pair.first),
     )
     statistic = Sum("x", grid)
     first, second = (int(statistic(Memory({"x": column}, public))) for column in (pair.first, pair.second))

@@ -78,7 +78,12 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
     half = len(values) // 2
     sizes = np.abs(values)
     middle, far = np.quantile(sizes[:half], [0.5, 0.9])
-    questions = {"large": sizes > middle, "very large": sizes > far, "zero": values == 0, "positive": values > 0}
+    questions = {
+        "large": sizes > middle,
+        "very large": sizes > far,
+        "zero": values == 0,
+        "positive": values > 0,
+    }
     best = (-1.0, "none", False, 0.0, times, np.zeros(len(values), bool))
     for question, yes in questions.items():
         for seen in (times, times - _around(times)):
@@ -104,7 +109,9 @@ def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
     order = np.argsort(times)
     ranked, group = times[order], yes[order]
     ahead = np.cumsum(~group) / (~group).sum() - np.cumsum(group) / group.sum()
-    ahead = np.where(np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0)  # a threshold lies between different times
+    ahead = np.where(
+        np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0
+    )  # a threshold lies between different times
     at = int(np.argmax(np.abs(ahead)))
     return float(abs(ahead[at])), bool(ahead[at] > 0), float(ranked[at])
 
@@ -125,7 +132,12 @@ class Clock:
 
 
 def clock(
-    first: Callable[[], Any], second: Callable[[], Any], *, runs: int = 100, confidence: float = 0.95, seed: int = 0
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    *,
+    runs: int = 100,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> Clock:
     """Does the time of a query tell which of two neighboring tables it was run on? Run both, in random order, and try to guess.
 

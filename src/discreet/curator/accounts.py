@@ -81,11 +81,18 @@ class Accounts:
 
     def preview(self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None) -> Preview:
         """What `event` would do to the account on which the least of it fits."""
-        views = [account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)]
+        views = [
+            account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)
+        ]
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
     def admit(
-        self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None, *, elsewhere: bool = False
+        self,
+        event: Event,
+        periods: tuple[str, ...] = (),
+        asked: Asked | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> dict[str, Any]:
         """What the entry of the charge says of prices and totals; refused, and nothing changed, if one account does not admit it.
 
@@ -97,7 +104,9 @@ class Accounts:
         if self.budget.per is not None:
             # All periods are charged the same; the total, which comes last, is priced by itself.
             limited = self.budget.per.limit is not None
-            return facts | (charges.cap_of(priced[-1][1], charges.cap_name(self.owner, total=True)) if limited else {})
+            return facts | (
+                charges.cap_of(priced[-1][1], charges.cap_name(self.owner, total=True)) if limited else {}
+            )
         return facts | self._totals(after[0], elsewhere)
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
@@ -152,12 +161,19 @@ class Accounts:
         replayed = self._replayed()
         names = {*replayed, *((PERIOD, name) for name in self._seen()), _WHOLE}
         wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._stored(n))
-        return [f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to" for n in wrong]
+        return [
+            f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to"
+            for n in wrong
+        ]
 
     def _replay(self) -> tuple[BudgetFilter, Spent]:
         """The rule and what was spent, from the list of charges alone: the first fixes the split of delta."""
         items = charges.items(self.ledger, self.owner)
-        rule = caps.with_first(self.rule, self.rule.price(items[0]).delta) if items and self._splits else self.rule
+        rule = (
+            caps.with_first(self.rule, self.rule.price(items[0]).delta)
+            if items and self._splits
+            else self.rule
+        )
         return rule, rule.replay(items)
 
     @property
@@ -167,7 +183,12 @@ class Accounts:
         return last is not None and charges.first_name(self.owner) in last.body
 
     def priced(
-        self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None, *, elsewhere: bool = False
+        self,
+        event: Event,
+        periods: tuple[str, ...] = (),
+        asked: Asked | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> list[tuple[Account, Item]]:
         """Every account that must admit an event, with what it is charged there."""
         accounts = self.all(periods)
@@ -244,7 +265,9 @@ class Accounts:
 
 def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
     """How a charge says what it read; nothing for the whole table."""
-    return {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
+    return (
+        {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
+    )
 
 
 def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
@@ -254,7 +277,9 @@ def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
     return tuple(told["in"]) if told is not None and same else ()
 
 
-def _choice(account: Account, event: Event, asked: Asked | None, *, fresh: bool = False) -> tuple[Account, Item]:
+def _choice(
+    account: Account, event: Event, asked: Asked | None, *, fresh: bool = False
+) -> tuple[Account, Item]:
     """The account and the price that an event has there; the first charge also fixes how the account splits its delta."""
     if not fresh:
         return account, caps.choose(account.rule, account.spent, event, asked)
@@ -263,7 +288,9 @@ def _choice(account: Account, event: Event, asked: Asked | None, *, fresh: bool 
 
 
 def _charge(account: Account, event: Item, budget: Budget) -> Spent:
-    needed = normal(event).delta if isinstance(event, Event) and budget.delta == 0 and budget.rho is None else 0.0
+    needed = (
+        normal(event).delta if isinstance(event, Event) and budget.delta == 0 and budget.rho is None else 0.0
+    )
     if needed > 0:
         who = "the dataset" if account.of == "dataset" else account.of
         raise BudgetExceeded(

@@ -9,7 +9,17 @@ from ..accounting.lanes import Spent
 from ..accounting.odometers import Odometer, Reading
 from . import segments, tickets, vault
 from .accounts import Account, Accounts
-from .charges import SERVED, SPENDING, cap_name, charged, last_charge, priced, spending, spent_by, split_by_first
+from .charges import (
+    SERVED,
+    SPENDING,
+    cap_name,
+    charged,
+    last_charge,
+    priced,
+    spending,
+    spent_by,
+    split_by_first,
+)
 from .ledger import Anchor, Ledger, Writer
 from .live import FED
 from .policy import Budget, Policy
@@ -63,7 +73,9 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
         try:
             problems += part(ledger)
         except Exception as error:  # whatever a strange body does to who reads it
-            problems.append(f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds")
+            problems.append(
+                f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds"
+            )
     return problems
 
 
@@ -108,7 +120,9 @@ def _references(ledger: Ledger) -> list[str]:
         elif entry.kind == "state" and number is not None:
             version = entry.body.get("version")
             if version != versions.get(number, -1) + 1:
-                problems.append(f"entry {entry.seq} is not the state that follows: noise may have been drawn twice")
+                problems.append(
+                    f"entry {entry.seq} is not the state that follows: noise may have been drawn twice"
+                )
             versions[number] = version if isinstance(version, int) else -1
         kinds[entry.seq] = entry.kind
     return problems

@@ -50,7 +50,9 @@ def cap_of(item: Item, name: str) -> dict[str, Any]:
     return {name: {"epsilon": item.epsilon, "delta": item.delta}} if isinstance(item, Capped) else {}
 
 
-def split_by_first(rule: BudgetFilter, last: dict[str, Any] | None, analyst: str | None = None) -> BudgetFilter:
+def split_by_first(
+    rule: BudgetFilter, last: dict[str, Any] | None, analyst: str | None = None
+) -> BudgetFilter:
     """Return the rule with the split of delta that the account's first charge fixed; later charges carry it along."""
     told = None if last is None else last.get(first_name(analyst))
     return rule if told is None else with_first(rule, _registry.from_json(told))

@@ -55,7 +55,9 @@ class Curator:
         self.source: Any = source
         self.ledger = ledger
         self.periods: tuple[str, ...] = ()  # all of them
-        self._cut: list[str | None] | None = None  # how the table was cut into periods when this view was made
+        self._cut: list[str | None] | None = (
+            None  # how the table was cut into periods when this view was made
+        )
         self._whole: Any = source
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):
@@ -70,7 +72,13 @@ class Curator:
 
     @classmethod
     def create(
-        cls, path: str | Path, source: AnySource, policy: Policy, *, large_delta: bool = False, durable: bool = True
+        cls,
+        path: str | Path,
+        source: AnySource,
+        policy: Policy,
+        *,
+        large_delta: bool = False,
+        durable: bool = True,
     ) -> Curator:
         """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not.
 
@@ -185,7 +193,9 @@ class Curator:
         """
         owners = self._owners(self.ledger, analyst, self._in_force(self.ledger))
         views = [owned.preview(event, self.periods, asked) for owned in owners]
-        tightest = min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
+        tightest = min(
+            views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits)
+        )
         return replace(views[-1], admitted=tightest.admitted, fits=tightest.fits)
 
     def ask(
@@ -258,7 +268,9 @@ class Curator:
             raise InvalidInput(
                 "number and pace are for runs with a secret number of steps; others are resumed from their checkpoint. Nothing was charged or read."
             )
-        return segments.train(self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress)
+        return segments.train(
+            self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
+        )
 
     def resume(self, interactive: Interactive, number: int) -> Live:
         """An interactive mechanism that was started before, where it stands; `number` is that of its charge.
@@ -272,9 +284,13 @@ class Curator:
         charge = self.ledger.entry(number)
         described = _described(_as_started(interactive, charge))
         trusted = described is None and not charge.body.get("trusted")
-        elsewhere = charge.body.get("periods") != said(self._in_force(self.ledger).budget, self.periods).get("periods")
+        elsewhere = charge.body.get("periods") != said(self._in_force(self.ledger).budget, self.periods).get(
+            "periods"
+        )
         if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
-            raise InvalidInput(f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged.")
+            raise InvalidInput(
+                f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
+            )
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
     def feed(self, interactive: Interactive, number: int) -> Release | None:
@@ -286,7 +302,9 @@ class Curator:
         """
         if not hasattr(interactive, "feed"):
             instead = (
-                "resume it over the new version" if getattr(interactive, "any_version", False) else "start a new one"
+                "resume it over the new version"
+                if getattr(interactive, "any_version", False)
+                else "start a new one"
             )
             raise InvalidInput(
                 f"{type(interactive).__name__} is not fed with batches or versions: {instead}. Nothing was read or released."
@@ -318,7 +336,9 @@ class Curator:
         policy.check(public, large_delta=large_delta)
         with self.ledger.writing() as writer:
             pairs = ((None, policy.budget), *policy.analysts)
-            owners = [Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None]
+            owners = [
+                Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None
+            ]
             for owned in owners:
                 owned.check()
             changed = writer.append("policy", {"policy": _registry.to_json(policy)})
@@ -354,7 +374,9 @@ class Curator:
             for owned in self._owners(self.ledger, analyst, policy):
                 owned.admit(event, self.periods, asked)
 
-    def _charge(self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any) -> Entry:
+    def _charge(
+        self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any
+    ) -> Entry:
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
@@ -367,7 +389,9 @@ class Curator:
         body |= {name: value for name, value in facts.items() if value}
         # Read and verified once: nobody else can write while this transaction is open.
         policy = self._latest = self._in_force(writer)
-        return self._post(writer, books.SPENDING, body, event, policy, self._owners(writer, analyst, policy), asked)
+        return self._post(
+            writer, books.SPENDING, body, event, policy, self._owners(writer, analyst, policy), asked
+        )
 
     def _owners(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
         """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a budget."""
@@ -407,7 +431,9 @@ class Curator:
             self._post(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
         value, told = values.decode(stored.body["value"]), stored.body.get("errors")
         error = _own_error(value, mechanism) if told is None else values.recalled(told)
-        return Release(value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error)
+        return Release(
+            value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error
+        )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
         try:
@@ -421,7 +447,9 @@ class Curator:
             # a trained model, say: it cannot be stored, so it is never served again
             key = None
         else:
-            if made._error != _own_error(made.value, mechanism):  # it is about this release, not about all of its kind
+            if made._error != _own_error(
+                made.value, mechanism
+            ):  # it is about this release, not about all of its kind
                 body["errors"] = values.tabulated(made._error)
         with self.ledger.writing() as writer:
             writer.append("release", body, topic=key)
@@ -446,7 +474,12 @@ def _own_error(value: Any, mechanism: Mechanism) -> Any:
 
 
 def _admitted(
-    owned: Accounts, event: Event, periods: tuple[str, ...], asked: Asked | None, body: dict[str, Any], has_own: bool
+    owned: Accounts,
+    event: Event,
+    periods: tuple[str, ...],
+    asked: Asked | None,
+    body: dict[str, Any],
+    has_own: bool,
 ) -> dict[str, Any]:
     """Let an account admit an event; an analyst with a budget of their own is not told what others have spent of the dataset's."""
     try:
@@ -491,7 +524,9 @@ def _check(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
             f"charged or read."
         )
     if not isinstance(mechanism, kind):
-        raise InvalidInput(f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read.")
+        raise InvalidInput(
+            f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read."
+        )
     check_source(facts, source, examples=True)
     rehearse(mechanism, source)
 

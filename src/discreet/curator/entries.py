@@ -39,7 +39,13 @@ class Entry:
 
     def to_json(self) -> dict[str, Any]:
         """What an export shows: all that is needed to verify the chain, without the sealed state itself."""
-        shown = {"seq": self.seq, "time": self.time, "kind": self.kind, "topic": self.topic, "body": self.body}
+        shown = {
+            "seq": self.seq,
+            "time": self.time,
+            "kind": self.kind,
+            "topic": self.topic,
+            "body": self.body,
+        }
         return {**shown, "seal": self.seal, "hash": self.hash.hex(), "signature": self.signature.hex()}
 
 
@@ -69,7 +75,9 @@ class Anchor:
         except (ValueError, AttributeError):
             anchor = cls(-1, b"")
         if anchor.seq < 0 or len(anchor.hash) != 32:
-            raise LedgerError(f"an anchor reads 'number:hash' as `discreet ledger anchor` prints it, got {text!r}.")
+            raise LedgerError(
+                f"an anchor reads 'number:hash' as `discreet ledger anchor` prints it, got {text!r}."
+            )
         return anchor
 
 
@@ -98,7 +106,12 @@ def chained(previous: bytes, row: Row) -> bytes:
 def well_formed(row: Row) -> bool:
     """Whether the columns have the types of a ledger: a file that somebody wrote may hold anything."""
     seq, time, kind, body, digest, signature, sealed, topic = row
-    texts = type(time) is str and type(kind) is str and type(body) is str and (topic is None or type(topic) is str)
+    texts = (
+        type(time) is str
+        and type(kind) is str
+        and type(body) is str
+        and (topic is None or type(topic) is str)
+    )
     blobs = type(digest) is bytes and type(signature) is bytes and (sealed is None or type(sealed) is bytes)
     return type(seq) is int and texts and blobs and len(digest) == 32
 

@@ -55,7 +55,9 @@ class Export:
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
         return list(
-            dict.fromkeys(e.topic for e in self._entries if e.kind == kind and e.seq > after and e.topic is not None)
+            dict.fromkeys(
+                e.topic for e in self._entries if e.kind == kind and e.seq > after and e.topic is not None
+            )
         )
 
     @property

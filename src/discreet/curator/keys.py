@@ -37,9 +37,13 @@ class Key:
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise LedgerError(f"{path} exists already. A key is never overwritten: nothing was changed.") from None
+            raise LedgerError(
+                f"{path} exists already. A key is never overwritten: nothing was changed."
+            ) from None
         except OSError as error:
-            raise LedgerError(f"the key {path} cannot be made: {error.strerror}. Nothing was changed.") from None
+            raise LedgerError(
+                f"the key {path} cannot be made: {error.strerror}. Nothing was changed."
+            ) from None
         with os.fdopen(handle, "w") as file:
             file.write(_HEADER + seed.hex() + "\n")
             file.flush()

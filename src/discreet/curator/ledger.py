@@ -63,7 +63,9 @@ class Ledger:
         if key is not None:
             first = next(iter(self._rows(strict=False)), None)
             if first is None or key.public.hex() != entry_of(first).body.get("key"):
-                raise LedgerError(f"the key given is not the one that {path} was made with. Nothing was changed.")
+                raise LedgerError(
+                    f"the key given is not the one that {path} was made with. Nothing was changed."
+                )
             # everything is checked once, at the start
             assert self.anchor.seq > 0
 
@@ -210,7 +212,10 @@ class History:
         """What was just committed and read back needs no second look."""
         with self._lock:
             if writer.appended and writer.appended[0].seq == self.head.seq + 1:
-                self._take([(entry.kind, entry.topic, entry.seq, entry.hash) for entry in writer.appended], writer.head)
+                self._take(
+                    [(entry.kind, entry.topic, entry.seq, entry.hash) for entry in writer.appended],
+                    writer.head,
+                )
 
     def relied(self, row: Row) -> Row:
         """The row, if it is the one that was seen to be part of the chain; of what is newer, if it was written by this transaction."""

@@ -19,7 +19,9 @@ WORDIEST = 1_000_000
 def check(mechanism: Any, described: Any, text: str | None = None) -> None:
     """Refuse a mechanism that is too long, too deep, or has too many digits."""
     if text is not None and len(text) > WORDIEST:
-        raise InvalidInput(f"a question has at most {WORDIEST:,} characters, got {len(text):,}. Nothing was charged.")
+        raise InvalidInput(
+            f"a question has at most {WORDIEST:,} characters, got {len(text):,}. Nothing was charged."
+        )
     description(described)
     lengths(mechanism, mechanism.public)
 
@@ -36,7 +38,9 @@ def description(described: Any) -> None:
             raise
         raise InvalidInput(f"this cannot be described in the ledger: {error} Nothing was charged.") from None
     if size > WORDIEST:
-        raise InvalidInput(f"a description has at most {WORDIEST:,} characters, got {size:,}. Nothing was charged.")
+        raise InvalidInput(
+            f"a description has at most {WORDIEST:,} characters, got {size:,}. Nothing was charged."
+        )
 
 
 def lengths(thing: Any, public: Public) -> None:

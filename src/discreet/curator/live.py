@@ -66,7 +66,9 @@ class Live:
     entropy: Entropy = field(repr=False)
 
     @classmethod
-    def begin(cls, ledger: Ledger, source: Source, mechanism: Interactive, charge: Entry, entropy: Entropy) -> Live:
+    def begin(
+        cls, ledger: Ledger, source: Source, mechanism: Interactive, charge: Entry, entropy: Entropy
+    ) -> Live:
         """Draw the initial state, and commit it."""
         live = cls(ledger, source, mechanism, charge.seq, entropy)
         drawer = live._drawer()
@@ -92,7 +94,9 @@ class Live:
         Assumes:   as `tickets`; that a process ends does not depend on the noise drawn in it (at most `tickets.ATTEMPTS` times for one ticket).
         """
         if isinstance(question, Feed):
-            raise InvalidInput("a version of the table is no question: use feed. Nothing was read or released.")
+            raise InvalidInput(
+                "a version of the table is no question: use feed. Nothing was read or released."
+            )
         release = self._put(question)
         assert release is not None
         return release
@@ -111,7 +115,11 @@ class Live:
             with self.ledger.writing() as writer:
                 self._same_price(writer.entry(self.number))
                 number = tickets.issue(
-                    writer, self.number, question=_shown(question), table=self.source.public.version, asker=asker.name
+                    writer,
+                    self.number,
+                    question=_shown(question),
+                    table=self.source.public.version,
+                    asker=asker.name,
                 )
             self._wait(number, asker)
             release, error = self._settle(self.ledger.look(self._turn), question, asker)
@@ -181,7 +189,9 @@ class Live:
         with _staged(drawer) as blobs, self.ledger.writing() as writer:
             if self._turn(writer) != now or not asker.own:
                 raise _elsewhere()
-            self._commit(writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}), blobs)
+            self._commit(
+                writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}), blobs
+            )
             if isinstance(question, Feed) and error is None:
                 body = {"charge": self.number, "table": question.version}
                 writer.append(FED, body, topic=f"{self.number}:{question.version}")
@@ -207,7 +217,10 @@ class Live:
             raise Halted(
                 f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
             )
-        if isinstance(question, Feed) and self.ledger.last(FED, f"{self.number}:{question.version}") is not None:
+        if (
+            isinstance(question, Feed)
+            and self.ledger.last(FED, f"{self.number}:{question.version}") is not None
+        ):
             raise InvalidInput(
                 f"the version {question.version!r} of the table was fed to this before: its rows would count twice. Nothing was read or released."
             )
@@ -233,7 +246,9 @@ class Live:
         except Exception:  # it will fail again, and be counted
             return
 
-    def _ask(self, state: Any, source: Source, question: Any, drawer: Drawer | None) -> tuple[Any, Release | None]:
+    def _ask(
+        self, state: Any, source: Source, question: Any, drawer: Drawer | None
+    ) -> tuple[Any, Release | None]:
         with computing(self.ledger):
             after, release = self._run(state, source, question, drawer)
         canonical(after)
@@ -241,7 +256,9 @@ class Live:
             raise TypeError("a live mechanism answers with a Release")
         return after, release
 
-    def _run(self, state: Any, source: Source, question: Any, drawer: Drawer | None) -> tuple[Any, Release | None]:
+    def _run(
+        self, state: Any, source: Source, question: Any, drawer: Drawer | None
+    ) -> tuple[Any, Release | None]:
         given = {"entropy": self.entropy} | ({} if drawer is None else {"drawer": drawer})
         mechanism: Any = self.mechanism
         after, release = (

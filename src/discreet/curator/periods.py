@@ -52,9 +52,13 @@ class Period:
         from .policy import Budget
 
         if not isinstance(self.column, str) or not self.column:
-            raise _require.fail("column", self.column, "the name of the column that says to which period a row belongs")
+            raise _require.fail(
+                "column", self.column, "the name of the column that says to which period a row belongs"
+            )
         if self.every is not None and self.every not in _FORMS:
-            raise _require.fail("every", self.every, f"one of {', '.join(_FORMS)}, or left out for a column of labels")
+            raise _require.fail(
+                "every", self.every, f"one of {', '.join(_FORMS)}, or left out for a column of labels"
+            )
         if self.total is None or self.total == UNLIMITED:
             return
         if not isinstance(self.total, Budget) or self.total.per is not None:
@@ -93,7 +97,9 @@ class Period:
         fact, dated = public.fact(self.column), self.every is not None
         if isinstance(fact, Dates) != dated or isinstance(fact, Boolean):
             wanted = (
-                "a Dates column, which this is not" if dated else "a column of labels; for a date say every='month'"
+                "a Dates column, which this is not"
+                if dated
+                else "a column of labels; for a date say every='month'"
             )
             raise InvalidInput(f"the period by column {self.column!r} needs {wanted}. Nothing was opened.")
 
@@ -125,7 +131,11 @@ class Period:
         return within(source, self.column, parts, called=f"({self.column} in {_listed(names)})")
 
     def __repr__(self) -> str:
-        more = [f"{name}={getattr(self, name)!r}" for name in ("every", "total") if getattr(self, name) is not None]
+        more = [
+            f"{name}={getattr(self, name)!r}"
+            for name in ("every", "total")
+            if getattr(self, name) is not None
+        ]
         return f"Period({', '.join([f'column={self.column!r}', *more])})"
 
 

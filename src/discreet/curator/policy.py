@@ -86,7 +86,11 @@ class Policy:
     def __post_init__(self) -> None:
         if not isinstance(self.budget, Budget):
             raise _require.fail("budget", self.budget, "a Budget, such as Budget(epsilon=1)")
-        pairs = self.analysts.items() if isinstance(self.analysts, Mapping) else _require.listed(analysts=self.analysts)
+        pairs = (
+            self.analysts.items()
+            if isinstance(self.analysts, Mapping)
+            else _require.listed(analysts=self.analysts)
+        )
         if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
             raise _require.fail("analysts", self.analysts, "pairs of a name and a Budget (or None)")
         object.__setattr__(self, "analysts", tuple((str(name), budget) for name, budget in pairs))
@@ -101,7 +105,9 @@ class Policy:
             )
         for name, budget in self.analysts:
             if budget is not None and not isinstance(budget, Budget):
-                raise _require.fail(f"the budget of {name!r}", budget, "a Budget, such as Budget(epsilon=1), or None")
+                raise _require.fail(
+                    f"the budget of {name!r}", budget, "a Budget, such as Budget(epsilon=1), or None"
+                )
             if budget is not None and budget.per is not None and budget.per.cut != self._cut:
                 raise InvalidInput(
                     f"the budget of {name!r} is per period: the dataset's must be so too, with the same column and the same stretches."

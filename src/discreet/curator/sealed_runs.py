@@ -52,7 +52,9 @@ def run(
     """
     _checked(curator, mechanism, pace)
     charge = (
-        _begun(curator, mechanism, analyst, text) if number is None else _resumed(curator, mechanism, number, analyst)
+        _begun(curator, mechanism, analyst, text)
+        if number is None
+        else _resumed(curator, mechanism, number, analyst)
     )
     with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
         state = _state(curator, mechanism, charge)
@@ -86,7 +88,9 @@ def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst:
     facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": during}
     same = charge.kind == SPENDING and all(charge.body.get(name) == fact for name, fact in facts.items())
     if not same or events.from_json(charge.body["event"]) != mechanism.event:
-        raise InvalidInput(f"entry {number} of the ledger is not the start of this run. Nothing was charged or run.")
+        raise InvalidInput(
+            f"entry {number} of the ledger is not the start of this run. Nothing was charged or run."
+        )
     if curator.ledger.last("failed", str(number)) is not None:
         raise InvalidInput(
             f"the run of entry {number} of the ledger has failed, and is not gone on with. Nothing was run."

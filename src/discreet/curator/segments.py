@@ -153,7 +153,9 @@ class Work:
             self._same(writer, seen)
             start = _counter(seen)
             if not start < end <= int(self.charge.body["steps"]):
-                raise LedgerError(f"steps {start} to {end} are not among those that were paid for. Nothing was run.")
+                raise LedgerError(
+                    f"steps {start} to {end} are not among those that were paid for. Nothing was run."
+                )
             body = {"charge": self.charge.seq, "from": start, "to": end}
             return writer.append(SEGMENT, body, topic=self.topic)
 
@@ -287,7 +289,9 @@ def _fresh(path: Path) -> Path:
             f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing was charged. Resume it, or give another name."
         )
     if not path.parent.is_dir():
-        raise InvalidInput(f"there is no folder {str(path.parent)!r} for the checkpoint. Nothing was charged.")
+        raise InvalidInput(
+            f"there is no folder {str(path.parent)!r} for the checkpoint. Nothing was charged."
+        )
     return path
 
 
@@ -317,14 +321,18 @@ def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InvalidInput(f"the checkpoint {path} cannot be read: {error.strerror}. Nothing was trained.") from None
+        raise InvalidInput(
+            f"the checkpoint {path} cannot be read: {error.strerror}. Nothing was trained."
+        ) from None
     place = len(_MAGIC) + 4
     end = place + int.from_bytes(data[len(_MAGIC) : place], "little")
     if not data.startswith(_MAGIC) or len(data) < end + _SIGNATURE:
         raise InvalidInput(f"{path} is not a checkpoint of discreet, or was cut. Nothing was trained.")
     head, signature, raw = data[place:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
     if ledger.key is None or not signed_by(ledger.key.public, _message(head, raw), signature):
-        raise LedgerError(f"{path} was changed, or belongs to another ledger than {ledger.path}. Nothing was trained.")
+        raise LedgerError(
+            f"{path} was changed, or belongs to another ledger than {ledger.path}. Nothing was trained."
+        )
     header: dict[str, Any] = json.loads(head)
     with suppress(LedgerError):
         if header["hash"] == ledger.entry(header["claim"]).hash.hex():

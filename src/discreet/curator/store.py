@@ -135,7 +135,9 @@ class Transaction:
         self.store.own(self)
         self.db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         if self.store.read_rows(self.db, row[0]) != [row]:
-            raise Tampered(f"what was written to {self.store.path} is not in it. Nothing was charged or released.")
+            raise Tampered(
+                f"what was written to {self.store.path} is not in it. Nothing was charged or released."
+            )
         self.rows.append(row)
 
 
@@ -186,11 +188,15 @@ class Store:
             )
         try:
             with self.reading(strict=False) as db:
-                marks = tuple(db.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version"))
+                marks = tuple(
+                    db.execute(f"PRAGMA {n}").fetchone()[0] for n in ("application_id", "user_version")
+                )
         except Tampered:
             marks = (0, 0)
         if marks != (_APPLICATION, FORMAT):
-            raise LedgerError(f"{self.path} is not a discreet ledger of format {FORMAT}. Nothing was changed.")
+            raise LedgerError(
+                f"{self.path} is not a discreet ledger of format {FORMAT}. Nothing was changed."
+            )
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[sqlite3.Connection]:
@@ -255,7 +261,11 @@ class Store:
         # With the bytes locked by us, SQLite's own locks would only be in the way.
         locks = "" if held.bytes is None else "&nolock=1"
         db = sqlite3.connect(
-            f"file:{name}?mode=rw{locks}", timeout=WAIT, isolation_level=None, uri=True, check_same_thread=False
+            f"file:{name}?mode=rw{locks}",
+            timeout=WAIT,
+            isolation_level=None,
+            uri=True,
+            check_same_thread=False,
         )
         held.db = db
         try:
@@ -268,7 +278,9 @@ class Store:
                 db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'OFF'}")
                 (mode,) = db.execute("PRAGMA journal_mode=TRUNCATE").fetchone()
                 if mode != "truncate":
-                    raise LedgerError(f"{self.path} is open in another program ({mode} mode). Nothing was changed.")
+                    raise LedgerError(
+                        f"{self.path} is open in another program ({mode} mode). Nothing was changed."
+                    )
         except sqlite3.OperationalError:
             if write or not self._frozen():
                 raise
@@ -311,7 +323,9 @@ class Store:
             except OSError as error:
                 if not exclusive:
                     return None
-                raise LedgerError(f"{self.path} cannot be written ({error.strerror}). Nothing was charged.") from None
+                raise LedgerError(
+                    f"{self.path} cannot be written ({error.strerror}). Nothing was charged."
+                ) from None
             if self._take(handle, exclusive, deadline):
                 return handle
             os.close(handle)
@@ -328,7 +342,9 @@ class Store:
         except OSError:
             return None
         exclusive = exclusive or self._leftover("-journal")
-        kind, start, length = (fcntl.F_WRLCK, _PENDING, _ALL) if exclusive else (fcntl.F_RDLCK, _SHARED, _MANY)
+        kind, start, length = (
+            (fcntl.F_WRLCK, _PENDING, _ALL) if exclusive else (fcntl.F_RDLCK, _SHARED, _MANY)
+        )
         request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, start, length, 0)
         deadline = time.monotonic() + WAIT
         while True:
@@ -379,7 +395,9 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise LedgerError(f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released.") from None
+            raise LedgerError(
+                f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released."
+            ) from None
         except sqlite3.DatabaseError as error:
             raise Tampered(f"{self.path} cannot be {verb}: {_reason(error)}. Nothing was released.") from None
 
@@ -398,7 +416,9 @@ _WORDS = {
 
 def _reason(error: Any) -> str:
     code = getattr(error, "sqlite_errorcode", None)
-    return _WORDS.get(code & 0xFF if isinstance(code, int) else -1, str(getattr(error, "strerror", None) or error))
+    return _WORDS.get(
+        code & 0xFF if isinstance(code, int) else -1, str(getattr(error, "strerror", None) or error)
+    )
 
 
 def _sync(folder: Path) -> None:

@@ -22,7 +22,11 @@ def encode(value: Any) -> Any:
         return encode(value.item())
     if isinstance(value, np.ndarray):
         kind = "object" if value.dtype == object else str(value.dtype)
-        return {"array": [encode(item) for item in value.ravel().tolist()], "dtype": kind, "shape": list(value.shape)}
+        return {
+            "array": [encode(item) for item in value.ravel().tolist()],
+            "dtype": kind,
+            "shape": list(value.shape),
+        }
     if isinstance(value, float) and math.isnan(value):
         return {"float": "nan"}
     if isinstance(value, dict):
@@ -65,7 +69,9 @@ def storable(value: Any) -> bool:
 def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
     """A release's error at some confidences, for the store; nothing where it has none."""
     try:
-        return [] if error is None else [[confidence, encode(error(confidence))] for confidence in _CONFIDENCES]
+        return (
+            [] if error is None else [[confidence, encode(error(confidence))] for confidence in _CONFIDENCES]
+        )
     except DiscreetError:
         return []
 
@@ -77,7 +83,9 @@ def recalled(table: list[Any]) -> Callable[[float], Any] | None:
         for known, bound in table:
             if confidence <= known:
                 return decode(bound)
-        raise InvalidInput(f"of a stored release the error is known up to a confidence of {_CONFIDENCES[-1]}.")
+        raise InvalidInput(
+            f"of a stored release the error is known up to a confidence of {_CONFIDENCES[-1]}."
+        )
 
     return error if table else None
 

@@ -53,7 +53,9 @@ class Staged:
             raise LedgerError(
                 f"another process has stored the blob {name!r} of charge {charge} in the meantime. Nothing was stored."
             )
-        names = (topic for topic in writer.topics(BLOB) if topic.startswith(f"{charge}:")) if last is None else ()
+        names = (
+            (topic for topic in writer.topics(BLOB) if topic.startswith(f"{charge}:")) if last is None else ()
+        )
         if sum(1 for _ in names) >= MOST:
             raise InvalidInput(f"a charge has at most {MOST} blobs. Nothing was stored.")
         return writer.append(BLOB, self.body, topic=_topic(charge, name))
@@ -232,7 +234,9 @@ class Drawer:
     def staged(self) -> Iterator[list[Staged]]:
         """What was put, on disk, to be committed in the block."""
         with ExitStack() as stack:
-            blobs = [self.vault.staged(self.charge, name, data, size=self.size) for name, data in self._new.items()]
+            blobs = [
+                self.vault.staged(self.charge, name, data, size=self.size) for name, data in self._new.items()
+            ]
             yield [stack.enter_context(blob) for blob in blobs]
 
 
@@ -261,7 +265,9 @@ def _padded(name: Any, data: Any, size: int | None) -> bytes:
     if room > LARGEST or len(data) > room:
         limit = LARGEST if size is None else min(size, LARGEST)
         # Where a size is given, by how much it was missed may be secret.
-        raise InvalidInput(f"the blob {name!r} does not fit the {limit:,} bytes that it may have. Nothing was stored.")
+        raise InvalidInput(
+            f"the blob {name!r} does not fit the {limit:,} bytes that it may have. Nothing was stored."
+        )
     return len(data).to_bytes(_LENGTH, "little") + data + bytes(room - len(data))
 
 

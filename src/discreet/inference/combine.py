@@ -41,7 +41,9 @@ def combine(values: Any, variances: Any) -> Estimate:
     y = _check.measured_only("values", values, np.isfinite(v))
     lost = np.isinf(v).all(axis=0)
     if lost.any():
-        raise InvalidInput(f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING}")
+        raise InvalidInput(
+            f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING}"
+        )
     mean, spread = _weighted(y, v, "measurements known exactly")
     flat = np.asarray(spread).ravel()
     return Estimate(values=mean, _times=lambda q: flat * q, _variances=np.asarray(spread))

@@ -74,7 +74,9 @@ class Estimate:
         """The covariance matrix of all values: n by n, so for small n."""
         n = self.values.size
         if n > MOST_VARIANCES:
-            raise InvalidInput(f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead.")
+            raise InvalidInput(
+                f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead."
+            )
         found = np.column_stack([self._times(unit) for unit in np.eye(n)])
         return (found + found.T) / 2
 
@@ -113,7 +115,9 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
         return chebyshev
     if noise != "laplace":
         raise _require.fail("noise", noise, "one of gaussian, laplace, any")
-    found = optimize.brentq(lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside))
+    found = optimize.brentq(
+        lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside)
+    )
     return min(chebyshev, float(found) / math.sqrt(2))
 
 

@@ -66,7 +66,9 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     up = _upwards(tree, y, v)
     roots = tree.level(0)
     if np.isinf(up.s[roots]).any():
-        raise InvalidInput(f"{_unknown(tree, np.isinf(up.s[roots]).nonzero()[0])} and nothing below tells. {NOTHING}")
+        raise InvalidInput(
+            f"{_unknown(tree, np.isinf(up.s[roots]).nonzero()[0])} and nothing below tells. {NOTHING}"
+        )
     finite = up.s[np.isfinite(up.s)]
     s = np.where(np.isinf(up.s), 1e6 * max(1.0, float(finite.max(initial=0.0))) * len(tree), up.s)
     x = np.zeros(len(tree))
@@ -76,7 +78,9 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     for family in tree.families():
         shares = _onto_totals(up.z[family.children], s[family.children], family.first, x[family.parents])
         if integers:
-            shares = _largest_remainders(shares, family.first, x[family.parents].astype(np.int64)).astype(np.float64)
+            shares = _largest_remainders(shares, family.first, x[family.parents].astype(np.int64)).astype(
+                np.float64
+            )
         x[family.children] = shares
     return tree.given_order(x.astype(np.int64) if integers else x)
 
@@ -94,12 +98,16 @@ class _Up:
 
 def _given(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
     if not isinstance(tree, Tree):
-        raise InvalidInput(f"tree must be a Tree, got {type(tree).__name__}. {NOTHING} Build one: Tree(parents).")
+        raise InvalidInput(
+            f"tree must be a Tree, got {type(tree).__name__}. {NOTHING} Build one: Tree(parents)."
+        )
     n = len(tree)
     v = _check.variances(variances, (n,), infinite=True)
     values = _check.as_array("values", values)
     if values.shape != (n,):
-        raise InvalidInput(f"values must have one entry for each of the {n} nodes, got shape {values.shape}. {NOTHING}")
+        raise InvalidInput(
+            f"values must have one entry for each of the {n} nodes, got shape {values.shape}. {NOTHING}"
+        )
     y = _check.measured_only("values", values, np.isfinite(v))
     return y[tree.order], v[tree.order]
 

@@ -70,7 +70,9 @@ def measured(
     B = _check.matrix("A", A)
     z = _check.numbers("y", y)
     if len(z) != B.shape[0]:
-        raise InvalidInput(f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}. {NOTHING}")
+        raise InvalidInput(
+            f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}. {NOTHING}"
+        )
     if unidentified not in ("refuse", "minimum_norm"):
         raise _require.fail("unidentified", unidentified, "refuse or minimum_norm")
     v = _check.variances(variances, z.shape)
@@ -110,7 +112,9 @@ def _unit_rows(matrix: Any, right: Floats, name: str) -> tuple[Any, Floats, Floa
         row = int(np.flatnonzero(empty & (right != 0))[0])
         raise InvalidInput(f"constraint {row} has no coefficients, so it cannot hold. {NOTHING}")
     norms = np.where(empty, 1.0, norms)
-    scaled = matrix / norms[:, None] if isinstance(matrix, np.ndarray) else sparse.diags_array(1 / norms) @ matrix
+    scaled = (
+        matrix / norms[:, None] if isinstance(matrix, np.ndarray) else sparse.diags_array(1 / norms) @ matrix
+    )
     return scaled, right / norms, norms
 
 
@@ -231,7 +235,9 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
     norms = np.sqrt(np.asarray(B.multiply(B).sum(axis=0)).ravel())
     columns = np.where(norms > 0, norms, 1.0)
-    B = sparse.csr_array(B @ sparse.diags_array(1 / columns))  # columns of length one: the usual preconditioner
+    B = sparse.csr_array(
+        B @ sparse.diags_array(1 / columns)
+    )  # columns of length one: the usual preconditioner
     x = _lsmr(B, y / np.sqrt(v)) / columns
     # A random truth, measured without noise and recovered: what does not come back is what the answers cannot see (almost surely).
     truth = np.random.default_rng(0).uniform(1, 2, A.shape[1])

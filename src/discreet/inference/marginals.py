@@ -43,7 +43,9 @@ class Marginal:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
-        object.__setattr__(self, "values", _check.numbers("values", self.values, dimensions=len(self.attributes)))
+        object.__setattr__(
+            self, "values", _check.numbers("values", self.values, dimensions=len(self.attributes))
+        )
         _require.non_negative(variance=self.variance)
         if len(set(self.attributes)) < len(self.attributes):
             raise InvalidInput(f"attributes must differ from each other, got {self.attributes!r}. {NOTHING}")
@@ -88,7 +90,9 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
     """The sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of `attributes`."""
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
-        raise InvalidInput(f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. {NOTHING}")
+        raise InvalidInput(
+            f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. {NOTHING}"
+        )
     names = list(sizes)
     cells = math.prod(sizes.values())
     places = np.unravel_index(np.arange(cells), tuple(sizes.values()))
@@ -120,7 +124,9 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
     seen, spreads = [], []
     for marginal in measured:
         fits = (
-            set(names) == set(marginal.attributes) if marginal.interaction else set(names) <= set(marginal.attributes)
+            set(names) == set(marginal.attributes)
+            if marginal.interaction
+            else set(names) <= set(marginal.attributes)
         )
         if fits:
             kept = [marginal.attributes.index(name) for name in names]
@@ -129,8 +135,12 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
             seen.append(_centered(np.transpose(summed, order) if kept else summed))
             spreads.append(marginal.variance * marginal.values.size / max(1, summed.size))
     if not seen:
-        raise InvalidInput(f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING}")
-    values, variance = _weighted(np.array(seen), np.array(spreads), f"the marginals of {names!r} known exactly")
+        raise InvalidInput(
+            f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING}"
+        )
+    values, variance = _weighted(
+        np.array(seen), np.array(spreads), f"the marginals of {names!r} known exactly"
+    )
     return values, variance
 
 
@@ -142,7 +152,9 @@ def _centered(table: Any) -> Floats:
     return found
 
 
-def _rebuilt(attributes: Attributes, sizes: dict[Hashable, int], position: dict[Hashable, int], parts: Any) -> Marginal:
+def _rebuilt(
+    attributes: Attributes, sizes: dict[Hashable, int], position: dict[Hashable, int], parts: Any
+) -> Marginal:
     """The sum of its parts, each spread evenly over the attributes it does not speak of."""
     total, variance = np.zeros(tuple(sizes[a] for a in attributes)), 0.0
     for subset in _subsets(attributes):

@@ -24,7 +24,11 @@ class Raked:
 
 
 def rake(
-    table: Any, margins: Sequence[tuple[int | Sequence[int], Any]], *, tolerance: float = 1e-10, rounds: int = 1_000
+    table: Any,
+    margins: Sequence[tuple[int | Sequence[int], Any]],
+    *,
+    tolerance: float = 1e-10,
+    rounds: int = 1_000,
 ) -> Raked:
     """The non-negative table with the given sums that is nearest to `table` in relative entropy.
 
@@ -39,7 +43,9 @@ def rake(
     """
     x = _check.numbers("table", table, dimensions=None)
     if (x < 0).any():
-        raise InvalidInput(f"table must not be negative: raking keeps signs. {NOTHING} Apply non_negative first.")
+        raise InvalidInput(
+            f"table must not be negative: raking keeps signs. {NOTHING} Apply non_negative first."
+        )
     _require.positive(tolerance=tolerance)
     _require.integer(rounds=rounds, at_least=1)
     targets = [_target(x, axes, sums) for axes, sums in margins]
@@ -50,7 +56,10 @@ def rake(
     for count in range(1, rounds + 1):
         for others, sums in targets:
             x = _scaled(x, others, sums)
-        gap = max(float(np.abs(x.sum(axis=others, keepdims=True) - sums).max()) for others, sums in targets) / total
+        gap = (
+            max(float(np.abs(x.sum(axis=others, keepdims=True) - sums).max()) for others, sums in targets)
+            / total
+        )
         if gap <= tolerance:
             return Raked(values=x, rounds=count, gap=gap)
     raise InvalidInput(

@@ -59,7 +59,9 @@ def round_table(table: Any) -> Ints:
     base = np.floor(x)
     part = x - base
     grid = np.arange(x.size).reshape(x.shape)
-    sums = sparse.vstack([_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))])
+    sums = sparse.vstack(
+        [_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))]
+    )
     inside = _snapped(sums @ part.ravel())
     solved = optimize.linprog(
         (1 - 2 * part).ravel(),
@@ -87,7 +89,9 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     """
     x = _snapped(_integral_range(_check.numbers("values", values)))
     if len(x) != len(tree):
-        raise InvalidInput(f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING}")
+        raise InvalidInput(
+            f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING}"
+        )
     tree.require_sums(x)
     x = x[tree.order]
     out = np.empty(len(x), np.int64)

@@ -44,7 +44,9 @@ class Tree:
     def __init__(self, parents: Any) -> None:
         given = np.asarray(parents)
         if given.ndim != 1 or not np.issubdtype(given.dtype, np.integer) or not len(given):
-            raise InvalidInput(f"parents must be a list of whole numbers, one for each node, -1 for a root. {NOTHING}")
+            raise InvalidInput(
+                f"parents must be a list of whole numbers, one for each node, -1 for a root. {NOTHING}"
+            )
         array = given.astype(np.int64)
         bad = np.flatnonzero((array < -1) | (array >= len(array)))
         if len(bad):

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from .safety import made_up, probe
     from .scaler import PrivateScaler, Scaling
     from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
-    from .tabular import PCA, HuberRegressor, LinearRegression, LinearSVC, LogisticRegression, PrivateSearch, Ridge
+    from .tabular import (
+        PCA,
+        HuberRegressor,
+        LinearRegression,
+        LinearSVC,
+        LogisticRegression,
+        PrivateSearch,
+        Ridge,
+    )
     from .trainer import Progress, Run, Trainer
 
 # Where each name lives.
@@ -70,7 +78,15 @@ _HOMES = {
     "Run": "trainer",
     "Trainer": "trainer",
     **dict.fromkeys(
-        ("HuberRegressor", "LinearRegression", "LinearSVC", "LogisticRegression", "PCA", "PrivateSearch", "Ridge"),
+        (
+            "HuberRegressor",
+            "LinearRegression",
+            "LinearSVC",
+            "LogisticRegression",
+            "PCA",
+            "PrivateSearch",
+            "Ridge",
+        ),
         "tabular",
     ),
 }

@@ -32,7 +32,9 @@ def attention(
     for tensor in (query, key, value):
         recorder.first(layer, tensor, 0 if layer.batch_first else 1)
     if not layer.batch_first:
-        query, key, value = (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
+        query, key, value = (
+            (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
+        )
     whole = _together(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
     drop = layer.dropout if layer.training else 0.0
     parts = _apart(layer, recorder, query, key, value) if whole is None else whole.chunk(3, -1)
@@ -66,13 +68,17 @@ def _together(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Te
     return whole
 
 
-def _apart(layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+def _apart(
+    layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor
+) -> list[Tensor]:
     """Queries, keys and values, [B, T, width] each."""
     bias, width, found = layer.in_proj_bias, layer.embed_dim, []
     for place, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
         rows = (place * width, (place + 1) * width)
         part = slice(*rows)
-        weight = layer.in_proj_weight[part] if layer._qkv_same_embed_dim else getattr(layer, f"{name}_proj_weight")
+        weight = (
+            layer.in_proj_weight[part] if layer._qkv_same_embed_dim else getattr(layer, f"{name}_proj_weight")
+        )
         out = owned(F.linear(x, weight, None if bias is None else bias[part]))
         (own,) = targets(layer, "in_proj_weight" if layer._qkv_same_embed_dim else f"{name}_proj_weight")
         into = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
@@ -95,7 +101,12 @@ def _heads(layer: nn.MultiheadAttention, x: Tensor) -> Tensor:
 
 
 def _mask(
-    layer: nn.MultiheadAttention, q: Tensor, k: Tensor, given: Tensor | None, padding: Tensor | None, causal: bool
+    layer: nn.MultiheadAttention,
+    q: Tensor,
+    k: Tensor,
+    given: Tensor | None,
+    padding: Tensor | None,
+    causal: bool,
 ) -> Tensor | None:
     """One additive mask, or none."""
     total: Tensor | None = None

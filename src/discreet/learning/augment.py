@@ -41,7 +41,9 @@ class FlipAndShift:
         height, width = images.shape[-2:]
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
-        down, right = (torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2))
+        down, right = (
+            torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
+        )
         columns = right + torch.arange(width)
         if self.flip:
             turned = torch.randint(0, 2, (len(images), 1), generator=generator).bool()

@@ -85,7 +85,8 @@ def _layout(one: Form, other: Form) -> Layout:
     if len(one[0]) != len(other[0]):
         return Layout(inputs, _axes(one[1], other[1]), (None,) * len(inputs))
     constants = [
-        a if axis is CONSTANT and isinstance(a, torch.Size) else None for a, axis in zip(one[0], inputs, strict=True)
+        a if axis is CONSTANT and isinstance(a, torch.Size) else None
+        for a, axis in zip(one[0], inputs, strict=True)
     ]
     return Layout(inputs, _axes(one[1], other[1]), tuple(constants))
 

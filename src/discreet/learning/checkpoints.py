@@ -96,7 +96,9 @@ def _shape(run: Run) -> dict[str, Any]:
     digest = hashlib.sha256()
     for name, tensor in run._live.state_dict().items():
         if name not in run._engine.parameters:
-            digest.update(name.encode() + tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            digest.update(
+                name.encode() + tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            )
     own = run._trainer.optimizer
     kind = repr(own) if type(own).__module__.startswith("discreet.") else "torch"
     return {"learned": learned, "frozen": digest.hexdigest(), "kind": kind}

@@ -83,7 +83,11 @@ class Convolved(Tap):
             part = slice(start, min(start + step, batch))
             n = part.stop - part.start
             held = buffer[:n].copy_(self.patches[part])
-            yield part, held.view(n * groups, self.k, self.places), self.g[part].view(n * groups, self.p, self.places)
+            yield (
+                part,
+                held.view(n * groups, self.k, self.places),
+                self.g[part].view(n * groups, self.p, self.places),
+            )
 
     def _ghost(self) -> Tensor:
         """As `taps.Product`: the sum over places t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden."""
@@ -95,7 +99,9 @@ class Convolved(Tap):
             parts.append(long.double().mul_(wide).sum(1))
         total, part = torch.cat(totals), torch.cat(parts)
         slack = 2 * growth(self.k + self.p)
-        return total.add_(part.square(), alpha=slack).clamp_(min=0).sqrt_().add_(part, alpha=4 * UNIT).square_()
+        return (
+            total.add_(part.square(), alpha=slack).clamp_(min=0).sqrt_().add_(part, alpha=4 * UNIT).square_()
+        )
 
     def built(self) -> Tensor:
         self._make()
@@ -140,6 +146,8 @@ def padded(layer: Any, x: Tensor) -> Tensor:
 def cut(layer: Any, x: Tensor) -> Tensor:
     """A view of the patches that each place of the output saw: [B, channels, *kernel, *places]."""
     n = len(layer.kernel_size)
-    for dim, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)):
+    for dim, (size, stride, dilation) in enumerate(
+        zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
+    ):
         x = x.unfold(dim + 2, dilation * (size - 1) + 1, stride)[..., ::dilation]
     return x.permute(0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n))

@@ -36,7 +36,9 @@ class Examples:
     dict of them is one argument: `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with that dict.
     """
 
-    def __init__(self, inputs: Any, targets: Any, public: Public | None = None, *, people: Any = None) -> None:
+    def __init__(
+        self, inputs: Any, targets: Any, public: Public | None = None, *, people: Any = None
+    ) -> None:
         self._public = Public() if public is None else public
         self._data = tree_map(
             _tensor, tuple(dict(part) if isinstance(part, Mapping) else part for part in (inputs, targets))
@@ -96,14 +98,23 @@ class Examples:
 
 class _Dataset(Examples):
     def __init__(
-        self, dataset: Any, public: Public | None, people: Any, target: str | None, like: tuple[Any, Any] | None
+        self,
+        dataset: Any,
+        public: Public | None,
+        people: Any,
+        target: str | None,
+        like: tuple[Any, Any] | None,
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
                 "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for each example. A DataLoader chooses "
                 "batches by itself; give its .dataset instead."
             )
-        self._public, self._dataset, self._rows = Public() if public is None else public, dataset, len(dataset)
+        self._public, self._dataset, self._rows = (
+            Public() if public is None else public,
+            dataset,
+            len(dataset),
+        )
         self._target = target
         self.people = _whose(self._public, people, self._rows)
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
@@ -156,7 +167,11 @@ class People:
 
     def __init__(self, ids: Any) -> None:
         try:
-            column = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(_listed(ids), from_pandas=True)
+            column = (
+                ids
+                if isinstance(ids, pa.Array | pa.ChunkedArray)
+                else pa.array(_listed(ids), from_pandas=True)
+            )
         except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
             raise InvalidInput(
                 "people must be numbers or texts, one for each row. Nothing was read or trained."
@@ -167,7 +182,11 @@ class People:
             column = column.dictionary_decode()
         if pa.types.is_floating(column.type):  # the two zeros are one person, as they are to SQL
             column = pc.add(column.cast(pa.float64()), 0.0)
-        codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = (
+            pc.fill_null(column.dictionary_encode().indices, -1)
+            .to_numpy(zero_copy_only=False)
+            .astype(np.int64)
+        )
         order = np.argsort(codes, kind="stable")
         self._order = order[np.searchsorted(codes[order], 0) :]
         self.counts = np.bincount(codes[codes >= 0])
@@ -198,7 +217,9 @@ def _whose(public: Public, people: Any, rows: int) -> People | None:
             )
         return None
     if people is None:
-        raise InvalidInput(f"the unit is everyone's rows together ({column!r}): say whose each row is, people=[...].")
+        raise InvalidInput(
+            f"the unit is everyone's rows together ({column!r}): say whose each row is, people=[...]."
+        )
     found = People(people)
     if found.length != rows:
         raise InvalidInput("people must have one entry for each row.")
@@ -208,7 +229,9 @@ def _whose(public: Public, people: Any, rows: int) -> People | None:
 def _from_array(values: Any) -> Tensor:
     try:
         array = np.asarray(values)
-        return torch.as_tensor(array if array.flags.writeable else array.copy())  # pandas lends what may not be written
+        return torch.as_tensor(
+            array if array.flags.writeable else array.copy()
+        )  # pandas lends what may not be written
     except (TypeError, ValueError, RuntimeError):  # its text could quote a value
         raise InvalidInput(
             f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} cannot become one. Nothing was trained."
@@ -243,7 +266,9 @@ class Tabular:
 
     def width(self, public: Public) -> int:
         """How many numbers one example has."""
-        return sum(len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features)
+        return sum(
+            len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features
+        )
 
     def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
         """Empty tensors of the shapes and types of one example."""
@@ -256,7 +281,9 @@ class Tabular:
         unit = source.public.unit.column
         for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
             columns = {name: batch.column(name) for name in batch.schema.names}
-            parts.append(np.concatenate([self._feature(columns[n], source.public, n) for n in self.features], axis=1))
+            parts.append(
+                np.concatenate([self._feature(columns[n], source.public, n) for n in self.features], axis=1)
+            )
             goals.append(_goal(columns[self.target], source.public.fact(self.target), self.target))
             whose += [] if unit is None else [columns[unit]]
         empty = np.zeros((0, self.width(source.public)), np.float32)
@@ -264,7 +291,10 @@ class Tabular:
         # Of the right type without a single row, too: else an empty table would be the only one to fail.
         y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *goals]))
         return Examples(
-            x, y, source.public, people=None if unit is None else pa.chunked_array(whose, None if whose else pa.null())
+            x,
+            y,
+            source.public,
+            people=None if unit is None else pa.chunked_array(whose, None if whose else pa.null()),
         )
 
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:

@@ -71,7 +71,9 @@ class Grid:
     def event(self, noise_multiplier: float, neighbors: Neighbors, moved: int = 1) -> Event:
         """The price of one noisy sum, which one unit moves by at most `moved` such vectors."""
         return VectorDiscreteGaussian(
-            variance=self.variance(noise_multiplier), l2_squared=self.l2_squared * moved**2, neighbors=neighbors
+            variance=self.variance(noise_multiplier),
+            l2_squared=self.l2_squared * moved**2,
+            neighbors=neighbors,
         )
 
     def rounded(self, rows: Tensor, weights: Tensor) -> Tensor:
@@ -94,7 +96,9 @@ class Grid:
 def _lengths(rows: Tensor) -> Tensor:
     """Upper bounds in float64: squares of whole numbers added up in float32 by 256, each block off by at most 264 roundings, then in float64."""
     whole = rows.shape[1] - rows.shape[1] % _BLOCK
-    blocks = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), whole // _BLOCK, _BLOCK), dim=2).double()
+    blocks = torch.linalg.vector_norm(
+        rows[:, :whole].reshape(len(rows), whole // _BLOCK, _BLOCK), dim=2
+    ).double()
     rest = torch.linalg.vector_norm(rows[:, whole:], dim=1).double()
     return torch.hypot(torch.linalg.vector_norm(blocks, dim=1), rest) * (1 + 2.0**-15)
 
@@ -112,7 +116,9 @@ class GridSum:
 
     def release(self, into: Tensor) -> None:
         """Overwrite the vector with the noisy sum, and begin a new one."""
-        noise = sampling.discrete_gaussian(sigma_squared=self._variance, n=self.grid.size, entropy=self._entropy)
+        noise = sampling.discrete_gaussian(
+            sigma_squared=self._variance, n=self.grid.size, entropy=self._entropy
+        )
         total = self._sum.numpy() + np.asarray(noise, dtype=np.int64)
         into.copy_(torch.from_numpy(total.astype(np.float64) * float(self.grid.step)))
         self._sum.zero_()

@@ -49,7 +49,11 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
                added up has only a part of the noise.
     """
     _require.one_of((SHARES, FIRST), noise=noise)
-    known = type(trainer.schedule) in (Poisson, BallsInBins) and type(trainer.clip) in (Flat, PerLayer, Automatic)
+    known = type(trainer.schedule) in (Poisson, BallsInBins) and type(trainer.clip) in (
+        Flat,
+        PerLayer,
+        Automatic,
+    )
     if not known or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
         raise Unsupported(
             "over several workers there is Poisson sampling or balls-in-bins of examples, with a fixed clip and Gaussian noise. Nothing was read or "

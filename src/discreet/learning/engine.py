@@ -33,7 +33,9 @@ from .taps import Tap, entries, merged
 ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
 FEWEST = 16  # examples in a part, however much they hold
 
-Found = tuple[list[Tap], Tensor | None, Tensor]  # taps, the squares of all of them together where that is known, losses
+Found = tuple[
+    list[Tap], Tensor | None, Tensor
+]  # taps, the squares of all of them together where that is known, losses
 
 
 @dataclass
@@ -63,13 +65,21 @@ class Engine:
     """
 
     def __init__(
-        self, model: nn.Module, loss: Any, *, isolate: bool = False, by_hand: bool = True, keep_memory: bool = False
+        self,
+        model: nn.Module,
+        loss: Any,
+        *,
+        isolate: bool = False,
+        by_hand: bool = True,
+        keep_memory: bool = False,
     ) -> None:
         self.model, self.isolate, self.keep_memory = model, isolate, keep_memory
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
         if isolate:
-            self.routes = {"": "isolated"} | {name: way for name, way in self.routes.items() if way == plan.CONSTANT}
+            self.routes = {"": "isolated"} | {
+                name: way for name, way in self.routes.items() if way == plan.CONSTANT
+            }
         self.recorder, self.is_attached = Recorder(fast=by_hand), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
@@ -86,7 +96,9 @@ class Engine:
         self.recorder.whole = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
-        self._entries = 0  # what the taps of one example hold: known after the first batch, the probe's for one
+        self._entries = (
+            0  # what the taps of one example hold: known after the first batch, the probe's for one
+        )
 
     @property
     def size(self) -> int:
@@ -105,7 +117,9 @@ class Engine:
 
     def sums(self, vector: Tensor) -> dict[int, Tensor]:
         """The same views by id of the parameter, as taps want them."""
-        return {id(p): part for p, part in zip(self.parameters.values(), self.parts(vector).values(), strict=True)}
+        return {
+            id(p): part for p, part in zip(self.parameters.values(), self.parts(vector).values(), strict=True)
+        }
 
     def train(self, mode: bool = True) -> None:
         """As the model's own, except that a frozen batch normalization stays in evaluation mode."""
@@ -222,7 +236,9 @@ class Engine:
                 tap.slim()
         return out
 
-    def clipped_sum(self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None) -> Tensor:
+    def clipped_sum(
+        self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None
+    ) -> Tensor:
         """The sum over the batch of each example's gradient, scaled by the rule; added to `into` where that is given.
 
         Guarantee: adding or removing one example moves the sum by at most clip in l2 norm (up to the rounding of the sum itself).

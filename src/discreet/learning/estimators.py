@@ -61,13 +61,23 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         microbatch: int | None = None,
         progress: Callable[[Progress], Any] | None = None,
     ) -> None:
-        self.module, self.epsilon, self.delta, self.noise_multiplier = module, epsilon, delta, noise_multiplier
+        self.module, self.epsilon, self.delta, self.noise_multiplier = (
+            module,
+            epsilon,
+            delta,
+            noise_multiplier,
+        )
         self.n, self.lower, self.upper, self.clip = n, lower, upper, clip
         self.batch, self.epochs, self.hidden, self.optimizer = batch, epochs, hidden, optimizer
         self.average, self.microbatch, self.progress = average, microbatch, progress
 
     def mechanism(
-        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
     ) -> Trainer:
         """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
 
@@ -75,7 +85,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """
         names = features_of(public, target) if features is None else tuple(features)
         if target in names:
-            raise InvalidInput(f"the target {target!r} cannot be a feature, too. Nothing was charged or trained.")
+            raise InvalidInput(
+                f"the target {target!r} cannot be a feature, too. Nothing was charged or trained."
+            )
         columns = Tabular(features=names, target=target)
         for name in names:
             _usable(public, name)
@@ -106,7 +118,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _priced(
-        self, public: Public, features: int, outputs: int, delta: float | None = None, columns: Tabular | None = None
+        self,
+        public: Public,
+        features: int,
+        outputs: int,
+        delta: float | None = None,
+        columns: Tabular | None = None,
     ) -> Trainer:
         noisy, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
         if size is None:
@@ -116,7 +133,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         _require.integer(n=size, at_least=1)
         if self.batch is not None:
             _require.positive(batch=self.batch)
-        batch = default_batch(size, None if noisy else self.epsilon) if self.batch is None else min(self.batch, size)
+        batch = (
+            default_batch(size, None if noisy else self.epsilon)
+            if self.batch is None
+            else min(self.batch, size)
+        )
         wanted = next(d for d in (self.delta, delta, DELTA) if d is not None)
         return Trainer(
             self._built(features, outputs), self._loss(), public=public, n=size, noise_multiplier=self.noise_multiplier,  # type: ignore[arg-type]
@@ -128,7 +149,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _train(self, X: Tensor, y: Tensor, outputs: int) -> Any:
         public = Public(size=self.n)
         trainer = self._priced(public, int(np.prod(X.shape[1:])), outputs)
-        return self._became(trainer(Examples(X, y, public), entropy=Entropy(), progress=self.progress), trainer)
+        return self._became(
+            trainer(Examples(X, y, public), entropy=Entropy(), progress=self.progress), trainer
+        )
 
     def _checked(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
@@ -143,7 +166,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _built(self, features: int, outputs: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
             return self.module
-        return network(features, outputs, self.hidden) if self.module is None else self.module(features, outputs)
+        return (
+            network(features, outputs, self.hidden) if self.module is None else self.module(features, outputs)
+        )
 
     def _scaled(self, X: npt.NDArray[Any]) -> Tensor:
         """To [-1, 1] by the declared bounds; what lies outside is clipped, what is missing is 0."""
@@ -213,11 +238,15 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> DPClassifier:
         if self.classes is None:
-            raise PrivateFact("which classes occur is private: declare them, classes=[...]. Nothing was trained.")
+            raise PrivateFact(
+                "which classes occur is private: declare them, classes=[...]. Nothing was trained."
+            )
         X, y = self._checked(X, y)
         self.classes_ = np.array(sorted(self.classes))
         if len(self.classes_) < 2:
-            raise InvalidInput(f"at least two classes must be declared, got {len(self.classes_)}. Nothing was trained.")
+            raise InvalidInput(
+                f"at least two classes must be declared, got {len(self.classes_)}. Nothing was trained."
+            )
         place = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         place[self.classes_[place] != y] = 0
         self._train(self._scaled(X), torch.from_numpy(place.astype(np.int64)), len(self.classes_))
@@ -231,7 +260,9 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
             )
         values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
         if len(values) < 2:
-            raise InvalidInput(f"at least two classes must be declared for {target!r}. Nothing was charged or trained.")
+            raise InvalidInput(
+                f"at least two classes must be declared for {target!r}. Nothing was charged or trained."
+            )
         if self.classes is not None and set(self.classes) != set(values):
             raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
         self.classes_ = np.array(values, dtype=None if len({type(v) for v in values}) == 1 else object)
@@ -345,7 +376,9 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         _require.ordered(target_lower=self.target_lower, target_upper=self.target_upper)
         X, y = self._checked(X, y)
         low, high = self.range_ = float(self.target_lower), float(self.target_upper)
-        goal = np.nan_to_num(2 * (np.clip(y.astype(np.float64), low, high) - low) / (high - low) - 1).astype(np.float32)
+        goal = np.nan_to_num(2 * (np.clip(y.astype(np.float64), low, high) - low) / (high - low) - 1).astype(
+            np.float32
+        )
         self._train(self._scaled(X), torch.from_numpy(goal)[:, None], 1)
         return self
 
@@ -399,7 +432,9 @@ def features_of(public: Public, target: str) -> tuple[str, ...]:
     """All columns that can be features: whoever a row belongs to is none, and the target is none."""
     taken = (target, public.unit.column)
     names = tuple(
-        name for name, fact in public.schema if isinstance(fact, Bounds | Categories | Boolean) and name not in taken
+        name
+        for name, fact in public.schema
+        if isinstance(fact, Bounds | Categories | Boolean) and name not in taken
     )
     if not names:
         raise InvalidInput(
@@ -420,7 +455,9 @@ def encoded(X: Any, columns: Tabular, public: Public) -> Tensor:
     held: Mapping[str, Any] = X.to_pandas() if isinstance(X, pa.Table) else X
     missing = [name for name in columns.features if name not in held]
     if missing:
-        raise InvalidInput(f"the model was trained on columns {list(columns.features)}, and {missing[0]!r} is missing.")
+        raise InvalidInput(
+            f"the model was trained on columns {list(columns.features)}, and {missing[0]!r} is missing."
+        )
     table = {name: pa.array(held[name], from_pandas=True) for name in columns.features}
     table[columns.target] = pa.nulls(len(table[columns.features[0]]))
     facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))

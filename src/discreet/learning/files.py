@@ -80,20 +80,27 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
     try:
         kind, shape, (first, last) = _TYPES[facts["dtype"]], facts["shape"], facts["data_offsets"]
         sound = all(type(n) is int and n >= 0 for n in (*shape, first, last))
-        sound = sound and first == begin and last - first == math.prod(shape) * kind.itemsize and last <= len(body)
+        sound = (
+            sound
+            and first == begin
+            and last - first == math.prod(shape) * kind.itemsize
+            and last <= len(body)
+        )
     except (KeyError, TypeError, ValueError):
         sound = False
     if not sound:
         raise _broken("its header contradicts itself")
     if first == last:
         return torch.empty(shape, dtype=kind), last
-    return torch.frombuffer(body, dtype=torch.uint8, count=last - first, offset=first).clone().view(kind).reshape(
-        shape
-    ), last
+    return torch.frombuffer(body, dtype=torch.uint8, count=last - first, offset=first).clone().view(
+        kind
+    ).reshape(shape), last
 
 
 def _broken(why: str) -> InvalidInput:
-    return InvalidInput(f"this is not a file of tensors, or it was cut or changed: {why}. Nothing was loaded.")
+    return InvalidInput(
+        f"this is not a file of tensors, or it was cut or changed: {why}. Nothing was loaded."
+    )
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
@@ -108,7 +115,9 @@ def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
         return {kind: [pack(value, tensors, f"{place}.{i}") for i, value in enumerate(tree)]}
     if tree is None or isinstance(tree, bool | int | float | str):
         return {"value": tree}
-    raise InvalidInput(f"a {type(tree).__name__} cannot be stored in a checkpoint: tensors, numbers and texts only.")
+    raise InvalidInput(
+        f"a {type(tree).__name__} cannot be stored in a checkpoint: tensors, numbers and texts only."
+    )
 
 
 def unpack(form: Any, tensors: dict[str, Tensor]) -> Any:

@@ -56,7 +56,9 @@ class Recorder:
             )
         if all(out.requires_grad for out in outputs):
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
-            self.edges.extend(map(get_gradient_edge, outputs))  # now: the tensor may be changed in place later
+            self.edges.extend(
+                map(get_gradient_edge, outputs)
+            )  # now: the tensor may be changed in place later
 
     def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
         """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the way.
@@ -96,7 +98,12 @@ class Recorder:
 
 def is_bare(module: nn.Module) -> bool:
     """Whether a module runs as its class says: no hooks, no forward pass of its own (before ours is attached)."""
-    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    hooks = (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._backward_pre_hooks,
+        module._backward_hooks,
+    )
     return "forward" not in vars(module) and not any(hooks)
 
 
@@ -202,7 +209,9 @@ def _scaled_last(
     return out
 
 
-def _shifted(weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]) -> list[Tap]:
+def _shifted(
+    weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]
+) -> list[Tap]:
     found: list[Tap] = []
     if weight is not None:
         x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)  # made for this: it may be overwritten
@@ -214,7 +223,9 @@ def _shifted(weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, b
 
 def group_norm(layer: nn.GroupNorm, recorder: Recorder, input: Tensor) -> Tensor:
     out = F.group_norm(input, layer.num_groups, layer.weight, layer.bias, layer.eps)
-    return _scaled_channels(layer, recorder, input, out, lambda x: F.group_norm(x, layer.num_groups, eps=layer.eps))
+    return _scaled_channels(
+        layer, recorder, input, out, lambda x: F.group_norm(x, layer.num_groups, eps=layer.eps)
+    )
 
 
 def instance_norm(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:

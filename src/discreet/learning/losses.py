@@ -50,7 +50,9 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
     """The loss as a function of (outputs, targets) that returns a vector, one entry for each example."""
     if isinstance(loss, str):
         if loss not in NAMES:
-            raise InvalidInput(f"loss must be one of {', '.join(NAMES)}, a torch loss, or a function; got {loss!r}.")
+            raise InvalidInput(
+                f"loss must be one of {', '.join(NAMES)}, a torch loss, or a function; got {loss!r}."
+            )
         loss = NAMES[loss]()
     if isinstance(loss, type):
         raise InvalidInput(
@@ -88,7 +90,11 @@ class CrossEntropy:
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """[B, classes], of each example's loss by its own outputs; None where the closed form does not apply."""
         plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
-        if not plain or targets.dtype is not torch.int64 or outputs.dtype not in (torch.float32, torch.float64):
+        if (
+            not plain
+            or targets.dtype is not torch.int64
+            or outputs.dtype not in (torch.float32, torch.float64)
+        ):
             return None
         if self._ignored >= 0 and bool((targets == self._ignored).any()):
             return None
@@ -138,7 +144,11 @@ def _classes(loss: Any) -> Loss:
         mean: Tensor = each.sum(1) / counted.clamp(min=1)
         return mean
 
-    return CrossEntropy(compute, loss.ignore_index) if entropy and loss.weight is None and not smoothing else compute
+    return (
+        CrossEntropy(compute, loss.ignore_index)
+        if entropy and loss.weight is None and not smoothing
+        else compute
+    )
 
 
 def _elementwise(loss: Any) -> Loss:
@@ -155,7 +165,9 @@ def _elementwise(loss: Any) -> Loss:
                 f"{tuple(targets.shape[1:])}: broadcasting would pair each example with all others. Nothing was trained."
             )
         if any(getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in smaller):
-            raise Unsupported(f"{type(loss).__name__} has a weight for each place in the batch; give one per output.")
+            raise Unsupported(
+                f"{type(loss).__name__} has a weight for each place in the batch; give one per output."
+            )
         each: Tensor = bare(outputs, targets)
         if each.dim() == 1:
             return each

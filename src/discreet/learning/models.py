@@ -54,7 +54,9 @@ def _table_facts(model: Any) -> dict[str, Any]:
     """The schema of the columns that the model was trained on."""
     columns: Tabular = model.columns_
     names = (*columns.features, columns.target)
-    public = Public(schema=tuple((name, model.public_.fact(name)) for name in names), table=model.public_.table)
+    public = Public(
+        schema=tuple((name, model.public_.fact(name)) for name in names), table=model.public_.table
+    )
     scaling = None if columns.scaling is None else _registry.to_json(columns.scaling)
     return {
         "public": _registry.to_json(public),
@@ -77,7 +79,9 @@ def _array_facts(model: Any) -> dict[str, Any]:
         return facts | {"range": list(model.range_)}
     classes = model.classes_.tolist()
     if not all(isinstance(value, str | int | float) for value in classes):
-        raise InvalidInput("a model file holds classes that are text, numbers or booleans. Nothing was written.")
+        raise InvalidInput(
+            "a model file holds classes that are text, numbers or booleans. Nothing was written."
+        )
     return facts | {"classes": classes}
 
 
@@ -152,7 +156,9 @@ def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
         return model, columns.width(public), model._told(public.fact(columns.target), columns.target)
     features = int(facts["columns"])
     model.n_features_in_, model.lower, model.upper = features, facts["lower"], facts["upper"]
-    if not 1 <= features <= _MOST or any(np.shape(end) not in ((), (features,)) for end in (model.lower, model.upper)):
+    if not 1 <= features <= _MOST or any(
+        np.shape(end) not in ((), (features,)) for end in (model.lower, model.upper)
+    ):
         raise InvalidInput("bounds are one for all features, or one for each")
     model._scaled(np.zeros((1, features)))
     if facts["names"] is not None:

@@ -16,10 +16,14 @@ from ..sampling import Entropy, Stream
 
 _AT_ONCE = 1 << 19  # entries worked on together: few calls, within a core's cache or nearly (measured)
 _RARE = 1 << 10  # below this many 2**-31, U gets more bits
-_UNIFORM = 2.0**-31 * (1 - 2.0**-24)  # so that the largest U is the float below one: a radius of zero would be no noise
+_UNIFORM = 2.0**-31 * (
+    1 - 2.0**-24
+)  # so that the largest U is the float below one: a radius of zero would be no noise
 _ANGLE = math.pi * 2.0**-31
 _ZERO = torch.tensor(0.0)
-_HALF_ANGLE = torch.tensor(_ANGLE / 2)  # angles lie between the multiples: at zero, again, there would be no noise
+_HALF_ANGLE = torch.tensor(
+    _ANGLE / 2
+)  # angles lie between the multiples: at zero, again, there would be no noise
 _SQUARABLE = (1e-15, 1e15)  # deviations whose square is an ordinary float
 
 
@@ -54,7 +58,9 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that works.
     """
     pairs, rest = -(-out.numel() // 2), out.numel() // 2
-    room = out if out.dtype == torch.float32 and pairs == rest else torch.empty(2 * pairs, dtype=torch.float32)
+    room = (
+        out if out.dtype == torch.float32 and pairs == rest else torch.empty(2 * pairs, dtype=torch.float32)
+    )
     words = room.view(torch.int32)
     entropy.fill(words.numpy())
     values = room.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)

@@ -155,7 +155,9 @@ def start(optimizer: Optimizer, parameters: list[nn.Parameter], divisor: float, 
 
 
 def foreign(
-    build: Callable[[list[nn.Parameter]], torch.optim.Optimizer], parameters: list[nn.Parameter], divisor: float
+    build: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    parameters: list[nn.Parameter],
+    divisor: float,
 ) -> Update:
     """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the step."""
     inner = build(parameters)

@@ -52,14 +52,18 @@ KNOWN: dict[type, Callable[..., Any]] = {
     nn.LSTMCell: cell,
     nn.GRUCell: cell,
 }
-_OF_LAST_DIMENSIONS = (layers.linear, layers.transposed_linear, layers.embedding, layers.layer_norm, layers.rms_norm)
+_OF_LAST_DIMENSIONS = (
+    layers.linear,
+    layers.transposed_linear,
+    layers.embedding,
+    layers.layer_norm,
+    layers.rms_norm,
+)
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
 _TENSOR = object()  # its place in what a module returns
-_MIXING = (
-    "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
-)
+_MIXING = "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
 
 
 def rule_of(module: nn.Module) -> Callable[..., Any] | None:
@@ -94,9 +98,7 @@ def refusal(module: nn.Module) -> str | None:
         )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         if module.scale_grad_by_freq:
-            return (
-                f"{name}(scale_grad_by_freq=True) divides by counts over the batch, which mixes examples. Turn it off."
-            )
+            return f"{name}(scale_grad_by_freq=True) divides by counts over the batch, which mixes examples. Turn it off."
         if module.max_norm is not None:
             return f"{name}(max_norm=...) rescales the rows that private examples ask for, without noise. Turn it off."
     return None
@@ -104,7 +106,12 @@ def refusal(module: nn.Module) -> str | None:
 
 def _ordinary(module: nn.Module) -> bool:
     """Whether a known layer is just that: no forward of its own, no parameters computed from others, nothing unusual switched on."""
-    if rule_of(module) is None or "forward" in vars(module) or module._forward_pre_hooks or module._forward_hooks:
+    if (
+        rule_of(module) is None
+        or "forward" in vars(module)
+        or module._forward_pre_hooks
+        or module._forward_hooks
+    ):
         return False
     if isinstance(module, nn.MultiheadAttention):
         whole = "weight" in module.out_proj._parameters and isinstance(module.out_proj, nn.Linear)
@@ -222,7 +229,12 @@ def detach(model: nn.Module) -> None:
 
 
 def _recorded(
-    recorder: Recorder, name: str, rule: Callable[..., Any], plain: Callable[..., Any], *args: Any, **kwargs: Any
+    recorder: Recorder,
+    name: str,
+    rule: Callable[..., Any],
+    plain: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     if recorder.inside or not recorder.active:
         return plain(*args, **kwargs)
@@ -287,7 +299,9 @@ def constant(module: Any, x: Tensor) -> Tensor:
     )
 
 
-def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+def isolated(
+    forward: Callable[..., Any], module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any
+) -> Any:
     """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each example.
 
     Guarantee: no example's output or gradient depends on another example.
@@ -311,7 +325,11 @@ def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder,
             leaves, outer = torch.utils._pytree.tree_flatten(forward(*a, **k))
         shape[:] = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
         back = outer_dims or (0,) * len(leaves)
-        return [_unlifted(module, leaf, d) for leaf, d in zip(leaves, back, strict=True) if isinstance(leaf, Tensor)]
+        return [
+            _unlifted(module, leaf, d)
+            for leaf, d in zip(leaves, back, strict=True)
+            if isinstance(leaf, Tensor)
+        ]
 
     recorder.inside = True
     try:
@@ -321,7 +339,9 @@ def isolated(forward: Callable[..., Any], module: nn.Module, recorder: Recorder,
         recorder.inside = False
     _note_copies(recorder, own, copies)
     outer, *leaves = shape
-    return torch.utils._pytree.tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in leaves], outer)
+    return torch.utils._pytree.tree_unflatten(
+        [next(tensors) if leaf is _TENSOR else leaf for leaf in leaves], outer
+    )
 
 
 def _unlifted(module: nn.Module, result: Tensor, dim: int | None) -> Tensor:
@@ -397,7 +417,9 @@ def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
         return _group_norm(model, groups)
     for parent in list(model.modules()):
         for name, child in parent.named_children():
-            if isinstance(child, _BATCH_NORMS) and not isinstance(child, nn.modules.instancenorm._InstanceNorm):
+            if isinstance(child, _BATCH_NORMS) and not isinstance(
+                child, nn.modules.instancenorm._InstanceNorm
+            ):
                 setattr(parent, name, _group_norm(child, groups))
     return model
 

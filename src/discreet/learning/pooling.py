@@ -75,7 +75,9 @@ class _Pooling:
         if isinstance(tap, Outer):
             g = self._shared(tap.g)
             wide: list[Tap] = [
-                Product(tap.target, self._side_by_side(tap.x.unsqueeze(1)), self._side_by_side(g.unsqueeze(1)))
+                Product(
+                    tap.target, self._side_by_side(tap.x.unsqueeze(1)), self._side_by_side(g.unsqueeze(1))
+                )
             ]
             return wide if tap.bias is None else [*wide, Rows(tap.bias, self._summed(g))]
         if isinstance(tap, Product):

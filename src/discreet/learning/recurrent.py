@@ -40,7 +40,9 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
         )
     steps, ends = _layers(layer, recorder, x, hx, lengths)
     order = torch.arange(len(lengths)) if input.sorted_indices is None else input.sorted_indices
-    data = torch.cat([step[order[:size]] for step, size in zip(steps, input.batch_sizes.tolist(), strict=True)])
+    data = torch.cat(
+        [step[order[:size]] for step, size in zip(steps, input.batch_sizes.tolist(), strict=True)]
+    )
     return PackedSequence(data, input.batch_sizes, input.sorted_indices, input.unsorted_indices), ends
 
 
@@ -88,7 +90,13 @@ def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
 
 
 def _way(
-    layer: Any, recorder: Recorder, x: Tensor, state: tuple[Tensor, ...], depth: int, way: int, lengths: Tensor | None
+    layer: Any,
+    recorder: Recorder,
+    x: Tensor,
+    state: tuple[Tensor, ...],
+    depth: int,
+    way: int,
+    lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One layer in one direction: the outputs [T, B, h], and the last state."""
     end = f"_l{depth}" + ("_reverse" if way else "")

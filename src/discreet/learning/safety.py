@@ -58,7 +58,9 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
         except DiscreetError:
             raise
         except Exception as error:  # made-up data: the message speaks of no person
-            hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(inputs, dict)
+            hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
+                inputs, dict
+            )
             raise InvalidInput(
                 f"the model or the loss failed on made-up examples: {type(error).__name__}: {error}.{hint} If those are not valid for this model, "
                 f"give your own with synthetic=(inputs, targets). No data was read."
@@ -155,7 +157,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.seen |= any(isinstance(t, Tensor) and t.dtype in (torch.float16, torch.bfloat16) for t in tree_leaves(out))
+        self.seen |= any(
+            isinstance(t, Tensor) and t.dtype in (torch.float16, torch.bfloat16) for t in tree_leaves(out)
+        )
         return out
 
 
@@ -200,7 +204,11 @@ def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
         whole, total, scale, len(singles) * TOLERANCE
     )
     if mixes:
-        way_out = "" if engine.isolate else ", or run each example alone with isolate=True, where that is impossible"
+        way_out = (
+            ""
+            if engine.isolate
+            else ", or run each example alone with isolate=True, where that is impossible"
+        )
         return NotPrivate(
             "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
             f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks across the batch{way_out}."

@@ -64,7 +64,9 @@ class Scaling:
     def transform(self, X: Any) -> Array:
         """[rows, columns], in the order of `columns`; X is such an array, or has them by name (a mapping, a data frame)."""
         if isinstance(X, Mapping) or hasattr(X, "columns"):
-            return np.stack([self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1)
+            return np.stack(
+                [self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1
+            )
         array = np.asarray(X, np.float64)
         if array.ndim != 2 or array.shape[1] != len(self.columns):
             raise InvalidInput(
@@ -141,7 +143,9 @@ class PrivateScaler:
 
     @property
     def event(self) -> Event:
-        return compose([noise.event for name in self.columns for noise in self._noises(name) if noise is not None])
+        return compose(
+            [noise.event for name in self.columns for noise in self._noises(name) if noise is not None]
+        )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -150,7 +154,8 @@ class PrivateScaler:
         value = Scaling(
             columns=self.columns,
             means=tuple(
-                float(_mean(_parts(noisy, None), scale)[0]) for noisy, scale in zip(found, scales, strict=True)
+                float(_mean(_parts(noisy, None), scale)[0])
+                for noisy, scale in zip(found, scales, strict=True)
             ),
             deviations=tuple(
                 _deviations(_parts(noisy, None), scale)[0] for noisy, scale in zip(found, scales, strict=True)
@@ -193,7 +198,9 @@ def _errors(noisy: moments.Noisy, scale: moments.Scale, confidence: float) -> tu
     point, around = _parts(noisy, None), _parts(noisy, confidence)
     mean, (low, high) = _mean(point, scale)[0], _mean(around, scale)
     deviation, (least, most) = _deviations(point, scale)[0], _deviations(around, scale)
-    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(deviation - least, most - deviation) * (1 + 1e-12)
+    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(deviation - least, most - deviation) * (
+        1 + 1e-12
+    )
 
 
 __all__ = ["PrivateScaler", "Scaling"]

@@ -306,7 +306,9 @@ def _tossed(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator
 
 def _true_size(declared: int, size: int) -> None:
     if size != declared:  # public under replace and zero_out, so that it may be said
-        raise PublicMismatch(f"the size is public and must be true: priced for {declared}, the data has {size}.")
+        raise PublicMismatch(
+            f"the size is public and must be true: priced for {declared}, the data has {size}."
+        )
 
 
 def schedule(
@@ -355,13 +357,17 @@ def schedule(
         )
     if kind == "without_replacement":
         return WithoutReplacement(sample=batch, size=size, steps=wanted)
-    return TruncatedPoisson(rate=exact, size=size, limit=_limit(limit, size, exact, wanted, target), steps=wanted)
+    return TruncatedPoisson(
+        rate=exact, size=size, limit=_limit(limit, size, exact, wanted, target), steps=wanted
+    )
 
 
 _KINDS = ("poisson", "truncated_poisson", "balls_in_bins", "without_replacement", "cyclic")
 
 
-def _limit(limit: int | None, size: int, rate: Fraction, steps: int, target: tuple[float | None, float | None]) -> int:
+def _limit(
+    limit: int | None, size: int, rate: Fraction, steps: int, target: tuple[float | None, float | None]
+) -> int:
     if limit is not None:
         return limit
     epsilon, delta = target
@@ -372,7 +378,9 @@ def _limit(limit: int | None, size: int, rate: Fraction, steps: int, target: tup
     return smallest_limit(size=size, rate=rate, steps=steps, epsilon=epsilon, delta=delta / 100)
 
 
-def _passes(kind: str, rate: Fraction, divisor: float, steps: int | None, epochs: Any, strategy: Any) -> Schedule:
+def _passes(
+    kind: str, rate: Fraction, divisor: float, steps: int | None, epochs: Any, strategy: Any
+) -> Schedule:
     bins = max(1, round(1 / rate))
     if steps is not None:
         _require.integer(steps=steps, at_least=1)
@@ -392,7 +400,9 @@ def _passes(kind: str, rate: Fraction, divisor: float, steps: int | None, epochs
 def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
     """The rate, and the expected batch size; each from the other where the number of examples is declared."""
     if rate is None and batch is None:
-        raise InvalidInput("give batch= (the expected size of a batch), or rate=. Nothing was read or trained.")
+        raise InvalidInput(
+            "give batch= (the expected size of a batch), or rate=. Nothing was read or trained."
+        )
     if rate is not None and batch is not None:
         _require.positive(batch=batch)
         return _require.exact(rate, "rate"), float(batch)
@@ -406,7 +416,9 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
         _require.positive(batch=batch)
         exact = _require.exact(batch, "batch") / size
         if exact > 1:
-            raise _require.fail("batch", batch, f"at most n, the declared number of examples, which is {size}")
+            raise _require.fail(
+                "batch", batch, f"at most n, the declared number of examples, which is {size}"
+            )
         return exact, float(batch)
     exact = _require.exact(rate, "rate")
     return exact, float(exact * size)

@@ -28,15 +28,21 @@ def check(trainer: Trainer) -> None:
         _require.open_probability(average=trainer.average)
         trainer._set("average", float(trainer.average))
     if not isinstance(trainer.performance, Performance):
-        raise _require.fail("performance", type(trainer.performance).__name__, "Performance(microbatch=..., ...)")
+        raise _require.fail(
+            "performance", type(trainer.performance).__name__, "Performance(microbatch=..., ...)"
+        )
     _require.one_of(("gaussian", "discrete"), noise=trainer.noise)
     _require.one_of(("mean", "sum"), pooling=trainer.pooling)
     if trainer.augment is not None and not isinstance(trainer.augment, Augment):
         raise _require.fail("augment", type(trainer.augment).__name__, "Augment(function=..., times=...)")
     if trainer.columns is not None and not isinstance(trainer.columns, Tabular):
         raise _require.fail("columns", type(trainer.columns).__name__, "Tabular(features=..., target=...)")
-    if trainer.synthetic is not None and not (isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2):
-        raise _require.fail("synthetic", type(trainer.synthetic).__name__, "a pair of made-up (inputs, targets)")
+    if trainer.synthetic is not None and not (
+        isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2
+    ):
+        raise _require.fail(
+            "synthetic", type(trainer.synthetic).__name__, "a pair of made-up (inputs, targets)"
+        )
     _check_together(trainer)
 
 

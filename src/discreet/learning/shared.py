@@ -58,7 +58,9 @@ def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
 
     def run(one: Any, other: Any, *, alpha: Any = 1, **rest: Any) -> Tensor:
         if rest or alpha != 1:
-            raise NotBatchFirst("the model adds what a layer made of a constant in an unusual way (out=, alpha=).")
+            raise NotBatchFirst(
+                "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
+            )
         if isinstance(one, Shared) and isinstance(other, Shared):
             return _of_two(function, one, other)
         if isinstance(one, Shared):
@@ -111,7 +113,9 @@ _HANDLERS.pop(None, None)
 def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
     if isinstance(one, Shared):
         return (
-            shared(_HANDLERS[torch.add](one, other)) if isinstance(other, Shared) else _HANDLERS[torch.add](one, other)
+            shared(_HANDLERS[torch.add](one, other))
+            if isinstance(other, Shared)
+            else _HANDLERS[torch.add](one, other)
         )
     return one.add_(_HANDLERS[torch.add](torch.zeros_like(one), other))
 

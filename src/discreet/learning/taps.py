@@ -26,9 +26,13 @@ UNIT = 2.0**-24  # relative rounding error of float32
 TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
 # A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
 ENTRY_COST = 16
-PAIR_COST = 100  # and each pair of places, beside its two inner products: they are multiplied and added up in float64
+PAIR_COST = (
+    100  # and each pair of places, beside its two inner products: they are multiplied and added up in float64
+)
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
-BLOCK = 256  # long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
+BLOCK = (
+    256  # long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
+)
 HOT = 1 << 18  # entries that are still in a core's own cache when they have been built (measured)
 FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
@@ -305,7 +309,9 @@ class Product(Tap):
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
-        if g.stride(0) < g.stride(1):  # in memory it lies step by step: added up in that order, it need not be copied
+        if g.stride(0) < g.stride(
+            1
+        ):  # in memory it lies step by step: added up in that order, it need not be copied
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
         return None
@@ -361,7 +367,9 @@ class Lookup(Tap):
         sums = torch.zeros(len(found), d, dtype=torch.float64).index_add_(
             0, place.flatten(), self.g.reshape(-1, d).double()
         )
-        return self._widened(torch.zeros(batch, dtype=torch.float64).index_add_(0, found // size, squares(sums)))
+        return self._widened(
+            torch.zeros(batch, dtype=torch.float64).index_add_(0, found // size, squares(sums))
+        )
 
     def _widened(self, total: Tensor) -> Tensor:
         parts = squares(self.g).sqrt_().sum(1)
@@ -435,7 +443,12 @@ def merged(taps: list[Tap]) -> list[Tap]:
     bounds: dict[int, set[int]] = {}
     for target in targets:
         bounds.setdefault(id(target.parameter), set()).update(target.span)
-    taps = [piece for tap in taps for part in _parted(tap) for piece in _cut(part, bounds[id(part.target.parameter)])]
+    taps = [
+        piece
+        for tap in taps
+        for part in _parted(tap)
+        for piece in _cut(part, bounds[id(part.target.parameter)])
+    ]
     by_target: dict[Key, list[Tap]] = {}
     for tap in taps:
         by_target.setdefault(tap.target.key, []).append(tap)

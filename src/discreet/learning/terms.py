@@ -54,7 +54,9 @@ class Terms:
         deviation = trainer.deviation / (1 if self._adaptive is None else self._adaptive.clip)
         found = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
         plan = trainer.schedule
-        return Mixed(found, plan.strategy) if isinstance(plan, Cyclic) and plan.strategy != IDENTITY else found
+        return (
+            Mixed(found, plan.strategy) if isinstance(plan, Cyclic) and plan.strategy != IDENTITY else found
+        )
 
     def noise(self, vector: Tensor) -> None:
         """Overwrite the vector with this step's noise; with exact noise, with zeros until `close`."""
@@ -77,7 +79,10 @@ class Terms:
                 self._engine.add_clipped(inputs, targets, self.rule, sums)
                 continue
             if self._trainer.augment is not None:
-                inputs, targets = self._trainer.augment(inputs, self._entropy), self._trainer.augment.targets(targets)
+                inputs, targets = (
+                    self._trainer.augment(inputs, self._entropy),
+                    self._trainer.augment.targets(targets),
+                )
             found = self._engine.gradients(inputs, targets)
             if not self._whole:
                 found = pooled(self._engine, found, self._owners(len(rows), counts))
@@ -116,7 +121,9 @@ class Terms:
             self._exact.release(vector)
         if self._adaptive is not None:
             divisor = self._trainer.schedule.divisor
-            noise = fill_gaussian(torch.empty(1, dtype=torch.float64), self._adaptive.deviation(divisor), self._entropy)
+            noise = fill_gaussian(
+                torch.empty(1, dtype=torch.float64), self._adaptive.deviation(divisor), self._entropy
+            )
             self.rule = Flat(clip=self._adaptive.moved(self.rule.clip, self._count + noise.item(), divisor))
             self._count = 0.0
 
@@ -130,7 +137,9 @@ class Terms:
             return
         cap, people = self._trainer.public.unit.rows, self._examples.people
         rows = [people.rows(int(person), cap, self._entropy) for person in members]
-        yield from _alike(rows, None if self._trainer.performance.microbatch is None and self._exact is None else most)
+        yield from _alike(
+            rows, None if self._trainer.performance.microbatch is None and self._exact is None else most
+        )
 
 
 def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Indices]]:
@@ -138,7 +147,11 @@ def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Ind
     rows = sorted(rows, key=len)
     begin, held = 0, 0
     for end in range(len(rows) + 1):
-        full = end == len(rows) or len(rows[end]) >= 2 * len(rows[begin]) or (most and held + len(rows[end]) > most)
+        full = (
+            end == len(rows)
+            or len(rows[end]) >= 2 * len(rows[begin])
+            or (most and held + len(rows[end]) > most)
+        )
         if full and end > begin:
             part = rows[begin:end]
             yield np.concatenate(part), np.array([len(r) for r in part], dtype=np.int64)

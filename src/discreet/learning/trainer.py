@@ -175,7 +175,9 @@ class Trainer:
             )
         relation, grid = self.public.neighbors, self.grid
         return float(
-            acc.calibrate(lambda s: self.schedule.event(s, relation, grid), epsilon=self.epsilon, delta=self.delta)
+            acc.calibrate(
+                lambda s: self.schedule.event(s, relation, grid), epsilon=self.epsilon, delta=self.delta
+            )
         )
 
     @property
@@ -259,7 +261,10 @@ class Run:
         self._terms = Terms(trainer, self._engine, examples, entropy)
         self._averaged = self._values.clone() if trainer.average is not None else None
         self._update = start(
-            trainer.optimizer, list(self._engine.parameters.values()), trainer.schedule.divisor, self.deviation
+            trainer.optimizer,
+            list(self._engine.parameters.values()),
+            trainer.schedule.divisor,
+            self.deviation,
         )
         self._batches: Iterator[Indices] = trainer.schedule.batches(examples.size, entropy)
         self._context = ExitStack()

@@ -25,13 +25,18 @@ def embedding(layer: nn.Embedding, input: Tensor) -> Tensor:
 
 
 def embedding_bag(
-    layer: nn.EmbeddingBag, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
+    layer: nn.EmbeddingBag,
+    input: Tensor,
+    offsets: Tensor | None = None,
+    per_sample_weights: Tensor | None = None,
 ) -> Tensor:
     """Add up, average or take the largest of the rows of each bag [B, T]."""
     if input.dim() != 2 or offsets is not None:
         return layer.__class__.forward(layer, input, offsets, per_sample_weights)
     rows = F.embedding(input, layer.weight)
-    hidden = torch.zeros_like(input, dtype=torch.bool) if layer.padding_idx is None else input == layer.padding_idx
+    hidden = (
+        torch.zeros_like(input, dtype=torch.bool) if layer.padding_idx is None else input == layer.padding_idx
+    )
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     if layer.mode == "max":
@@ -41,7 +46,9 @@ def embedding_bag(
     return total if layer.mode == "sum" else total / (~hidden).sum(1, keepdim=True).clamp(min=1)
 
 
-def lstm_cell(layer: nn.LSTMCell, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+def lstm_cell(
+    layer: nn.LSTMCell, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """Take one step of an LSTM."""
     zeros = input.new_zeros(*input.shape[:-1], layer.hidden_size)
     h, c = (zeros, zeros) if hx is None else hx
@@ -74,7 +81,9 @@ def vmappable(module: nn.Module) -> Iterator[None]:
     That path is for evaluation only: its modules are told that they are training, with nothing to drop out.
     """
     replaced = [inner for inner in module.modules() if type(inner) in FORMS and "forward" not in vars(inner)]
-    evaluating = [inner for inner in module.modules() if isinstance(inner, _WITH_A_FAST_PATH) and not inner.training]
+    evaluating = [
+        inner for inner in module.modules() if isinstance(inner, _WITH_A_FAST_PATH) and not inner.training
+    ]
     drops = [inner.dropout for inner in evaluating]
     try:
         for inner in replaced:

@@ -106,7 +106,9 @@ class LocalRandomizer:
 
     def client(self) -> dict[str, Any]:
         """All that js/discreet-local.mjs needs to respond for a browser: integers only."""
-        raise InvalidInput(f"{type(self).__name__} has no twin in the browser (docs/local.md lists those that have).")
+        raise InvalidInput(
+            f"{type(self).__name__} has no twin in the browser (docs/local.md lists those that have)."
+        )
 
     def _batch(self, data: NDArray[Any], entropy: Entropy) -> ReportBatch:
         paid = self.event if entropy.private else NonPrivate(neighbors=REPLACE)
@@ -138,7 +140,9 @@ class LocalRandomizer:
             raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
         rows = list(reports)
         if any(not _whole(row) for row in rows):
-            raise InvalidInput("reports are integers or lists of integers of one length. Nothing was estimated.")
+            raise InvalidInput(
+                "reports are integers or lists of integers of one length. Nothing was estimated."
+            )
         try:
             return np.array(rows, dtype=np.int64)
         except (ValueError, TypeError, OverflowError):
@@ -168,7 +172,9 @@ def _array(value: Any) -> NDArray[Any]:
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError):
-        raise InvalidInput("give one value, or an array with one value for each person. Nothing was drawn.") from None
+        raise InvalidInput(
+            "give one value, or an array with one value for each person. Nothing was drawn."
+        ) from None
 
 
 def _whole(row: Any) -> bool:
@@ -189,7 +195,11 @@ def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release
 
 def people_of(values: Any) -> list[Any]:
     """The values of several people as a list; a refusal tells nothing about them."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+    if (
+        isinstance(values, str | bytes | Mapping)
+        or not isinstance(values, Iterable)
+        or getattr(values, "ndim", 1) == 0
+    ):
         raise InvalidInput(
             f"give one value of the declared kind, or a list with one for each person; got a {type(values).__name__}. Nothing was drawn."
         )
@@ -204,7 +214,9 @@ def require_entropy(entropy: Any) -> None:
 def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
     """Integers from 0 to domain - 1, or an error that tells nothing about them."""
     if array.dtype.kind not in "iu":
-        raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}. Nothing was drawn.")
+        raise InvalidInput(
+            f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}. Nothing was drawn."
+        )
     if array.size and not (int(array.min()) >= 0 and int(array.max()) < domain):
         raise InvalidInput(f"{what} must be integers from 0 to {domain - 1}. Nothing was drawn.")
     return array.astype(np.int64, copy=False)

@@ -87,7 +87,9 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     a, b = _odds(positive_epsilon(epsilon), truth, other)
     if a <= b:
         raise _require.fail(
-            "epsilon", epsilon, f"larger for {truth + other} different reports: as integers its odds would be even"
+            "epsilon",
+            epsilon,
+            f"larger for {truth + other} different reports: as integers its odds would be even",
         )
     return a, b
 
@@ -127,5 +129,8 @@ def within(ratio: Fraction, epsilon: Any) -> bool:
     """Whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
     exact = _require.exact(epsilon, "epsilon")
     whole = int(exact)  # exp(-epsilon) in two factors, so that large ones keep their digits
-    first, rest = exp_neg(Fraction(1), _DIGITS)[1] if whole else 1 << _DIGITS, exp_neg(exact - whole, _DIGITS)[1]
+    first, rest = (
+        exp_neg(Fraction(1), _DIGITS)[1] if whole else 1 << _DIGITS,
+        exp_neg(exact - whole, _DIGITS)[1],
+    )
     return ratio * Fraction(first, 1 << _DIGITS) ** whole * Fraction(rest, 1 << _DIGITS) <= 1

@@ -54,12 +54,16 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
             continue
         if bits is None or oracle.bits <= bits:
             offers.append(
-                Prediction(oracle=oracle, mean_squared_error=oracle.mean_squared_error(people), bits=oracle.bits)
+                Prediction(
+                    oracle=oracle, mean_squared_error=oracle.mean_squared_error(people), bits=oracle.bits
+                )
             )
     if not offers:
         if len(refusals) == len(ORACLES):
             raise refusals[0]
-        raise InvalidInput(f"no oracle for {domain} values has reports of at most {bits} bits. Allow more bits.")
+        raise InvalidInput(
+            f"no oracle for {domain} values has reports of at most {bits} bits. Allow more bits."
+        )
     return sorted(offers, key=lambda offer: (offer.mean_squared_error, offer.bits))
 
 

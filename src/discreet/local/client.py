@@ -69,8 +69,12 @@ class ClientBudget:
                 before = self._spent
                 self._charge(randomizer)
                 try:
-                    self._answers[key] = (randomizer.start if lasting else randomizer.respond)(value, entropy=entropy)
-                except InvalidInput:  # refused before anything was drawn (tests/contracts/test_randomizers.py)
+                    self._answers[key] = (randomizer.start if lasting else randomizer.respond)(
+                        value, entropy=entropy
+                    )
+                except (
+                    InvalidInput
+                ):  # refused before anything was drawn (tests/contracts/test_randomizers.py)
                     self._spent = before
                     raise
             stored = self._answers[key]
@@ -97,7 +101,9 @@ class ClientBudget:
             budget._spent = Fraction(data["spent"])
             budget._answers = dict(data["answers"])
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
-            raise InvalidInput("this is not the stored state of a ClientBudget. Nothing was loaded.") from None
+            raise InvalidInput(
+                "this is not the stored state of a ClientBudget. Nothing was loaded."
+            ) from None
         if not 0 <= budget._spent <= budget.epsilon:
             raise InvalidInput(
                 "the stored state has spent more than its limit, or less than nothing. Nothing was loaded."

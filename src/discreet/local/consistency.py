@@ -52,7 +52,9 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
     return np.full(len(values), total / len(values)) if mass == 0 else clipped * (total / mass)
 
 
-def expectation_maximization(randomizer: Any, reports: Any, *, rounds: int = 1000, tolerance: float = 1e-9) -> Floats:
+def expectation_maximization(
+    randomizer: Any, reports: Any, *, rounds: int = 1000, tolerance: float = 1e-9
+) -> Floats:
     """The shares under which the reports are most likely: positive, adding up to one, and often closer than
     the unbiased estimates.
 

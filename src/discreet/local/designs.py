@@ -43,7 +43,9 @@ class DesignResponse(LocalRandomizer):
             raise _require.fail("design", type(self.design).__name__, "a mechanisms.Design")
         if any(ends[-1] > _draws.LIMIT for ends in self._ends):
             raise _require.fail(
-                "design", "a row", f"such that its probabilities have a common denominator below {_draws.LIMIT}"
+                "design",
+                "a row",
+                f"such that its probabilities have a common denominator below {_draws.LIMIT}",
             )
 
     @property

@@ -117,7 +117,12 @@ class LocalHashing(FrequencyOracle):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "hashing", self, domain=self.domain, length=self._length, masks=self._masks, weights=list(self._weights)
+            "hashing",
+            self,
+            domain=self.domain,
+            length=self._length,
+            masks=self._masks,
+            weights=list(self._weights),
         )
 
     def _best_buckets(self) -> int:
@@ -187,7 +192,9 @@ class LocalHashing(FrequencyOracle):
         """How many reports support each of some candidates, one by one: for domains too large to be looked
         at whole.
         """
-        return self._counts_of(self._collected(reports)[0], codes_below(np.atleast_1d(candidates), self.domain))
+        return self._counts_of(
+            self._collected(reports)[0], codes_below(np.atleast_1d(candidates), self.domain)
+        )
 
     def _counts_of(self, data: NDArray[Any], wanted: Codes) -> Codes:
         found = np.zeros(len(wanted), np.int64)
@@ -208,7 +215,9 @@ class LocalHashing(FrequencyOracle):
             part = data[start : start + rows]
             masks = part[:, None, :-1]
             wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            found += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(axis=0)
+            found += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
+                axis=0
+            )
         return found.ravel()
 
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
@@ -249,11 +258,15 @@ class HadamardResponse(FrequencyOracle):
         require_parameters(self.epsilon, self.domain)
         _require.integer(blocks=self.blocks, at_least=0)
         if self.domain > 1 << _LONGEST:
-            raise _require.fail("domain", self.domain, f"at most 2**{_LONGEST}; LocalHashing has no such limit")
+            raise _require.fail(
+                "domain", self.domain, f"at most 2**{_LONGEST}; LocalHashing has no such limit"
+            )
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
         if self.blocks & (self.blocks - 1) or self.blocks > self.domain:
-            raise _require.fail("blocks", self.blocks, f"a power of two up to the domain's size {self.domain}")
+            raise _require.fail(
+                "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
+            )
         self._weights  # noqa: B018 - refuses an epsilon that cannot be had
 
     @property
@@ -311,7 +324,12 @@ class HadamardResponse(FrequencyOracle):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "hadamard", self, domain=self.domain, blocks=self.blocks, block=self._block, weights=list(self._weights)
+            "hadamard",
+            self,
+            domain=self.domain,
+            blocks=self.blocks,
+            block=self._block,
+            weights=list(self._weights),
         )
 
     def mean_squared_error(self, people: int, shares: Any = None) -> float:

@@ -74,7 +74,9 @@ class MarginalResponse(LocalRandomizer):
         return math.prod(self.sizes[i] for i in attributes)
 
     def _oracles(self) -> list[FrequencyOracle]:
-        return [oracle_named(self.oracle, self.epsilon, self._cells(attributes)) for attributes in self.marginals]
+        return [
+            oracle_named(self.oracle, self.epsilon, self._cells(attributes)) for attributes in self.marginals
+        ]
 
     @property
     def ratio(self) -> Fraction:
@@ -82,7 +84,9 @@ class MarginalResponse(LocalRandomizer):
 
     def _values(self, array: NDArray[Any]) -> Codes:
         if array.shape[1] != len(self.sizes):
-            raise InvalidInput(f"a value has one code for each of {len(self.sizes)} attributes. Nothing was drawn.")
+            raise InvalidInput(
+                f"a value has one code for each of {len(self.sizes)} attributes. Nothing was drawn."
+            )
         for column, size in zip(array.T, self.sizes, strict=True):
             codes_below(column, size, "an attribute's codes")
         return array.astype(np.int64)
@@ -145,7 +149,11 @@ class MarginalResponse(LocalRandomizer):
         """
         share = max(1, people // len(self.marginals))
         measured = [
-            Marginal(attributes=attributes, values=release.value[attributes], variance=oracle.mean_squared_error(share))
+            Marginal(
+                attributes=attributes,
+                values=release.value[attributes],
+                variance=oracle.mean_squared_error(share),
+            )
             for attributes, oracle in zip(self.marginals, self._oracles(), strict=True)
         ]
         total = Marginal(attributes=(), values=np.array(1.0), variance=0.0)
@@ -178,7 +186,13 @@ class HeavyHitters(LocalRandomizer):
 
     def __post_init__(self) -> None:
         _require.integer(length=self.length, first=self.first, step=self.step, keep=self.keep, at_least=1)
-        if self.length > 52 or self.first > self.length or self.first > 16 or self.step > 12 or self.keep > 4096:
+        if (
+            self.length > 52
+            or self.first > self.length
+            or self.first > 16
+            or self.step > 12
+            or self.keep > 4096
+        ):
             raise InvalidInput(
                 f"length must be at most 52, first at most 16 and length, step at most 12, keep at most 4096; got {self.length}, {self.first}, "
                 f"{self.step}, {self.keep}. Nothing was drawn."

@@ -148,7 +148,9 @@ class DistanceResponse(LocalRandomizer):
 
         def error(confidence: float) -> float:
             """Hoeffding's bound with a union over the places."""
-            return float(widths.max() * math.sqrt(math.log(2 * self.domain / (1 - confidence)) / (2 * people)))
+            return float(
+                widths.max() * math.sqrt(math.log(2 * self.domain / (1 - confidence)) / (2 * people))
+            )
 
         return released(shares, event, error)
 
@@ -167,7 +169,9 @@ def _distances(places: tuple[tuple[Real, ...], ...]) -> Floats:
 
 
 @lru_cache(maxsize=32)
-def _table(places: tuple[tuple[Real, ...], ...], epsilon: Fraction) -> tuple[Fraction, tuple[tuple[int, ...], ...]]:
+def _table(
+    places: tuple[tuple[Real, ...], ...], epsilon: Fraction
+) -> tuple[Fraction, tuple[tuple[int, ...], ...]]:
     """(rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats
     first and then exactly.
     """
@@ -191,7 +195,9 @@ def _table(places: tuple[tuple[Real, ...], ...], epsilon: Fraction) -> tuple[Fra
         weights = _weights(distances, rate)
         if _draws.within(_ratio(weights), epsilon):
             return rate, weights
-    raise _require.fail("epsilon", goal, "smaller, or places nearer to each other: weights below 2**-36 are not drawn")
+    raise _require.fail(
+        "epsilon", goal, "smaller, or places nearer to each other: weights below 2**-36 are not drawn"
+    )
 
 
 def _weights(distances: Floats, rate: Fraction) -> tuple[tuple[int, ...], ...]:

@@ -134,7 +134,9 @@ class LongTermResponse(FrequencyOracle):
         return codes_below(np.asarray(value)[None], self.domain)
 
     def client(self) -> dict[str, Any]:
-        return spec("longterm", self, domain=self.domain, permanent=list(self._permanent), again=list(self._again))
+        return spec(
+            "longterm", self, domain=self.domain, permanent=list(self._permanent), again=list(self._again)
+        )
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         return _told(_told(values, self.domain, self._permanent, entropy), self.domain, self._again, entropy)
@@ -250,7 +252,10 @@ class Rappor(LocalRandomizer):
         if not whole or len(state[1]) != self.bits or any(bit not in (0, 1) for bit in state[1]):
             raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
         cohort, permanent = state
-        return [int(cohort), *self._again(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist()]
+        return [
+            int(cohort),
+            *self._again(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist(),
+        ]
 
     def is_single(self, value: Any) -> bool:
         return isinstance(value, str | bytes)
@@ -281,7 +286,12 @@ class Rappor(LocalRandomizer):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "rappor", self, bits=self.bits, hashes=self.hashes, cohorts=self.cohorts, thresholds=list(self.thresholds)
+            "rappor",
+            self,
+            bits=self.bits,
+            hashes=self.hashes,
+            cohorts=self.cohorts,
+            thresholds=list(self.thresholds),
         )
 
     def _width(self) -> int:
@@ -308,7 +318,9 @@ class Rappor(LocalRandomizer):
         _require.non_empty(words=candidates)
         shares, people = self.bit_shares(reports)
         present = np.flatnonzero(people)
-        rows = np.concatenate([np.array([self.filter(w, int(c)) for w in candidates], dtype=float).T for c in present])
+        rows = np.concatenate(
+            [np.array([self.filter(w, int(c)) for w in candidates], dtype=float).T for c in present]
+        )
         variances = np.repeat(1.0 / people[present], self.bits)
         fitted = non_negative_measured(rows, shares[present].ravel(), variances)
         return dict(zip(candidates, fitted.tolist(), strict=True))
@@ -329,5 +341,7 @@ class Rappor(LocalRandomizer):
 
 def _word(value: Any) -> bytes:
     if not isinstance(value, str | bytes):
-        raise InvalidInput(f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn.")
+        raise InvalidInput(
+            f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn."
+        )
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value

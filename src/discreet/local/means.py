@@ -80,7 +80,10 @@ class _MeanRandomizer(LocalRandomizer):
 
     def _number(self, value: Any) -> float:
         return (
-            float((_require.exact(value, "mean") - self._exact("low")) / (self._exact("high") - self._exact("low")))
+            float(
+                (_require.exact(value, "mean") - self._exact("low"))
+                / (self._exact("high") - self._exact("low"))
+            )
             * self.steps
         )
 
@@ -153,15 +156,20 @@ class DuchiMean(_MeanRandomizer):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "duchi", self, low=float(self.low), high=float(self.high), steps=self.steps, weights=list(self._weights)
+            "duchi",
+            self,
+            low=float(self.low),
+            high=float(self.high),
+            steps=self.steps,
+            weights=list(self._weights),
         )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         a, b = self._weights
         grid = self._on_grid(values, entropy)
-        return _draws.coin((self.steps - grid) * b + grid * a, self.steps * (a + b), len(grid), entropy).astype(
-            np.int64
-        )
+        return _draws.coin(
+            (self.steps - grid) * b + grid * a, self.steps * (a + b), len(grid), entropy
+        ).astype(np.int64)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, 2)
@@ -299,7 +307,12 @@ class HybridMean(_MeanRandomizer):
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
-        own: dict[str, Any] = {"epsilon": self.epsilon, "low": self.low, "high": self.high, "steps": self.steps}
+        own: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "low": self.low,
+            "high": self.high,
+            "steps": self.steps,
+        }
         return DuchiMean(**own), PiecewiseMean(**own)
 
     @property
@@ -315,7 +328,9 @@ class HybridMean(_MeanRandomizer):
 
     def client(self) -> dict[str, Any]:
         duchi, piecewise = self._parts
-        return spec("hybrid", self, share=self.piecewise_share, duchi=duchi.client(), piecewise=piecewise.client())
+        return spec(
+            "hybrid", self, share=self.piecewise_share, duchi=duchi.client(), piecewise=piecewise.client()
+        )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Rows (0, bit) or (1, number)."""

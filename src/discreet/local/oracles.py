@@ -209,7 +209,9 @@ class _Unary(FrequencyOracle):
     def _check(self) -> None:
         require_parameters(self.epsilon, self.domain)
         if self.domain > 1 << 20:
-            raise _require.fail("domain", self.domain, "at most 2**20 for a bit each; LocalHashing has no such limit")
+            raise _require.fail(
+                "domain", self.domain, "at most 2**20 for a bit each; LocalHashing has no such limit"
+            )
         self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
 
     @property
@@ -412,7 +414,9 @@ class SubsetSelection(FrequencyOracle):
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
         if (np.diff(data, axis=1) <= 0).any():
-            raise InvalidInput("a report of subset selection lists different values in order. Nothing was estimated.")
+            raise InvalidInput(
+                "a report of subset selection lists different values in order. Nothing was estimated."
+            )
 
     def _counts(self, data: NDArray[Any]) -> Codes:
         return np.bincount(data.ravel(), minlength=self.domain)

@@ -25,7 +25,17 @@ from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, people_of, plain, released, require_entropy, require_span, spec
+from ._base import (
+    Floats,
+    LocalRandomizer,
+    Real,
+    people_of,
+    plain,
+    released,
+    require_entropy,
+    require_span,
+    spec,
+)
 from .choice import ORACLES, best
 from .oracles import FrequencyOracle
 
@@ -120,10 +130,14 @@ class SetResponse(_Padded):
         return isinstance(value, Set)
 
     def client(self) -> dict[str, Any]:
-        return spec("set", self, items=self.domain, largest=self.largest, oracle=self.frequency_oracle.client())
+        return spec(
+            "set", self, items=self.domain, largest=self.largest, oracle=self.frequency_oracle.client()
+        )
 
     def _checked(self, value: Any) -> list[int]:
-        if not isinstance(value, Set) or any(isinstance(i, bool) or not isinstance(i, int | np.integer) for i in value):
+        if not isinstance(value, Set) or any(
+            isinstance(i, bool) or not isinstance(i, int | np.integer) for i in value
+        ):
             raise InvalidInput("a value must be a set of item numbers. Nothing was drawn.")
         if any(not 0 <= i < self.domain for i in value):
             raise InvalidInput(f"items must be numbered from 0 to {self.domain - 1}. Nothing was drawn.")
@@ -135,7 +149,9 @@ class SetResponse(_Padded):
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         inner = self.frequency_oracle.estimate(data)
-        return released(inner.value[:-1] * self.largest, event, lambda confidence: self._error(len(data), confidence))
+        return released(
+            inner.value[:-1] * self.largest, event, lambda confidence: self._error(len(data), confidence)
+        )
 
     def _error(self, people: int, confidence: float) -> float:
         """Half of the doubt to the oracle, half to the sampling of places (Hoeffding, a union over the
@@ -202,7 +218,9 @@ class KeyValueResponse(_Padded):
                 or math.isnan(_require.float_or_inf(number))
             ):
                 raise InvalidInput("the values of keys must be numbers. Nothing was drawn.")
-            pairs.append((int(key), min(max(_require.float_or_inf(number), float(self.low)), float(self.high))))
+            pairs.append(
+                (int(key), min(max(_require.float_or_inf(number), float(self.low)), float(self.high)))
+            )
         return sorted(pairs)
 
     def _sampled(self, value: list[tuple[int, float]], entropy: Entropy) -> int:

@@ -86,9 +86,14 @@ def blend(
     ([0.34], [0.008])
     """
     y = [np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (local, central)]
-    v = [np.broadcast_to(np.asarray(x, dtype=np.float64), y[0].shape) for x in (local_variance, central_variance)]
+    v = [
+        np.broadcast_to(np.asarray(x, dtype=np.float64), y[0].shape)
+        for x in (local_variance, central_variance)
+    ]
     if y[0].shape != y[1].shape:
-        raise InvalidInput(f"both groups must estimate the same things, got {y[0].shape} and {y[1].shape} numbers.")
+        raise InvalidInput(
+            f"both groups must estimate the same things, got {y[0].shape} and {y[1].shape} numbers."
+        )
     if trusting is None:
         return combine(np.stack(y), np.stack(v))
     _require.open_probability(trusting=trusting)

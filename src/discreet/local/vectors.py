@@ -69,7 +69,9 @@ class PrivUnit(LocalRandomizer):
         if not 2 <= self.directions <= 1 << 16:
             raise _require.fail("directions", self.directions, "from 2 to 65536")
         if not self.cap:
-            object.__setattr__(self, "cap", _best_cap(self.dimension + 1, self.directions, float(self.epsilon)))
+            object.__setattr__(
+                self, "cap", _best_cap(self.dimension + 1, self.directions, float(self.epsilon))
+            )
         if self.cap >= self.directions:
             raise _require.fail("cap", self.cap, f"below directions = {self.directions}")
         self._weights  # noqa: B018 - refuses an epsilon that cannot be had
@@ -112,7 +114,9 @@ class PrivUnit(LocalRandomizer):
         data = np.empty((len(values), 2), np.int64)
         for i, vector in enumerate(values):
             seed = int(_draws.below(_draws.LIMIT, 1, entropy)[0])
-            near = np.argsort(-(_codebook(seed, self.dimension + 1, 0, self.directions) @ vector), kind="stable")
+            near = np.argsort(
+                -(_codebook(seed, self.dimension + 1, 0, self.directions) @ vector), kind="stable"
+            )
             inside = _draws.coin(self.cap * a, self.cap * a + (self.directions - self.cap) * b, 1, entropy)[0]
             some = near[: self.cap] if inside else near[self.cap :]
             data[i] = seed, some[int(_draws.below(len(some), 1, entropy)[0])]
@@ -179,6 +183,8 @@ def _best_cap(dimension: int, count: int, epsilon: float) -> int:
     def mean(cap: int) -> float:
         return (e - 1) / (e * cap + count - cap) * _top_sum(dimension, count, cap)
 
-    sizes = sorted({max(1, round(count * 2.0 ** (-k / 2))) for k in range(1, 2 * count.bit_length())} - {count})
+    sizes = sorted(
+        {max(1, round(count * 2.0 ** (-k / 2))) for k in range(1, 2 * count.bit_length())} - {count}
+    )
     best = max(sizes, key=mean)
     return int(best)

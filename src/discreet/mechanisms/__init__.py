@@ -26,7 +26,13 @@ from .protocols import (
 )
 from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
 from .randomized_response import RandomizedResponse, Reports
-from .sample_aggregate import PartMean, PartMode, SampleAndAggregate, SubsampleAggregateStable, enough_subsamples
+from .sample_aggregate import (
+    PartMean,
+    PartMode,
+    SampleAndAggregate,
+    SubsampleAggregateStable,
+    enough_subsamples,
+)
 from .selection import (
     CellCounts,
     CellDistances,
@@ -41,7 +47,14 @@ from .selection import (
 )
 from .smooth import SmoothSensitivityMedian
 from .sparse_vector import RedrawnSparseVector
-from .stability import DistanceToInstability, ProposeTestRelease, Stable, StableMedian, StableMode, TrustedStable
+from .stability import (
+    DistanceToInstability,
+    ProposeTestRelease,
+    Stable,
+    StableMedian,
+    StableMode,
+    TrustedStable,
+)
 from .stable_vector import StableSparseVector
 from .statistics import (
     Count,

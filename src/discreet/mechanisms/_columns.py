@@ -88,7 +88,9 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
             f"column {column!r} holds {kind}, and none of its declared categories is of that type. Nothing was released."
         )
     known = pa.array([values[i] for i in fitting], type=kind)
-    found = pc.fill_null(pc.index_in(array, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    found = (
+        pc.fill_null(pc.index_in(array, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
     numbered: Ints = np.append(np.array(fitting, np.int64), -1)[found]
     return numbered
 
@@ -115,7 +117,9 @@ class Grid:
         if not isinstance(bounds, Bounds):
             raise _require.fail(f"the bounds of column {column!r}", bounds, "Bounds(lower, upper)")
         self.step = step
-        self.low, self.high = (nearest(_require.exact(v, "bound") / step) for v in (bounds.lower, bounds.upper))
+        self.low, self.high = (
+            nearest(_require.exact(v, "bound") / step) for v in (bounds.lower, bounds.upper)
+        )
         if max(abs(self.low), abs(self.high)) >= LIMIT:
             raise InvalidInput(
                 f"the bounds of column {column!r} are more than 2**62 steps of {step} wide. Nothing was released. "
@@ -194,7 +198,11 @@ def check_edges(edges: Sequence[Any], at_least: int) -> tuple[int | float | Frac
     edges = _require.listed(edges=edges)
     _require.finite(**{f"edge {i}": edge for i, edge in enumerate(edges)})
     as_floats = [_require.float_or_inf(edge) for edge in edges]
-    if len(edges) < at_least or not np.isfinite(as_floats).all() or any(not a < b for a, b in pairwise(as_floats)):
+    if (
+        len(edges) < at_least
+        or not np.isfinite(as_floats).all()
+        or any(not a < b for a, b in pairwise(as_floats))
+    ):
         raise _require.fail(
             "edges", edges, f"at least {at_least} numbers in increasing order that floats can tell apart"
         )

@@ -49,7 +49,9 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     s = float(scale)
     budget = math.log(2 / failure)
     best = math.inf
-    for i in range(1, 600):  # from 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best
+    for i in range(
+        1, 600
+    ):  # from 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best
         x = 0.95**i / s
         ratio = math.exp((x - 1 / s) / 2) * math.expm1(-x) / math.expm1(-1 / s)  # sinh(x / 2) / sinh(1 / 2s)
         growth = -math.log1p(-(ratio**2))  # ln E exp(x X), rewritten without cancellation

@@ -56,7 +56,9 @@ class AddNoise:
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Noise):
-            raise _require.fail("noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace")
+            raise _require.fail(
+                "noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace"
+            )
         if not isinstance(self.statistic, Statistic) or isinstance(self.statistic, Noise):
             raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
         require_public(self.public)
@@ -104,7 +106,9 @@ def plain(values: Any) -> Any:
 
 def laplace(public: Public, statistic: Statistic, *, epsilon: Real) -> AddNoise:
     """The statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
-    noise = IntegerLaplace.for_epsilon(epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors)
+    noise = IntegerLaplace.for_epsilon(
+        epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors
+    )
     return AddNoise(public=public, statistic=statistic, noise=noise)
 
 
@@ -121,7 +125,9 @@ def gaussian(
     if rho is not None and epsilon is None and delta is None:
         noise = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
     elif rho is None and epsilon is not None and delta is not None:
-        noise = IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors)
+        noise = IntegerGaussian.for_privacy(
+            epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors
+        )
     else:
         raise InvalidInput("give either rho, or both epsilon and delta. Nothing was read or released.")
     return AddNoise(public=public, statistic=statistic, noise=noise)
@@ -137,6 +143,8 @@ def noisy_sum(public: Public, column: str, *, epsilon: Real, step: Real = 1) -> 
     return laplace(public, Sum(column, step), epsilon=epsilon)
 
 
-def noisy_histogram(public: Public, column: str, *, epsilon: Real, edges: tuple[Real, ...] | None = None) -> AddNoise:
+def noisy_histogram(
+    public: Public, column: str, *, epsilon: Real, edges: tuple[Real, ...] | None = None
+) -> AddNoise:
     """Counts per declared category, or per bin between public edges; epsilon-DP for all of them together."""
     return laplace(public, Histogram(column=column, edges=edges), epsilon=epsilon)

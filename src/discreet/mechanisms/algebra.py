@@ -144,7 +144,9 @@ class Parallel:
         _require.non_empty(parts=pairs)
         require_rows(self.public)
         if len({category for category, _ in pairs}) < len(pairs):
-            raise InvalidInput("a category has two mechanisms, so parts would not be disjoint. Nothing was read.")
+            raise InvalidInput(
+                "a category has two mechanisms, so parts would not be disjoint. Nothing was read."
+            )
         for category, mechanism in pairs:
             require_mechanism(mechanism, f"the mechanism of {category!r}")
             if mechanism.public != part_public(self.public, self.column, category):

@@ -143,7 +143,9 @@ class BinarySearchBounds:
         for values in present_values(source, self.column, edges):
             total += len(values)
             upto += np.cumsum(np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges)))
-            below += np.cumsum(np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1))[:-1]
+            below += np.cumsum(
+                np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(edges) + 1)
+            )[:-1]
         high = self._search(upto, total, entropy)
         low = len(edges) - 1 - self._search((total - below)[::-1], total, entropy)
         low, high = min(low, high), max(low, high)  # noise may cross them
@@ -190,7 +192,9 @@ def _check(mechanism: Any) -> None:
         or not 1e-300 < _require.float_or_inf(mechanism.smallest) * 2.0**mechanism.levels < 1e300
     ):
         raise _require.fail(
-            "smallest, levels", (mechanism.smallest, mechanism.levels), "such that smallest * 2**levels is below 1e300"
+            "smallest, levels",
+            (mechanism.smallest, mechanism.levels),
+            "such that smallest * 2**levels is below 1e300",
         )
 
 

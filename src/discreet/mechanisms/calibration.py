@@ -150,7 +150,9 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
 def zcdp_rho(epsilon: Real, delta: float) -> float:
     """The largest rho (to 1e-7 relative) for which rho-zCDP implies (epsilon, delta)-DP by `zcdp_delta`."""
     _check(epsilon, delta)
-    return 1 / _least(lambda inverse: zcdp_delta(_round.up(1 / Fraction(inverse)), epsilon) <= delta, _TOLERANCE)
+    return 1 / _least(
+        lambda inverse: zcdp_delta(_round.up(1 / Fraction(inverse)), epsilon) <= delta, _TOLERANCE
+    )
 
 
 def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> float:
@@ -190,7 +192,9 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
     exponents = -(y - base) * (y + base) / (2 * float(v))
     terms = np.exp(exponents) * -np.expm1(-(start + k) * d / float(v))
     last = first + count
-    rest = math.exp(-float(Fraction((last - base) * (last + base)) / (2 * v))) / -math.expm1(-float(last) / float(v))
+    rest = math.exp(-float(Fraction((last - base) * (last + base)) / (2 * v))) / -math.expm1(
+        -float(last) / float(v)
+    )
     total = math.fsum(terms) + rest
     log_weight = math.log(total) - float(Fraction(base * base) / (2 * v)) - math.log(_normaliser(sigma))
     return _probability(log_weight + 1e-11 + 1e-15 * abs(log_weight))

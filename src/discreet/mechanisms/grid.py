@@ -101,7 +101,9 @@ class GridLaplace:
             linf=_exact(linf),
             neighbors=neighbors,
         )
-        return replace(draft, scale=draft.step * calibration.discrete_laplace(epsilon, draft.on_integers.sensitivity))
+        return replace(
+            draft, scale=draft.step * calibration.discrete_laplace(epsilon, draft.on_integers.sensitivity)
+        )
 
     @classmethod
     def for_rho(cls, rho: Real, *, step: Real, sensitivity: Real, **more: Any) -> GridLaplace:

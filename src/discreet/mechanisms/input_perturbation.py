@@ -73,7 +73,9 @@ class InputPerturbation:
         """Every row's own value is epsilon-DP."""
         moved = Sum(column, step).sensitivity(public).linf
         scale = calibration.discrete_laplace(epsilon, moved)
-        return cls(public=public, column=column, scale=scale, step=_columns.as_step(step), release_as=release_as)
+        return cls(
+            public=public, column=column, scale=scale, step=_columns.as_step(step), release_as=release_as
+        )
 
     @property
     def range_of_a_row(self) -> int:
@@ -82,7 +84,9 @@ class InputPerturbation:
 
     @property
     def event(self) -> Event:
-        return DiscreteLaplace(scale=self.scale, sensitivity=self.range_of_a_row, neighbors=self.public.neighbors)
+        return DiscreteLaplace(
+            scale=self.scale, sensitivity=self.range_of_a_row, neighbors=self.public.neighbors
+        )
 
     def error(self, confidence: float = 0.95) -> Any:
         """A proved bound on the error of the sum or mean, from public numbers: see `_tails.laplace_sum_error`."""

@@ -100,7 +100,9 @@ class JointQuantiles:
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
-def draw_jointly(up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy) -> list[int]:
+def draw_jointly(
+    up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy
+) -> list[int]:
     """Indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]` counting rows up to t.
 
     Proof: given infinitely many bits of m uniform numbers the answers are fixed: each is where U * total falls in the weights that
@@ -133,7 +135,9 @@ class _Tables:
         self.aims = [width * up_to[-1] for width in widths]
         self._exps: dict[int, tuple[int, int]] = {}
         points = range(len(up_to))
-        self.best = [[self._misfit(up_to[-1] - up_to[t], -1) for t in points]]  # from the last answer to the end
+        self.best = [
+            [self._misfit(up_to[-1] - up_to[t], -1) for t in points]
+        ]  # from the last answer to the end
         one = 1 << bits
         self.low, self.high = [[one] * len(up_to)], [[one] * len(up_to)]
         for j in range(len(widths) - 2, 0, -1):

@@ -260,7 +260,9 @@ class Design(Lottery):
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """A c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t. P^-T c if P is square."""
         exact = self._check_counts(counts)
-        return tuple(sum((a * c for a, c in zip(row, exact, strict=True)), Fraction(0)) for row in self._weights())
+        return tuple(
+            sum((a * c for a, c in zip(row, exact, strict=True)), Fraction(0)) for row in self._weights()
+        )
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
         """sum_i t_i sum_j A_lj^2 P_ij - t_l, with t estimated; never below zero.
@@ -269,7 +271,8 @@ class Design(Lottery):
         """
         truths = self.estimate(counts)
         squares = [
-            [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self._exact] for w in self._weights()
+            [sum(a * a * p for a, p in zip(w, row, strict=True)) for row in self._exact]
+            for w in self._weights()
         ]
         spread = [sum((s * t for s, t in zip(row, truths, strict=True)), Fraction(0)) for row in squares]
         return tuple(max(total - own, Fraction(0)) for total, own in zip(spread, truths, strict=True))
@@ -350,10 +353,13 @@ def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, .
     exact = [[Fraction(p) for p in row] for row in rows]
     inverse = _inverse(_gram(exact))
     if inverse is None:
-        raise InvalidInput("the rows of the design are linearly dependent: the true counts cannot be estimated.")
+        raise InvalidInput(
+            "the rows of the design are linearly dependent: the true counts cannot be estimated."
+        )
     columns = list(zip(*exact, strict=True))
     return tuple(
-        tuple(sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns) for row in inverse
+        tuple(sum((a * b for a, b in zip(row, c, strict=True)), Fraction(0)) for c in columns)
+        for row in inverse
     )
 
 

@@ -112,7 +112,9 @@ def measure(
     exact = _sums(source, column, nullable, scale, squares=len(noises) > 2)
     values = []
     for true, noise in zip(exact, noises, strict=False):
-        values.append(int(source.public.size or 0) if noise is None else int(noise(_boxed(true), entropy=entropy)[0]))
+        values.append(
+            int(source.public.size or 0) if noise is None else int(noise(_boxed(true), entropy=entropy)[0])
+        )
     return Noisy(tuple(values), noises)
 
 

@@ -199,7 +199,9 @@ class IntegerGaussian:
         """(epsilon, delta)-DP with the least variance that `calibration` can prove, from the discrete law itself."""
         s = as_sensitivity(sensitivity)
         _moving(s.l2_squared)
-        variance = calibration.discrete_gaussian(epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_known(s.l2_squared))
+        variance = calibration.discrete_gaussian(
+            epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_known(s.l2_squared)
+        )
         return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)
 
     @property

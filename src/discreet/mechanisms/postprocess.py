@@ -191,7 +191,9 @@ class PostProcessed:
 def require_mechanism(candidate: Any, name: str = "mechanism") -> None:
     """Refuse what is not a mechanism, before anything is read."""
     if not isinstance(candidate, Mechanism):
-        raise _require.fail(name, type(candidate).__name__, "a mechanism: something with public, event and a call")
+        raise _require.fail(
+            name, type(candidate).__name__, "a mechanism: something with public, event and a call"
+        )
 
 
 def _multiple(count: int, step: Real) -> Any:

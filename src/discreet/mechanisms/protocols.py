@@ -130,7 +130,9 @@ class Interactive(Protocol):
 
     def start(self, source: Source, *, entropy: Entropy) -> Any: ...
 
-    def answer(self, state: Any, source: Source, question: Any, *, entropy: Entropy) -> tuple[Any, Release]: ...
+    def answer(
+        self, state: Any, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[Any, Release]: ...
 
 
 @runtime_checkable
@@ -251,7 +253,9 @@ class Release:
                 "the error of this release is in scores or ranks, so it gives no interval around the value. Use `error`."
             )
         if isinstance(self.value, str | dict | tuple | list) or self.value is None:
-            raise InvalidInput("this release is not made of plain numbers: look at its value and at error(confidence).")
+            raise InvalidInput(
+                "this release is not made of plain numbers: look at its value and at error(confidence)."
+            )
         width = self.error(confidence)
         return np.subtract(self.value, width), np.add(self.value, width)
 

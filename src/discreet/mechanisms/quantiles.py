@@ -93,7 +93,9 @@ class Quantile:
         grid, chooser = grid_of(self), self._chooser()
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         at = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
-        return release(number(at * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(
+            number(at * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True
+        )
 
 
 def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantile:
@@ -154,7 +156,9 @@ class MinMax:
             for side in (runs.below, runs.above)
         ]
         low, high = min(ends), max(max(ends), min(ends) + 1)
-        value = Bounds(number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable)
+        value = Bounds(
+            number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable
+        )
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
@@ -241,7 +245,9 @@ class ApproximateQuantiles:
         value = tuple(number((at >> self.jitter_bits) * grid.step) for at in found)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
-    def _recurse(self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy) -> list[int]:
+    def _recurse(
+        self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy
+    ) -> list[int]:
         """Points for `qs` among low..high; where the range is empty, its edge: the split that emptied it."""
         if not qs:
             return []
@@ -310,7 +316,9 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
 def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
     a, b = q.numerator, q.denominator
     move = b if swaps(public, column) else max(a, b - a)
-    return ExponentialMechanism(epsilon=epsilon, sensitivity=move, monotone=q in (0, 1), neighbors=public.neighbors)
+    return ExponentialMechanism(
+        epsilon=epsilon, sensitivity=move, monotone=q in (0, 1), neighbors=public.neighbors
+    )
 
 
 def swaps(public: Public, column: str) -> bool:
@@ -320,7 +328,9 @@ def swaps(public: Public, column: str) -> bool:
 
 
 def grid_of(mechanism: Any) -> _columns.Grid:
-    return _columns.Grid(mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column)
+    return _columns.Grid(
+        mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column
+    )
 
 
 def _points(grid: _columns.Grid) -> int:

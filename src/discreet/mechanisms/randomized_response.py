@@ -73,7 +73,10 @@ class RandomizedResponse:
         _columns.require_public(self.public)
         _require.flag(missing=self.missing)
         require_relation(
-            self.public.neighbors, REPLACE, ZERO_OUT, what="randomized response, which shows how many people reported,"
+            self.public.neighbors,
+            REPLACE,
+            ZERO_OUT,
+            what="randomized response, which shows how many people reported,",
         )
         require_rows(self.public)
         if (self.epsilon is None) == (self.lottery is None):
@@ -102,7 +105,9 @@ class RandomizedResponse:
 
     @property
     def event(self) -> Event:
-        if self.epsilon is not None:  # the odds were rounded below exp(epsilon): less is spent than is charged
+        if (
+            self.epsilon is not None
+        ):  # the odds were rounded below exp(epsilon): less is spent than is charged
             return RandomizedResponseEvent(
                 epsilon=self.epsilon, categories=len(self.labels), neighbors=self.public.neighbors
             )
@@ -118,7 +123,9 @@ class RandomizedResponse:
         counts = np.zeros(design.reports, np.int64)
         for array in _columns.each(source, self.column):
             truths = _columns.categories(array, self.public.categories(self.column).values, self.column)
-            counts += np.bincount(design.respond(self._fill(truths, entropy), entropy), minlength=design.reports)
+            counts += np.bincount(
+                design.respond(self._fill(truths, entropy), entropy), minlength=design.reports
+            )
         listed = [int(c) for c in counts]
         reports = Reports(
             categories=self.labels,
@@ -128,7 +135,10 @@ class RandomizedResponse:
         )
         people = max(sum(listed), 1)
         return release(
-            reports, event=self.event, entropy=entropy, error=lambda confidence: design.error(people, confidence)
+            reports,
+            event=self.event,
+            entropy=entropy,
+            error=lambda confidence: design.error(people, confidence),
         )
 
     def _fill(self, truths: Codes, entropy: Entropy) -> Codes:

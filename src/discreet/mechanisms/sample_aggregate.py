@@ -59,7 +59,9 @@ class PartMode:
         import pyarrow.compute as pc  # slow to load
 
         counts = pc.value_counts(pc.drop_null(part.column(self.column))).to_pylist()
-        return min(counts, key=lambda entry: (-entry["counts"], entry["values"]))["values"] if counts else None
+        return (
+            min(counts, key=lambda entry: (-entry["counts"], entry["values"]))["values"] if counts else None
+        )
 
 
 @described("mechanisms.SampleAndAggregate")
@@ -99,7 +101,9 @@ class SampleAndAggregate:
         _require.positive(epsilon=self.epsilon)
         _require.one_of(("mean", "median"), aggregate=self.aggregate)
         if self.aggregate == "mean" and self.delta is not None:
-            raise _require.fail("delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP")
+            raise _require.fail(
+                "delta", self.delta, "None: the mean has Laplace noise and is purely epsilon-DP"
+            )
         if self._grid.low == self._grid.high:
             raise _require.fail("step", self.step, "small enough that the bounds are a step apart")
         self._noise  # noqa: B018 - checks epsilon and delta
@@ -119,7 +123,9 @@ class SampleAndAggregate:
     def event(self) -> Event:
         noise, relation = self._noise, self.public.neighbors
         if isinstance(noise, Fraction):
-            return DiscreteLaplace(scale=noise, sensitivity=self._grid.high - self._grid.low, neighbors=relation)
+            return DiscreteLaplace(
+                scale=noise, sensitivity=self._grid.high - self._grid.low, neighbors=relation
+            )
         if self.delta is None:
             return PureDP(epsilon=self.epsilon, neighbors=relation)
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=relation)

@@ -186,10 +186,14 @@ class Select:
         if len(set(self.candidates)) < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
         if not isinstance(self.scores, Statistic):
-            raise _require.fail("scores", type(self.scores).__name__, "a statistic, such as Histogram(column=...)")
+            raise _require.fail(
+                "scores", type(self.scores).__name__, "a statistic, such as Histogram(column=...)"
+            )
         if not isinstance(self.chooser, Chooser):
             raise _require.fail("chooser", self.chooser, "one of the choosers of this module")
-        require_relation(self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}")
+        require_relation(
+            self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}"
+        )
         self._check_k()
         needed = self.scores.sensitivity(self.public).linf
         if needed > self.chooser.sensitivity:

@@ -122,7 +122,9 @@ class SmoothNoise:
         if self.delta is not None:
             return min(width, _certified.quantile(2 * worst / self.epsilon, half) - 1)
         scale = worst / (_certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
-        return min(width, _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > half))
+        return min(
+            width, _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > half)
+        )
 
 
 def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
@@ -200,12 +202,16 @@ class SmoothSensitivityMedian:
         check_source(self.public, source)
         ordered = _order.read(source, self.public, self.column, self._grid)
         code = noisy_median(ordered, self._noise, entropy)
-        return release(in_unit(code, _columns.as_step(self.step)), event=self.event, entropy=entropy, error=self.error)
+        return release(
+            in_unit(code, _columns.as_step(self.step)), event=self.event, entropy=entropy, error=self.error
+        )
 
 
 def bounded_grid(public: Public, column: str, step: Real) -> _columns.Grid:
     """The grid of a declared column, at least one step wide."""
     grid = _columns.Grid(public.bounds(column), _columns.as_step(step), column)
     if grid.low == grid.high:
-        raise _require.fail("step", step, f"small enough that the bounds of column {column!r} are a step apart")
+        raise _require.fail(
+            "step", step, f"small enough that the bounds of column {column!r} are a step apart"
+        )
     return grid

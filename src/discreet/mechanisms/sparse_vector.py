@@ -55,7 +55,9 @@ def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of 1 are 0.2 each."""
     exact, _ = _epsilon_and_log(epsilon, delta)
     above = _round.up(exact / rounds)
-    room = rounds <= _MANY and math.isfinite(above) and optimal_delta(above, rounds, _round.down(exact)) <= delta
+    room = (
+        rounds <= _MANY and math.isfinite(above) and optimal_delta(above, rounds, _round.down(exact)) <= delta
+    )
     return Fraction(above) if room else exact / rounds
 
 
@@ -70,7 +72,9 @@ def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     return max(simple, _raised(float(simple), epsilon, delta, rounds, lambda each: True))
 
 
-def _raised(start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]) -> Fraction:
+def _raised(
+    start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]
+) -> Fraction:
     """The largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there is none."""
     total = _round.down(_require.exact(epsilon, "epsilon"))
     if rounds > _MANY or not 0 < total < 300:
@@ -128,7 +132,9 @@ def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
     _require.positive(epsilon=epsilon)
     _require.open_probability(delta=delta)
-    return _require.exact(epsilon, "epsilon"), Fraction(_certified.log_above(1 / _require.exact(delta, "delta")))
+    return _require.exact(epsilon, "epsilon"), Fraction(
+        _certified.log_above(1 / _require.exact(delta, "delta"))
+    )
 
 
 def _covered(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int) -> bool:

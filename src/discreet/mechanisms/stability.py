@@ -117,7 +117,9 @@ class StableMedian:
         return self._read(source).distance(bound)
 
     def _read(self, source: Source) -> _order.Ordered:
-        return _order.read(source, source.public, self.column, bounded_grid(source.public, self.column, self.step))
+        return _order.read(
+            source, source.public, self.column, bounded_grid(source.public, self.column, self.step)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,10 @@ class ProposeTestRelease:
         if not passed or isinstance(value, bool) or not isinstance(value, Integral):
             return release(None, event=self.event, entropy=entropy)
         return release(
-            in_unit(int(value) + noise, _step(self.function)), event=self.event, entropy=entropy, error=self.error
+            in_unit(int(value) + noise, _step(self.function)),
+            event=self.event,
+            entropy=entropy,
+            error=self.error,
         )
 
 

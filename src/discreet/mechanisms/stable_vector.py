@@ -69,7 +69,9 @@ class StableSparseVector:
     def scales(self) -> tuple[Fraction, Fraction]:
         """Of the noise on the threshold, and on each distance."""
         if self.constants is None:
-            pure = SparseVector(public=self.public, threshold=0, epsilon=self.epsilon, positives=self.failures)
+            pure = SparseVector(
+                public=self.public, threshold=0, epsilon=self.epsilon, positives=self.failures
+            )
             return pure.scales[:2]
         redrawn = RedrawnSparseVector(
             public=self.public,
@@ -107,7 +109,9 @@ class StableSparseVector:
         check_source(self.public, source)
         return {"threshold": self.threshold + draw(self.scales[0], entropy), "failures": 0, "asked": 0}
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """The exact value or None, and the state to keep. Its own price is nothing: all was paid at the start."""
         self._check_state(state)
         check_stable(question, self.public, 0)
@@ -131,7 +135,9 @@ class StableSparseVector:
             or set(state) != {"threshold", "failures", "asked"}
             or any(isinstance(v, bool) or not isinstance(v, int) for v in state.values())
         ):
-            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn or released.")
+            raise InvalidInput(
+                "the state is not one that start() or answer() gave. Nothing was drawn or released."
+            )
         if state["failures"] >= self.failures or state["asked"] >= self.questions:
             raise Halted(
                 f"{self.failures} failures or {self.questions} questions were paid for, so this has halted for good. "

@@ -199,10 +199,14 @@ def Sum(column: str, step: int | float | Fraction = 1) -> PowerSum:
     return PowerSum(column=column, grid=as_step(step))
 
 
-def SumOfSquares(column: str, step: int | float | Fraction = 1, center: int | float | Fraction = 0) -> PowerSum:
+def SumOfSquares(
+    column: str, step: int | float | Fraction = 1, center: int | float | Fraction = 0
+) -> PowerSum:
     """The sum of squared distances from a public `center` (rounded to the grid); with count and sum it gives the variance."""
     grid = as_step(step)
-    return PowerSum(column=column, grid=grid, power=2, center=_columns.nearest(_require.exact(center, "center") / grid))
+    return PowerSum(
+        column=column, grid=grid, power=2, center=_columns.nearest(_require.exact(center, "center") / grid)
+    )
 
 
 @described("mechanisms.Histogram")

@@ -130,12 +130,16 @@ class Thresholds:
         check_source(self.public, source)
         return {"threshold": self._noisy_threshold(entropy), "positives": 0, "asked": 0}
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
         before = self._check_state(state)
         self._check_question(question, self.monotone)
         check_source(self.public, source)
-        after, answer = self._compare(before, number(question(source)), entropy, gap=self.gap, redraw=self.redraws)
+        after, answer = self._compare(
+            before, number(question(source)), entropy, gap=self.gap, redraw=self.redraws
+        )
         paid = NoOp(neighbors=self.public.neighbors)
         return after, release(answer, event=paid, entropy=entropy, error=self._error_of(answer))
 
@@ -172,10 +176,14 @@ class Thresholds:
 
     def _check_state(self, state: Any) -> State:
         if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
-            raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn or released.")
+            raise InvalidInput(
+                "the state is not one that start() or answer() gave. Nothing was drawn or released."
+            )
         for value in state.values():
             if isinstance(value, bool) or not isinstance(value, int):
-                raise InvalidInput("the state is not one that start() or answer() gave. Nothing was drawn or released.")
+                raise InvalidInput(
+                    "the state is not one that start() or answer() gave. Nothing was drawn or released."
+                )
         if state["positives"] >= self.most:
             raise Halted(
                 f"all {self.most} positives were given, so this has halted for good. Nothing was drawn or released. Buy a new one."
@@ -186,7 +194,9 @@ class Thresholds:
             )
         return state
 
-    def _compare(self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool) -> tuple[State, Answer]:
+    def _compare(
+        self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool
+    ) -> tuple[State, Answer]:
         _, query_scale, numeric_scale = self.scales
         excess = value + draw(query_scale, entropy) - state["threshold"]
         above = excess >= 0
@@ -213,12 +223,16 @@ class Thresholds:
         numeric_scale = self.scales[2]
         if answer.value is not None and numeric_scale is not None:
             scale = numeric_scale
-            return lambda confidence: _certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+            return lambda confidence: (
+                _certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+            )
         return lambda confidence: self._accuracy(confidence, 1, 1)
 
     def _declared_questions(self) -> int:
         if self.questions is None:
-            raise InvalidInput("how far off the answers may be depends on how many there are: declare questions=...")
+            raise InvalidInput(
+                "how far off the answers may be depends on how many there are: declare questions=..."
+            )
         return self.questions
 
 
@@ -275,7 +289,10 @@ class SparseVector(Thresholds):
             _require.positive(**{f"share {i + 1} of split": share for i, share in enumerate(self.split)})
         if self.monotone:
             require_relation(
-                self.public.neighbors, ADD_REMOVE, ZERO_OUT, what="that all questions move the same way (monotone)"
+                self.public.neighbors,
+                ADD_REMOVE,
+                ZERO_OUT,
+                what="that all questions move the same way (monotone)",
             )
 
     @property
@@ -343,7 +360,9 @@ class AboveThreshold:
     def start(self, source: Source, *, entropy: Entropy) -> State:
         return self._vector.start(source, entropy=entropy)
 
-    def answer(self, state: State, source: Source, question: Any, *, entropy: Entropy) -> tuple[State, Release]:
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy
+    ) -> tuple[State, Release]:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
@@ -374,5 +393,7 @@ def check_positives(positives: Any) -> None:
 def number(value: Any) -> int:
     array = _columns.integers(value)
     if array.size != 1:
-        raise InvalidInput("a question must have a single number as its value. Nothing was drawn or released.")
+        raise InvalidInput(
+            "a question must have a single number as its value. Nothing was drawn or released."
+        )
     return int(array.reshape(-1)[0])

@@ -62,5 +62,7 @@ def _written(node: Node) -> str:
     """The function's name as people write it."""
     text: str = node.sql(dialect="duckdb")
     return (
-        text.split("(")[0][:40].upper() if "(" in text and text.split("(")[0].isidentifier() else str(node.key).upper()
+        text.split("(")[0][:40].upper()
+        if "(" in text and text.split("(")[0].isidentifier()
+        else str(node.key).upper()
     )

@@ -51,7 +51,9 @@ class Aggregates:
         if isinstance(node, exp.WithinGroup):
             ordered = node.expression.expressions
             if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) and len(ordered) == 1:
-                return self._quantile(node, ordered[0].this, node.this.this, down=bool(ordered[0].args.get("desc")))
+                return self._quantile(
+                    node, ordered[0].this, node.this.this, down=bool(ordered[0].args.get("desc"))
+                )
             raise refuse(node, "WITHIN GROUP is for PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x)")
         rule = _AGGREGATES.get(type(node))
         return None if rule is None else rule(self, node)
@@ -106,7 +108,9 @@ class Aggregates:
                 "Write CLAMP(x, low, high), with limits known without looking at the data.",
             )
         if bound.domain.low == bound.domain.high:
-            raise refuse(argument, f"{function} of something that is always {bound.domain.low:g}", "Use COUNT.")
+            raise refuse(
+                argument, f"{function} of something that is always {bound.domain.low:g}", "Use COUNT."
+            )
         return bound
 
     def _quantile(self, node: Node, argument: Node, at: Node | None, *, down: bool = False) -> Aggregate:
@@ -184,7 +188,9 @@ def present_with(x: Expr, other: Expr) -> Expr:
     if other.domain.sure:
         return x
     there = (
-        other if other.domain.finite else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
+        other
+        if other.domain.finite
+        else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
     )
     return make("case", make("not", make("null?", there)), x, Literal(None))
 

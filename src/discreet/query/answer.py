@@ -173,7 +173,9 @@ class Answer:
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
         heights = [float("nan") if h is None else float(h) for h in bars["heights"]]
-        ax.bar(range(len(heights)), heights, yerr=[e or 0.0 for e in bars["errors"]], color="#0b6e99", capsize=3)
+        ax.bar(
+            range(len(heights)), heights, yerr=[e or 0.0 for e in bars["errors"]], color="#0b6e99", capsize=3
+        )
         ax.set_xticks(range(len(heights)), [str(label) for label in bars["labels"]], rotation=30, ha="right")
         ax.set_ylabel(value if value is not None else next(iter(self.error(confidence))))
         ax.set_title(f"{self.price}; whiskers: {confidence:.0%} intervals", fontsize="small")
@@ -215,13 +217,17 @@ class Answer:
             )
         widths = [max(len(line[i]) for line in cells) for i in range(len(self.columns))]
         lines = [
-            "  ".join(_pad(c, w, row) for c, w, row in zip(line, widths, self._aligned(), strict=True)).rstrip()
+            "  ".join(
+                _pad(c, w, row) for c, w, row in zip(line, widths, self._aligned(), strict=True)
+            ).rstrip()
             for line in cells
         ]
         lines.insert(1, "  ".join("-" * w for w in widths))
         if len(self.rows) > most:
             lines.append(f"... {len(self.rows) - most} more rows")
-        told = f"{confidence:.0%} of errors are within ±" if errors else "how far off: see the plan, or preview"
+        told = (
+            f"{confidence:.0%} of errors are within ±" if errors else "how far off: see the plan, or preview"
+        )
         return "\n".join([*lines, f"({told}; {self.price})", *(f"({note})" for note in self.notes)])
 
     @property

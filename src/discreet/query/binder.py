@@ -29,7 +29,9 @@ class Scope:
     ) -> None:
         # pairs of columns that an inner join has made equal: a name that means both means either
         self.equal = equal
-        self.tables = {alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()}
+        self.tables = {
+            alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()
+        }
         # as the steward wrote them, for messages
         self.aliases = list(tables)
         self.columns = sorted({name for columns in tables.values() for name in columns})
@@ -42,7 +44,9 @@ class Scope:
             if alias.lower() not in self.tables:
                 advice = f"There is: {', '.join(self.aliases)}.{meant(alias, self.aliases)}"
                 raise refuse(node, f"there is no table {alias!r} in FROM", advice)
-            found = [columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns]
+            found = [
+                columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns
+            ]
         else:
             found = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
         if len(found) > 1 and not all(frozenset((found[0], other)) in self.equal for other in found[1:]):
@@ -60,7 +64,9 @@ class Scope:
 def _first_mention(node: exp.Column) -> Node:
     """Return the first place of the text that names this column: clauses are not bound in the order in which they are written."""
     same = [
-        c for c in node.root().find_all(exp.Column) if c.name.lower() == node.name.lower() and c.table == node.table
+        c
+        for c in node.root().find_all(exp.Column)
+        if c.name.lower() == node.name.lower() and c.table == node.table
     ]
     placed = [(position(c), c) for c in same if position(c)[0] is not None]
     return min(placed, key=lambda pair: pair[0])[1] if placed else node
@@ -262,7 +268,9 @@ class Binder:
 
     def if_(self, node: Node) -> Expr:
         other = node.args.get("false")
-        return make("case", self(node.this), self(node.args["true"]), Literal(None) if other is None else self(other))
+        return make(
+            "case", self(node.this), self(node.args["true"]), Literal(None) if other is None else self(other)
+        )
 
     def cast(self, node: Node) -> Expr:
         target = node.args["to"].this
@@ -279,7 +287,11 @@ class Binder:
             as_date = _as_date(inner, Column("", _SOME_DATE))
             if as_date.domain.kind is Kind.DATE:
                 return as_date
-        if (name, inner.domain.kind) in (("BOOLEAN", Kind.BOOLEAN), ("TEXT", Kind.TEXT), ("VARCHAR", Kind.TEXT)):
+        if (name, inner.domain.kind) in (
+            ("BOOLEAN", Kind.BOOLEAN),
+            ("TEXT", Kind.TEXT),
+            ("VARCHAR", Kind.TEXT),
+        ):
             return inner
         raise refuse(
             node,
@@ -325,7 +337,9 @@ class Binder:
     def _known(self, op: str, what: str, node: Node, argument: Node) -> Expr:
         if op not in OPERATORS:
             raise refuse(
-                node, f"{what} is not known", "Known: YEAR, QUARTER, MONTH, WEEK, DAY, and DOW, ISODOW, DOY to extract."
+                node,
+                f"{what} is not known",
+                "Known: YEAR, QUARTER, MONTH, WEEK, DAY, and DOW, ISODOW, DOY to extract.",
             )
         return make(op, self(argument))
 
@@ -337,11 +351,15 @@ class Binder:
         if name == "day":
             return make("days", a, b)
         if name not in ("month", "year"):
-            raise refuse(node, "differences of dates are in days, months or years", "Write DATEDIFF('day', a, b).")
+            raise refuse(
+                node, "differences of dates are in days, months or years", "Write DATEDIFF('day', a, b)."
+            )
         years = make("-", make("part:year", a), make("part:year", b))
         if name == "year":
             return years
-        return make("+", make("*", years, Literal(12)), make("-", make("part:month", a), make("part:month", b)))
+        return make(
+            "+", make("*", years, Literal(12)), make("-", make("part:month", a), make("part:month", b))
+        )
 
     def left(self, node: Node) -> Expr:
         return make("substring", self(node.this), Literal(1), self(node.expression))

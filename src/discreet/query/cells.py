@@ -42,9 +42,13 @@ class Mark:
         """The class of each result of the expression."""
         if self.values is None:
             numbers = np.asarray(results, dtype=float)
-            return np.where(np.isnan(numbers), MISSING, np.where(numbers == 1.0, TRUE, FALSE)).astype(np.int64)
+            return np.where(np.isnan(numbers), MISSING, np.where(numbers == 1.0, TRUE, FALSE)).astype(
+                np.int64
+            )
         place = {_plain(v): i for i, v in enumerate(self.values)}
-        return np.array([place.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64)
+        return np.array(
+            [place.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,15 @@ def compiled(plans: list[Plan]) -> Compiled:
     """Marks and families of some plans, which must count rows of one relation; refused with the reason otherwise."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
-    if len({(source_key(source), plan.unit, plan.many) for (source, _), plan in zip(bases, plans, strict=True)}) > 1:
+    if (
+        len(
+            {
+                (source_key(source), plan.unit, plan.many)
+                for (source, _), plan in zip(bases, plans, strict=True)
+            }
+        )
+        > 1
+    ):
         raise _refused("they read different tables or joins", "Ask those of one FROM together.")
     marks: list[Mark] = []
     families = []
@@ -100,7 +112,9 @@ def compiled(plans: list[Plan]) -> Compiled:
 
 
 def _refused(why: str, instead: str) -> QueryError:
-    return QueryError(f"these queries cannot be answered together: {why}. Nothing was read or charged. {instead}")
+    return QueryError(
+        f"these queries cannot be answered together: {why}. Nothing was read or charged. {instead}"
+    )
 
 
 def _base(plan: Plan) -> tuple[From, Expr | None]:
@@ -112,9 +126,13 @@ def _base(plan: Plan) -> tuple[From, Expr | None]:
 
 def _require_counts(plan: Plan, recipes: Recipes) -> None:
     if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
-        raise _refused("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
+        raise _refused(
+            "only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one."
+        )
     if not plan.known_keys:
-        raise _refused("a group key is not declared as categories, so its groups are not public", "Have it declared.")
+        raise _refused(
+            "a group key is not declared as categories, so its groups are not public", "Have it declared."
+        )
 
 
 def _mark(marks: list[Mark], mark: Mark) -> int:
@@ -203,7 +221,9 @@ def _replaced(node: Expr, column: Column) -> Expr:
     if node == column:
         return Output("key", 0, column.domain)
     if isinstance(node, Call):
-        return Call(node.op, tuple(_replaced(a, column) for a in node.args), node.domain, node.weight, node.depth)
+        return Call(
+            node.op, tuple(_replaced(a, column) for a in node.args), node.domain, node.weight, node.depth
+        )
     return node
 
 
@@ -212,7 +232,9 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
     if not all(computable(_replaced(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain
-    if domain.kind in (Kind.DATE, Kind.TEXT) and any(mark.expression != column and mark.values for mark in marks):
+    if domain.kind in (Kind.DATE, Kind.TEXT) and any(
+        mark.expression != column and mark.values for mark in marks
+    ):
         return None
     members = domain.members(MOST_MEMBERS)
     if domain.kind is Kind.TEXT and all(_is_equality(m.expression, column) for m in marks):
@@ -225,7 +247,9 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
     if members is not None and (domain.kind is Kind.BOOLEAN or (domain.kind is Kind.NUMBER and of_table)):
         return [*members, None]
     if domain.kind is Kind.NUMBER and all(_thresholds(m.expression, column) is not None for m in marks):
-        ends = sorted({t for m in marks for t in _thresholds(m.expression, column) or ()} | {domain.low, domain.high})
+        ends = sorted(
+            {t for m in marks for t in _thresholds(m.expression, column) or ()} | {domain.low, domain.high}
+        )
         low, high = (domain.low, domain.high) if of_table else (-math.inf, math.inf)
         inside = [e for e in ends if low <= e <= high and math.isfinite(e)] or [0.0]
         # Beyond the last threshold there are more numbers, unless the range ends there.
@@ -250,10 +274,21 @@ def _is_equality(expression: Expr, column: Column) -> bool:
 
 def _thresholds(expression: Expr, column: Column) -> set[float] | None:
     """The numbers that a comparison of the column with literals turns at; None if it is no such comparison."""
-    if not isinstance(expression, Call) or expression.op not in ("=", "<>", "<", "<=", ">", ">=", "in", "null?"):
+    if not isinstance(expression, Call) or expression.op not in (
+        "=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "in",
+        "null?",
+    ):
         return None
     numbers = [a.content for a in expression.args if isinstance(a, Literal)]
-    if any(isinstance(n, bool | str) or n is None for n in numbers) or len(numbers) + 1 != len(expression.args):
+    if any(isinstance(n, bool | str) or n is None for n in numbers) or len(numbers) + 1 != len(
+        expression.args
+    ):
         return None
     return {float(n) for n in numbers} if column in expression.args else None
 

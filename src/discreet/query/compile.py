@@ -60,7 +60,9 @@ class Compiler:
     def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, written_by: Dialect) -> None:
         self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, written_by
         self.raw = raw_columns(plan.source, kinds)
-        self.chooses = plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
+        self.chooses = (
+            plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
+        )
         # Where a single row is the unit and a join makes many of it, its position says which rows belong together, and its identity
         # chooses among them. Computing that identity takes a sort, so it is read only by queries that choose.
         self.identity = identity(plan.source, plan.unit) if plan.many else None
@@ -101,7 +103,9 @@ class Compiler:
             mine = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
             query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
-            picked = semantics.SmallestValues(alias="picked", source="mine", order=order, n=self.bounding.rows)
+            picked = semantics.SmallestValues(
+                alias="picked", source="mine", order=order, n=self.bounding.rows
+            )
             query.args["with_"].append("expressions", picked)
             return self._finish(query, "picked", [aliased(_count_distinct("x0"), "m0")])
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
@@ -153,7 +157,9 @@ class Compiler:
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = exp.select(*(name(k) for k in keys), *totals, copy=False).from_("rows", copy=False)
         query = exp.select().with_("rows", copy=False, as_=self._rows(columns))
-        query = query.with_("read", copy=False, as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped)
+        query = query.with_(
+            "read", copy=False, as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped
+        )
         names = [f"m{i}" for i in range(len(sums))]
         query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
         return self._finish(query, "keyed", [aliased(_sum(name(m)), m) for m in names])
@@ -165,7 +171,9 @@ class Compiler:
         made = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
         columns = [(f"x{i}", node) for i, (node, _) in enumerate(made)]
         found = [Argument(name(f"x{i}"), times) for i, (_, times) in enumerate(made)]
-        return columns, [None if m.expression is None else found[unique.index(m.expression)] for m in measures]
+        return columns, [
+            None if m.expression is None else found[unique.index(m.expression)] for m in measures
+        ]
 
     def _steps(self, x: Expr) -> tuple[Node, int]:
         """A number on its grid, as BIGINT: clipped, and missing where it is no number; and how many steps one of it is."""
@@ -248,7 +256,10 @@ class Compiler:
             *(_of("named", n) for n in [*names, *(f"k{i}" for i in range(len(keys)))]), _of("dictionary", "j")
         )
         on = all_of(
-            [exp.EQ(this=_of("named", f"k{i}"), expression=_of("dictionary", f"k{i}")) for i in range(len(keys))]
+            [
+                exp.EQ(this=_of("named", f"k{i}"), expression=_of("dictionary", f"k{i}"))
+                for i in range(len(keys))
+            ]
         )
         return query.with_("keyed", copy=False, as_=both.from_("named").join("dictionary", on=on))
 
@@ -261,13 +272,19 @@ class Compiler:
             return []
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
-        return [aliased(semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits), "h")]
+        return [
+            aliased(
+                semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits), "h"
+            )
+        ]
 
     def _hash(self, *parts: Node) -> Node:
         """A keyed hash whose order is uniform over keys, and independent between units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
-    def _chosen(self, query: exp.Select, source: str, names: list[str], pairs: str | None = None) -> exp.Select:
+    def _chosen(
+        self, query: exp.Select, source: str, names: list[str], pairs: str | None = None
+    ) -> exp.Select:
         """Of each unit the groups with the smallest rank: those up to the rank of its last one. `pairs` has each group once a unit."""
         chosen = semantics.SmallestRanks(
             alias="chosen", source=source, pairs=pairs or source, n=self.bounding.groups, columns=names
@@ -282,12 +299,16 @@ class Compiler:
             return query.with_("chosen", copy=False, as_=chosen)
         ranked = exp.select(name("u"), name("j"), *(name(n) for n in names), *self._rank()).from_("keyed")
         query = query.with_("ranked", copy=False, as_=ranked, materialized=True)
-        query = query.with_("pairs", copy=False, as_=exp.select(name("u"), name("h")).distinct().from_("ranked"))
+        query = query.with_(
+            "pairs", copy=False, as_=exp.select(name("u"), name("h")).distinct().from_("ranked")
+        )
         return self._chosen(query, "ranked", names, "pairs")
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
         # the query belongs to nobody else: copying all of it at every step took half of the time
-        query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(source, copy=False)
+        query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
+            source, copy=False
+        )
         query = query.group_by(name("j"), *(name(b) for b in beside), copy=False)
         if not self.plan.known_keys:
             keys = [_of("dictionary", f"k{i}") for i in range(len(self.plan.keys))]

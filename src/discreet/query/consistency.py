@@ -75,7 +75,9 @@ def _table(answer: Answer, column: str) -> _Table:
             f"they cannot be added up."
         )
     variance = noise[0].mean_squared_error * float(noise[1]) ** 2
-    return _Table(answer, at, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance)
+    return _Table(
+        answer, at, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance
+    )
 
 
 def _array(table: _Table) -> Any:
@@ -105,7 +107,9 @@ def _whole(tables: list[_Table]) -> tuple[Answer, ...]:
     for place, i in enumerate(order):
         for key in itertools.product(*tables[i].levels):
             parents.append(
-                -1 if place == 0 else nodes[order[place - 1], _above(tables[order[place - 1]], tables[i], key)]
+                -1
+                if place == 0
+                else nodes[order[place - 1], _above(tables[order[place - 1]], tables[i], key)]
             )
             nodes[i, key] = len(parents) - 1
     values = [tables[i].cells[key] for i, key in nodes]

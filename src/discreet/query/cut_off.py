@@ -7,7 +7,9 @@ from .._errors import InvalidInput
 from .._public import Public
 
 
-def cut_off_sql(public: Public, rows: int | None, groups: int | None, by: str | None, where: str | None) -> str:
+def cut_off_sql(
+    public: Public, rows: int | None, groups: int | None, by: str | None, where: str | None
+) -> str:
     """Write the question: how many units there are, and how many have more than `rows` rows, or more than `groups` values of `by`.
 
     A unit is counted once, whatever it has: both counts move by one with it, and no limit of its own is needed.

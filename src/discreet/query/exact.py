@@ -44,7 +44,9 @@ class Statements:
     choices: tuple[str, ...]
 
 
-def statements(plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect) -> Statements:
+def statements(
+    plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect
+) -> Statements:
     """One query for all sums and counts, and one for each distinct count, quantile and most common value; written once."""
     known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
     cached: Statements | None = recipes.written.get((bounding, known, dialect.name))
@@ -59,9 +61,14 @@ def statements(plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, d
             compiler.additive(asked) if asked else None,
             tuple(asked),
             tuple(
-                (m, compiler.distinct(m.expression)) for m in recipes.measures if m.kind == "distinct" and m.expression
+                (m, compiler.distinct(m.expression))
+                for m in recipes.measures
+                if m.kind == "distinct" and m.expression
             ),
-            tuple((compiler.histogram if c.kind == "quantile" else compiler.frequencies)(c) for c in recipes.choices),
+            tuple(
+                (compiler.histogram if c.kind == "quantile" else compiler.frequencies)(c)
+                for c in recipes.choices
+            ),
         )
     except RecursionError:
         raise QueryError("the query nests too deep. Nothing was read or charged.") from None
@@ -88,8 +95,12 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
     found = dict(zip(written.asked, columns, strict=True))
     for m, sql in written.distinct:
         found[m] = _dense(answer(sql), "m0", size, index)
-    scores = [_scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)]
-    return Exact(keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS])
+    scores = [
+        _scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)
+    ]
+    return Exact(
+        keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS]
+    )
 
 
 def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
@@ -112,7 +123,11 @@ def _found_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dic
 
 def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Counts:
     quantile = choice.kind == "quantile"
-    parts = _positions(table, index), integers(table.column("x0" if quantile else "vi")), integers(table.column("m0"))
+    parts = (
+        _positions(table, index),
+        integers(table.column("x0" if quantile else "vi")),
+        integers(table.column("m0")),
+    )
     return Counts.of(*parts, (size, choice.width))
 
 
@@ -140,7 +155,9 @@ def integers(column: pa.ChunkedArray) -> Any:
         return flat[whole_numbers.offset : whole_numbers.offset + len(array)].copy()
     if len(array) == 0:
         return np.zeros(0, np.int64)
-    halves = np.frombuffer(array.buffers()[1], dtype="<i8").reshape(-1, 2)[array.offset : array.offset + len(array)]
+    halves = np.frombuffer(array.buffers()[1], dtype="<i8").reshape(-1, 2)[
+        array.offset : array.offset + len(array)
+    ]
     if (halves[:, 1] == halves[:, 0] >> 63).all():
         return halves[:, 0].copy()
     whole = [(int(high) << 64) + (int(low) & (1 << 64) - 1) for low, high in halves]

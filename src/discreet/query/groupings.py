@@ -67,12 +67,18 @@ def expanded(text: str) -> Iterator[Part]:
         yield Part(text)
         return
     if len(clauses) > 1:
-        raise refuse(select, "several of CUBE, ROLLUP and GROUPING SETS in one GROUP BY", "Write one GROUPING SETS.")
+        raise refuse(
+            select, "several of CUBE, ROLLUP and GROUPING SETS in one GROUP BY", "Write one GROUPING SETS."
+        )
     if any(select.args.get(clause) for clause in ("order", "limit", "offset", "having")):
         raise refuse(
-            select, "ORDER BY, LIMIT and HAVING do not go with several groupings", "Sort and select what comes back."
+            select,
+            "ORDER BY, LIMIT and HAVING do not go with several groupings",
+            "Sort and select what comes back.",
         )
-    fixed = [by_position(node, select) for node in select.args["group"].expressions if not isinstance(node, _KINDS)]
+    fixed = [
+        by_position(node, select) for node in select.args["group"].expressions if not isinstance(node, _KINDS)
+    ]
     sets = [[*fixed, *(by_position(node, select) for node in s)] for s in _sets(clauses[0])]
     items = [named(item) for item in select.expressions]
     columns = tuple(name for name, _ in items)
@@ -96,7 +102,9 @@ def _sets(clause: Node) -> list[list[Node]]:
     else:
         if 1 << len(parts) > MOST_SETS:
             raise refuse(
-                clause, f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings", "Use GROUPING SETS."
+                clause,
+                f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings",
+                "Use GROUPING SETS.",
             )
         chosen = [s for k in range(len(parts), -1, -1) for s in combinations(parts, k)]
     return [[node for part in s for node in part] for s in chosen]

@@ -11,7 +11,18 @@ from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
 from .operators import if_
-from .scan import Kinds, aliased, binary, convert, identity, name, raw_columns, source_sql, used_columns, whole
+from .scan import (
+    Kinds,
+    aliased,
+    binary,
+    convert,
+    identity,
+    name,
+    raw_columns,
+    source_sql,
+    used_columns,
+    whole,
+)
 from .sources import columns_of
 
 
@@ -28,7 +39,9 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialec
     source = source_sql(given.source, used, kinds).subquery("s")
     raw = raw_columns(given.source, kinds)
     marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(given.marks)]
-    rows = exp.select(aliased(name(given.unit), "u"), aliased(name(who or given.unit), "i"), *marks).from_(source)
+    rows = exp.select(aliased(name(given.unit), "u"), aliased(name(who or given.unit), "i"), *marks).from_(
+        source
+    )
     codes = [name(f"c{i}") for i in range(len(marks))]
     query = exp.select().with_("rows", as_=rows)
     if most is None:
@@ -59,7 +72,8 @@ def _counted(given: Compiled) -> Node:
 
 def _conditions(given: Compiled, family: Family) -> list[Node]:
     inside: list[Node] = [
-        exp.LT(this=name(f"c{k}"), expression=whole(given.marks[k].size - 1)) for k in dict.fromkeys(family.keys)
+        exp.LT(this=name(f"c{k}"), expression=whole(given.marks[k].size - 1))
+        for k in dict.fromkeys(family.keys)
     ]
     met = [] if family.condition is None else [_holds(given, family.condition, TRUE)]
     return [*inside, *met] or [exp.Boolean(this=True)]
@@ -106,5 +120,8 @@ def _index(mark: Mark, x: Node) -> Node:
 
 
 def _truth(x: Node, false: int, true: int, missing: int) -> Node:
-    ifs = [exp.If(this=x, true=whole(true)), exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=whole(false))]
+    ifs = [
+        exp.If(this=x, true=whole(true)),
+        exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=whole(false)),
+    ]
     return exp.Case(ifs=ifs, default=whole(missing))

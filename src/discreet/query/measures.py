@@ -197,7 +197,13 @@ class Recipes:
         base = self._sum(x, centered=True)
         most = max(base.low**2, base.high**2)
         return Measure(
-            kind="square", expression=x, step=base.step, center=base.center, low=0, high=most, scaled=base.scaled
+            kind="square",
+            expression=x,
+            step=base.step,
+            center=base.center,
+            low=0,
+            high=most,
+            scaled=base.scaled,
         )
 
     def _choice(self, asked: Aggregate, x: Expr) -> int:
@@ -205,7 +211,12 @@ class Recipes:
         if asked.function == "quantile":
             first, step, points = candidates(x.domain)
             made = Choice(
-                kind="quantile", expression=x, parameter=asked.parameter, first=first, step=step, points=points
+                kind="quantile",
+                expression=x,
+                parameter=asked.parameter,
+                first=first,
+                step=step,
+                points=points,
             )
         else:
             values = x.domain.members(1 << 16) or ()

@@ -116,7 +116,11 @@ class Query:
     def _try_outputs(self) -> None:
         """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""
         blanks = [0 if k.expression.domain.kind is Kind.NUMBER else "" for k in self._plan.keys]
-        keys = [tuple(k.values[0] if k.values else blank for k, blank in zip(self._plan.keys, blanks, strict=True))]
+        keys = [
+            tuple(
+                k.values[0] if k.values else blank for k, blank in zip(self._plan.keys, blanks, strict=True)
+            )
+        ]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
         none = np.zeros(0, np.int64)
         choices = [best(c, Counts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
@@ -218,7 +222,9 @@ class Query:
 
     def is_number(self, column: int) -> bool:
         """Whether an output column is computed from aggregates, and not a key."""
-        return any(isinstance(n, Output) and n.kind == "aggregate" for n in walk(self._plan.outputs[column][1]))
+        return any(
+            isinstance(n, Output) and n.kind == "aggregate" for n in walk(self._plan.outputs[column][1])
+        )
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -275,7 +281,9 @@ class Query:
         exact = self._measure(source, key)
         if not self._plan.known_keys:
             exact = _shown(exact, np.ones(len(exact.keys), dtype=bool), False)
-        choices = [best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)]
+        choices = [
+            best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)
+        ]
         rows, _ = rows_of(self._plan, self._recipes, exact.keys, exact.measures, choices)
         return [list(row) for row in rows]
 
@@ -287,7 +295,9 @@ class Query:
         means = [mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(at))]
         columns, given = key_columns(self._plan, keys), (self._plan, self._recipes)
         ranges = [
-            None if at[i] is not None or means[i] is not None else range_of(*given, i, measures, noises, columns, kept)
+            None
+            if at[i] is not None or means[i] is not None
+            else range_of(*given, i, measures, noises, columns, kept)
             for i in range(len(at))
         ]
         return Answer(
@@ -321,7 +331,11 @@ def _shown(exact: Exact, shown: Any, other: bool) -> Exact:
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
     kept = _taken(exact, np.array(rows, dtype=np.int64))
     if other:
-        rest = [m[~shown].sum() if m.dtype == object else int(sum(m[~shown].tolist())) for m in exact.measures]
+        rest = [
+            m[~shown].sum() if m.dtype == object else int(sum(m[~shown].tolist())) for m in exact.measures
+        ]
         kept.keys.append((OTHER,))
-        kept.measures = [np.array([*m.tolist(), r], dtype=object) for m, r in zip(kept.measures, rest, strict=True)]
+        kept.measures = [
+            np.array([*m.tolist(), r], dtype=object) for m, r in zip(kept.measures, rest, strict=True)
+        ]
     return kept

@@ -111,7 +111,9 @@ def _typed(op: str, args: tuple[Expr, ...]) -> Domain:
     integer = op in _INTEGERS or op.startswith(("part:", "whole:"))
     integer = integer or (op in _INTEGRAL and all(part.integer for part in parts))
     safe = domain.bounded or op not in _OVERFLOWS or (op == "number" and parts != [])
-    finite = op in ("clamp", "finite") or op.startswith("whole:") or (safe and all(part.finite for part in parts))
+    finite = (
+        op in ("clamp", "finite") or op.startswith("whole:") or (safe and all(part.finite for part in parts))
+    )
     return replace(domain, integer=integer, finite=finite)
 
 

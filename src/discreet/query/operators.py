@@ -211,7 +211,13 @@ def _part_value(name: str) -> Callable[[str], float]:
     def one(value: str) -> float:
         day = date.fromisoformat(value)
         iso = day.isocalendar()
-        parts = {"year": day.year, "quarter": (day.month + 2) // 3, "month": day.month, "day": day.day, "week": iso[1]}
+        parts = {
+            "year": day.year,
+            "quarter": (day.month + 2) // 3,
+            "month": day.month,
+            "day": day.day,
+            "week": iso[1],
+        }
         parts |= {"dow": day.isoweekday() % 7, "isodow": day.isoweekday(), "doy": day.timetuple().tm_yday}
         return float(parts[name])
 
@@ -269,7 +275,9 @@ OPERATORS: dict[str, Operator] = {
         _quiet(lambda a, b: np.trunc(a / b)),
     ),
     "%": Operator(rules.modulo, _of_two(semantics.Remainder), _quiet(np.fmod)),
-    "floor": Operator(rules.monotone(math.floor, "FLOOR", whole=True), _unary(semantics.Floor), _quiet(np.floor)),
+    "floor": Operator(
+        rules.monotone(math.floor, "FLOOR", whole=True), _unary(semantics.Floor), _quiet(np.floor)
+    ),
     "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), _unary(semantics.Ceil), _quiet(np.ceil)),
     "round": Operator(rules.round_rule, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
     "trunc": Operator(rules.truncated_number, _to_digits(semantics.Truncate), _quiet(_cut)),
@@ -280,7 +288,9 @@ OPERATORS: dict[str, Operator] = {
     "log2": Operator(rules.logarithm(math.log2, "LOG2"), _unary(semantics.Log2), _quiet(np.log2)),
     "log10": Operator(rules.logarithm(math.log10, "LOG10"), _unary(semantics.Log10), _quiet(np.log10)),
     "finite": Operator(
-        lambda a: replace(a, nullable=True), lambda a: if_(semantics.IsFinite(this=a.copy()), a), _quiet(np.copy)
+        lambda a: replace(a, nullable=True),
+        lambda a: if_(semantics.IsFinite(this=a.copy()), a),
+        _quiet(np.copy),
     ),
     "exactly whole": Operator(
         rules.exactly_whole,
@@ -303,13 +313,17 @@ OPERATORS: dict[str, Operator] = {
     "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - a),
     "same": Operator(rules.same, _of_two(semantics.Same), _alike),
     "null?": Operator(
-        lambda a: boolean(False), lambda a: paren(exp.Is(this=a, expression=exp.Null())), lambda a: _missing(a) * 1.0
+        lambda a: boolean(False),
+        lambda a: paren(exp.Is(this=a, expression=exp.Null())),
+        lambda a: _missing(a) * 1.0,
     ),
     "in": Operator(rules.member, lambda a, *items: paren(exp.In(this=a, expressions=list(items))), _in),
     "like": Operator(rules.like, _like_sql),
     "ilike": Operator(rules.like, _ilike_sql),
     "case": Operator(rules.case, _case_sql, _case_value),
-    "coalesce": Operator(rules.coalesce, lambda a, *rest: exp.Coalesce(this=a, expressions=list(rest)), _first_value),
+    "coalesce": Operator(
+        rules.coalesce, lambda a, *rest: exp.Coalesce(this=a, expressions=list(rest)), _first_value
+    ),
     "nullif": Operator(
         rules.nullif,
         lambda a, b: exp.Nullif(this=a, expression=b),
@@ -326,7 +340,9 @@ OPERATORS: dict[str, Operator] = {
     "||": Operator(rules.concat, _joined, _pasted),
     "length": Operator(rules.length, _unary(semantics.Length), _texts(len, number=True)),
     "number": Operator(
-        rules.to_number, lambda a: semantics.SafeCast(this=a, to="double"), lambda a: np.asarray(a, dtype=float)
+        rules.to_number,
+        lambda a: semantics.SafeCast(this=a, to="double"),
+        lambda a: np.asarray(a, dtype=float),
     ),
     "float": Operator(rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(a) * 1.0)),
     "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(a, scale))),

@@ -25,7 +25,10 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
         pairs = zip(answer.columns, row, strict=True)
         rows.append([shown_cell(v, errors[n][r] if n in errors else None) for n, v in pairs])
     numeric = [name in errors for name in answer.columns]
-    foot = [f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price, *answer.notes]
+    foot = [
+        f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price,
+        *answer.notes,
+    ]
     if len(answer.rows) > _MOST:
         foot.insert(0, f"... {len(answer.rows) - _MOST:,} more rows")
     return _table(answer.columns, rows, numeric) + _lines(foot)
@@ -46,12 +49,12 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
     )
 
 
-def session_html(public: Public, accounts: Iterable[tuple[str, float, float, str]], analyst: str | None) -> str:
+def session_html(
+    public: Public, accounts: Iterable[tuple[str, float, float, str]], analyst: str | None
+) -> str:
     """Return whose table it is, who asks, and how much of each budget is gone."""
     unit = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
-    head = (
-        f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects {escape(unit)}"
-    )
+    head = f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects {escape(unit)}"
     rows = "".join(
         f"<div>{escape(of)}: {escape(name)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
         for of, used, limit, name in accounts
@@ -65,9 +68,7 @@ def bar(used: float, limit: float, after: float | None = None) -> str:
     inner, start = "", 0.0
     for value, color in parts:
         share = _share(value, limit)
-        inner += (
-            f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
-        )
+        inner += f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
         start = max(start, share)
     return f'<div style="width:240px;height:8px;background:rgba(128,128,128,.25);margin:3px 0">{inner}</div>'
 
@@ -78,10 +79,14 @@ def _share(value: float, limit: float) -> float:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> str:
     sides = ["right" if right else "left" for right in numeric]
-    head = "".join(f"<th {_CELL.format(side)}>{escape(str(t))}</th>" for t, side in zip(titles, sides, strict=True))
+    head = "".join(
+        f"<th {_CELL.format(side)}>{escape(str(t))}</th>" for t, side in zip(titles, sides, strict=True)
+    )
     body = "".join(
         "<tr>"
-        + "".join(f"<td {_CELL.format(side)}>{escape(str(c))}</td>" for c, side in zip(row, sides, strict=True))
+        + "".join(
+            f"<td {_CELL.format(side)}>{escape(str(c))}</td>" for c, side in zip(row, sides, strict=True)
+        )
         + "</tr>"
         for row in rows
     )

@@ -23,7 +23,9 @@ def parse(text: str) -> exp.Select:
     if "\x00" in text:
         raise QueryError("the query holds a character that is no text. Nothing was read or charged.")
     if len(text) > LONGEST:
-        raise QueryError(f"the query has {len(text)} characters, more than {LONGEST}. Nothing was read or charged.")
+        raise QueryError(
+            f"the query has {len(text)} characters, more than {LONGEST}. Nothing was read or charged."
+        )
     if _depth(text) > DEEPEST:
         raise QueryError(f"the query nests deeper than {DEEPEST} levels. Nothing was read or charged.")
     try:
@@ -78,7 +80,9 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
     found = str(details.get("highlight") or "")[:40]
     wanted = str(details.get("description") or "")
     expected = f", where {wanted.lower()}" if wanted.startswith("Expecting") else ""
-    return _at(text, offset, f"{found!r} is not understood here{expected}." if found else "the text ends too early.")
+    return _at(
+        text, offset, f"{found!r} is not understood here{expected}." if found else "the text ends too early."
+    )
 
 
 def _offset(details: dict[str, Any], text: str) -> int:

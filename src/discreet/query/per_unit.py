@@ -76,7 +76,9 @@ class PerUnitBinder:
             if found in self.relation.whose:
                 return self._unit
             if found not in self.keys:
-                raise refuse(node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY.")
+                raise refuse(
+                    node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY."
+                )
             return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
         if not any(True for _ in node.find_all(exp.AggFunc)):
             found = Binder(self.scope)(node)
@@ -96,7 +98,9 @@ class PerUnitBinder:
         entry = (function, bound)
         if entry not in self.aggregates:
             self.aggregates.append(entry)
-        return Column(f"{self.prefix}a{self.aggregates.index(entry)}", _per_unit_domain(node, function, bound))
+        return Column(
+            f"{self.prefix}a{self.aggregates.index(entry)}", _per_unit_domain(node, function, bound)
+        )
 
 
 def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
@@ -123,7 +127,9 @@ def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain
     if domain.kind is not Kind.NUMBER:
         raise refuse(node, f"{function.upper()} needs a number, and this is a {domain.kind}")
     if not domain.bounded:
-        raise refuse(node, f"{function.upper()} needs a number with a known range", "Write CLAMP(x, low, high).")
+        raise refuse(
+            node, f"{function.upper()} needs a number with a known range", "Write CLAMP(x, low, high)."
+        )
     if function == "sum":
         low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
         return number(low, high, whole=domain.whole, nullable=domain.nullable)

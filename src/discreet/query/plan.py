@@ -96,7 +96,9 @@ def plan(text: str, public: Public) -> Plan:
         KeyError,
         TypeError,
     ):  # a shape of syntax tree that no rule expects
-        raise refuse(select, "this query is put in a way that is not understood", "See docs/sql.md.") from None
+        raise refuse(
+            select, "this query is put in a way that is not understood", "See docs/sql.md."
+        ) from None
 
 
 _TOP = {
@@ -131,7 +133,9 @@ class _Planner:
         relation, scope = Relations(public).bind(select, {})
         if relation.unit is None:
             raise refuse(
-                select, "only public tables are read, and no privacy is needed for these", "Query them directly."
+                select,
+                "only public tables are read, and no privacy is needed for these",
+                "Query them directly.",
             )
         self.relation: Relation = relation
         self.unit: str = relation.unit
@@ -148,7 +152,9 @@ class _Planner:
         for item in self.select.expressions:
             name, inner = named(item)
             if isinstance(item, exp.Star):
-                raise refuse(item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*).")
+                raise refuse(
+                    item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*)."
+                )
             if name.lower() in (known.lower() for known, _ in self.outputs):
                 raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
             self.outputs.append((name, self._output(inner)))
@@ -158,11 +164,15 @@ class _Planner:
         limit, offset = (self._whole(clause) for clause in ("limit", "offset"))
         if len(self.aggregates) > MOST_AGGREGATES:
             raise refuse(
-                self.select, f"more than {MOST_AGGREGATES} aggregates are asked for", "Ask in several queries."
+                self.select,
+                f"more than {MOST_AGGREGATES} aggregates are asked for",
+                "Ask in several queries.",
             )
         if not self.aggregates:
             raise refuse(
-                self.select, "no aggregate is asked for, and rows never leave", "Write COUNT(*), SUM(x), AVG(x), ..."
+                self.select,
+                "no aggregate is asked for, and rows never leave",
+                "Write COUNT(*), SUM(x), AVG(x), ...",
             )
         return Plan(
             source=self.relation.node,
@@ -194,7 +204,9 @@ class _Planner:
         bound = self.row(node)
         if bound in self.relation.whose | self.relation.perhaps:
             raise refuse(
-                node, "groups of one unit each would show everyone", "Group by something that many have in common."
+                node,
+                "groups of one unit each would show everyone",
+                "Group by something that many have in common.",
             )
         if isinstance(bound, Literal):
             raise refuse(node, "GROUP BY needs something that differs between rows")
@@ -224,7 +236,9 @@ class _Planner:
         bound = self.post.condition(node)
         if not computable(bound):
             raise refuse(
-                node, "this condition cannot be computed from released numbers", "Conditions on rows belong into WHERE."
+                node,
+                "this condition cannot be computed from released numbers",
+                "Conditions on rows belong into WHERE.",
             )
         return bound
 
@@ -252,7 +266,10 @@ class _Planner:
             return None
         inner = node.expression
         if not (
-            isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdigit() and len(inner.name) < 16
+            isinstance(inner, exp.Literal)
+            and not inner.is_string
+            and inner.name.isdigit()
+            and len(inner.name) < 16
         ):
             raise refuse(node, f"{clause.upper()} needs a whole number")
         return int(inner.name)
@@ -263,7 +280,9 @@ class _Planner:
                 return bound
         self.scope(node)
         raise refuse(
-            node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY, or aggregate it."
+            node,
+            f"column {node.name!r} is neither grouped nor aggregated",
+            "Add it to GROUP BY, or aggregate it.",
         )
 
     def _special(self, node: Node) -> Expr | None:

@@ -40,7 +40,9 @@ class Preview:
     def measured(self) -> tuple[tuple[str, str], ...]:
         """Each column that has an error, with what is known of it beforehand."""
         pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
-        return tuple((n, "its ± comes with the answer" if e is None else f"within {e:,.4g}") for n, e in pairs)
+        return tuple(
+            (n, "its ± comes with the answer" if e is None else f"within {e:,.4g}") for n, e in pairs
+        )
 
     def __str__(self) -> str:
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
@@ -78,7 +80,9 @@ def _error(
     if at is not None:
         return float(allocation.noises[at].error(confidence) * recipes.measures[at].worth)
     expression = plan.outputs[i][1]
-    if not (isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys):
+    if not (
+        isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys
+    ):
         return None
     recipe = recipes.recipes[expression.index]
     if recipe.function != "avg":
@@ -107,14 +111,18 @@ def words(
     lines.append(_grouping(plan, allocation, other))
     for m, noise in zip(recipes.measures, allocation.noises, strict=True):
         law = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
-        what = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(m.kind)
+        what = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(
+            m.kind
+        )
         name = (
             f"a count of {what}"
             if what
             else f"a {'sum of squares' if m.kind == 'square' else 'sum'} in steps of {float(m.step):g}"
         )
         deviation = noise.standard_deviation * float(m.worth)
-        lines.append(f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}.")
+        lines.append(
+            f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}."
+        )
     lines += [_choosing(c, chooser) for c, chooser in zip(recipes.choices, allocation.choosers, strict=True)]
     return tuple(lines)
 
@@ -126,7 +134,9 @@ def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, othe
     few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
     if plan.many and once and few_groups:
         most = _many(bounding.groups, "group")
-        lines.append(f"counts one {public.unit.column} in at most {most}; what lies above is missing, and not in ±")
+        lines.append(
+            f"counts one {public.unit.column} in at most {most}; what lies above is missing, and not in ±"
+        )
     if plan.many and not once:
         groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""
         lines.append(

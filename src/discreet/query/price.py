@@ -63,7 +63,12 @@ class Shape:
 
 
 def shape_of(
-    plan: Plan, recipes: Recipes, bounding: Bounding, neighbors: Neighbors, weights: list[Fraction], other: bool
+    plan: Plan,
+    recipes: Recipes,
+    bounding: Bounding,
+    neighbors: Neighbors,
+    weights: list[Fraction],
+    other: bool,
 ) -> Shape:
     sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
     if other:  # all groups of a unit may fall into the one bucket
@@ -123,7 +128,10 @@ def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
     log = math.log(1 / delta)
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]
-    pairs = [(_known(s.l2_squared) / w, max(s.linf, 1) ** 2) for s, w in zip(shape.sensitivities, weights, strict=True)]
+    pairs = [
+        (_known(s.l2_squared) / w, max(s.linf, 1) ** 2)
+        for s, w in zip(shape.sensitivities, weights, strict=True)
+    ]
     high = sum(moved / (2 * rho) / unit for moved, unit in pairs) if rho > 0 else math.inf
     multiplier = _gaussian_multiplier(epsilon, delta)
     variances = [0.9 * multiplier**2 * moved for moved, _ in pairs]
@@ -175,7 +183,9 @@ def _require_target(shape: Shape, target: Target) -> None:
 def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    room = 1 if len(shape.weights) == 1 else SLACK  # so that float totals, which round up, stay within what was asked
+    room = (
+        1 if len(shape.weights) == 1 else SLACK
+    )  # so that float totals, which round up, stay within what was asked
     shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:
@@ -198,7 +208,11 @@ def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
     """One measure: the least variance that is proved for it. Several: shares of the rho that (epsilon, delta) allows."""
     if len(shape.sensitivities) == 1:
         (s,) = shape.sensitivities
-        return [IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=s, neighbors=shape.neighbors)]
+        return [
+            IntegerGaussian.for_privacy(
+                epsilon=epsilon, delta=delta, sensitivity=s, neighbors=shape.neighbors
+            )
+        ]
     rho = rho_for(float(epsilon), delta)
     weights = shape.weights[: len(shape.sensitivities)]
     shares = [rho * w / sum(weights) for w in weights]
@@ -227,7 +241,9 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
     total, count = sum(shape.weights), len(shape.sensitivities)
     shares = [rho * w / total for w in shape.weights]
     pairs = zip(shares, shape.sensitivities, strict=False)
-    noises: list[Noise] = [IntegerGaussian.for_rho(r, sensitivity=s, neighbors=shape.neighbors) for r, s in pairs]
+    noises: list[Noise] = [
+        IntegerGaussian.for_rho(r, sensitivity=s, neighbors=shape.neighbors) for r, s in pairs
+    ]
     choosers = []
     for choice, share in zip(shape.choices, shares[count:], strict=False):
         # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k each: epsilon²/8k
@@ -263,7 +279,9 @@ def _allocation(
     if selection is not None:
         one = ApproximateDP(epsilon=selection[0], delta=float(selection[1]), neighbors=shape.neighbors)
         events.append(one.repeated(shape.moved))
-    return Allocation(noises=tuple(noises), choosers=tuple(choosers), selection=selection, event=compose(events))
+    return Allocation(
+        noises=tuple(noises), choosers=tuple(choosers), selection=selection, event=compose(events)
+    )
 
 
 def _badness(shape: Shape, option: Allocation) -> float:

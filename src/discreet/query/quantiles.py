@@ -32,7 +32,9 @@ def scores(counts: Any, q: Fraction) -> Any:
     return -np.maximum(np.maximum(b * below - a * total, a * total - b * upto), 0)
 
 
-def pick(choice: Choice, chooser: Chooser, counts: Counts, entropy: Entropy, check: Callable[[], None]) -> Any:
+def pick(
+    choice: Choice, chooser: Chooser, counts: Counts, entropy: Entropy, check: Callable[[], None]
+) -> Any:
     """One private choice for every group, many groups at a time; `check` is called in between, and may stop it.
 
     The time for one group goes with the number of candidates alone (tens of nanoseconds for each, where groups are decided one
@@ -43,7 +45,9 @@ def pick(choice: Choice, chooser: Chooser, counts: Counts, entropy: Entropy, che
         check()
         ranked = _ranked(choice, counts.dense(start, start + counts.rows_at_once))
         if ranked.dtype == object:
-            picked.append(np.array([np.atleast_1d(chooser.pick(row, entropy)) for row in ranked], dtype=np.int64))
+            picked.append(
+                np.array([np.atleast_1d(chooser.pick(row, entropy)) for row in ranked], dtype=np.int64)
+            )
         else:
             picked.append(chooser.pick_rows(ranked, entropy))
     return _named(choice, _stacked(choice, picked))

@@ -59,7 +59,13 @@ class Range:
 
 
 def range_of(
-    plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Any], keys: list[Any], kept: list[int]
+    plan: Plan,
+    recipes: Recipes,
+    i: int,
+    measures: list[Any],
+    noises: list[Any],
+    keys: list[Any],
+    kept: list[int],
 ) -> Range | None:
     """What the interval of output `i` needs, if it is a number that is computed from noisy ones and nothing else."""
     expression = plan.outputs[i][1]
@@ -69,7 +75,9 @@ def range_of(
         return None
     numbers = sorted({m for a in used for m in recipes.recipes[a].measures})
     return Range(
-        formula=_formula(expression, plan, recipes, numbers, [[column[row] for row in kept] for column in keys]),
+        formula=_formula(
+            expression, plan, recipes, numbers, [[column[row] for row in kept] for column in keys]
+        ),
         released=tuple(tuple(int(measures[m][row]) for row in kept) for m in numbers),
         noises=tuple(noises[m] for m in numbers),
     )
@@ -78,7 +86,9 @@ def range_of(
 def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: list[list[Any]]) -> Formula:
     if isinstance(e, Literal):
         content = e.content
-        return "literal", content if content is None or isinstance(content, bool | int | float) else str(content)
+        return "literal", content if content is None or isinstance(content, bool | int | float) else str(
+            content
+        )
     if isinstance(e, Output) and e.kind == "key":
         return "key", tuple(_plain(v) for v in keys[e.index])
     if not isinstance(e, Output):
@@ -125,7 +135,12 @@ def _counts(formula: Formula) -> bool:
 
 
 def _moments(
-    function: str, boxes: list[tuple[int, int]], worths: tuple[Fraction, ...], shift: Fraction, low: float, high: float
+    function: str,
+    boxes: list[tuple[int, int]],
+    worths: tuple[Fraction, ...],
+    shift: Fraction,
+    low: float,
+    high: float,
 ) -> Domain:
     """An average or a deviation, from the ranges of the count, of the sum and of the sum of squares of what is left after `shift`."""
     most = boxes[0][1]
@@ -174,7 +189,9 @@ def _pairs(
 
     def mean(at: int) -> tuple[Fraction, Fraction]:
         bottom, top = (end * worths[at] for end in boxes[at])
-        return Fraction(bottom) / (least if bottom < 0 else most), Fraction(top) / (least if top > 0 else most)
+        return Fraction(bottom) / (least if bottom < 0 else most), Fraction(top) / (
+            least if top > 0 else most
+        )
 
     x, y, product = mean(1), mean(2), mean(3)
     crossed = [a * b for a in x for b in y]
@@ -187,7 +204,9 @@ def _pairs(
         return _number(*covariance)
     spreads = [_moments("var_pop", [boxes[0], boxes[i], boxes[j]], (worths[0], worths[i], worths[j]), Fraction(0), -m, m)
                for i, j, m in ((1, 4, most_x), (2, 5, most_y))]  # fmt: skip
-    smallest, largest = (math.sqrt(getattr(spreads[0], end) * getattr(spreads[1], end)) for end in ("low", "high"))
+    smallest, largest = (
+        math.sqrt(getattr(spreads[0], end) * getattr(spreads[1], end)) for end in ("low", "high")
+    )
     if smallest <= 0:
         return _number(-1.0, 1.0)
     bottom = covariance[0] / (smallest if covariance[0] < 0 else largest)

@@ -77,7 +77,9 @@ class Relations:
             return relation, scope
         marks = Marks(self, relation, scope, ctes)
         binder = Binder(_Aliases(scope, select), marks.special)
-        kept = where.this if where is not None and len(left_over) == parts else exp.and_(*left_over, copy=False)
+        kept = (
+            where.this if where is not None and len(left_over) == parts else exp.and_(*left_over, copy=False)
+        )
         condition = binder.condition(kept)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
@@ -105,17 +107,23 @@ class Relations:
                 )
             return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _listed(item))
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
-            raise refuse(item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read.")
+            raise refuse(
+                item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read."
+            )
         extra = [name for name, arg in item.args.items() if arg and name not in ("this", "alias", "db")]
         if item.text("db") and item.text("db").lower() not in SCHEMAS:
             raise refuse(
-                item, f"there is no schema {item.text('db')!r}", f"Write {item.name}, or {SCHEMAS[0]}.{item.name}."
+                item,
+                f"there is no schema {item.text('db')!r}",
+                f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
             )
         if extra or (_listed(item) and item.name.lower() not in ctes):
             raise refuse(item, f"only a plain table name can stand here, not {item.name!r} with more to it")
         known = None if item.text("db") else ctes.get(item.name.lower())
         if known is not None:
-            return item.alias or item.name, self.subquery(known.select, known.ctes, _listed(item) or known.columns)
+            return item.alias or item.name, self.subquery(
+                known.select, known.ctes, _listed(item) or known.columns
+            )
         return item.alias or item.name, self._scan(item)
 
     def _scan(self, item: exp.Table) -> Relation:
@@ -129,7 +137,9 @@ class Relations:
                 advice = f"{meant(item.name, known).strip()} There is: {', '.join(known)}.".strip()
                 raise refuse(item, f"there is no table {item.name!r}", advice)
             (other,) = others
-            scan = Scan(other.name, prefix, other.schema, other.private, other.unit if other.private else None)
+            scan = Scan(
+                other.name, prefix, other.schema, other.private, other.unit if other.private else None
+            )
         schema = dict(scan.schema)
         if scan.unit is not None:
             schema[scan.unit] = Text()
@@ -143,9 +153,13 @@ class Relations:
         relation = self._subquery(select, ctes)
         if not names:
             return relation
-        if len(names) > len(relation.columns) or any(True for item in select.expressions if isinstance(item, exp.Star)):
+        if len(names) > len(relation.columns) or any(
+            True for item in select.expressions if isinstance(item, exp.Star)
+        ):
             raise refuse(
-                select, f"{len(names)} names are listed for other columns", "Name the columns in SELECT, in this order."
+                select,
+                f"{len(names)} names are listed for other columns",
+                "Name the columns in SELECT, in this order.",
             )
         old = list(relation.columns)
         if len({name.lower() for name in [*names, *old[len(names) :]]}) < len(old):
@@ -228,7 +242,9 @@ class Relations:
         many = left.many or (right.many if right.unit is not None else not self._unique(right, on))
         return self._joined(left, right, "inner" if kind == "inner" else "left", on, many), both
 
-    def _joined(self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool) -> Relation:
+    def _joined(
+        self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
+    ) -> Relation:
         whose, perhaps = left.whose, left.perhaps | right.perhaps
         if kind == "inner":
             whose |= right.whose

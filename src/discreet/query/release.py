@@ -31,7 +31,8 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             continue
         used = [recipes.measures[i] for i in recipe.measures]
         values = [
-            np.asarray(measures[i], dtype=float) * float(m.worth) for i, m in zip(recipe.measures, used, strict=True)
+            np.asarray(measures[i], dtype=float) * float(m.worth)
+            for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
             found.append(_paired(recipe.function, used, values, *limits_of(asked)))
@@ -119,7 +120,9 @@ def key_columns(plan: Plan, keys: list[tuple[Any, ...]]) -> list[Any]:
     for i, k in enumerate(plan.keys):
         numeric = k.expression.domain.kind is Kind.NUMBER
         columns.append(
-            np.array([key[i] if numeric else shown(key[i]) for key in keys], dtype=float if numeric else object)
+            np.array(
+                [key[i] if numeric else shown(key[i]) for key in keys], dtype=float if numeric else object
+            )
         )
     return columns
 
@@ -128,7 +131,9 @@ def _broadcast(array: Any, size: int) -> Any:
     return np.broadcast_to(np.asarray(array), (size,))
 
 
-def _cells(plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]) -> list[Any]:
+def _cells(
+    plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]
+) -> list[Any]:
     """Plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
     at = direct(plan, recipes, i)
@@ -138,7 +143,9 @@ def _cells(plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any
     if output.dtype == object:
         return list(output)
     if isinstance(expression, Output) and expression.domain.whole and not np.isnan(output).any():
-        whole: list[Any] = output.astype(np.int64).tolist() if (output == np.floor(output)).all() else output.tolist()
+        whole: list[Any] = (
+            output.astype(np.int64).tolist() if (output == np.floor(output)).all() else output.tolist()
+        )
         return whole
     return _listed(output)
 
@@ -234,7 +241,10 @@ def _simulated(
         part = slice(start, start + CHUNK)
         here = [np.asarray(m, dtype=float)[part] for m in measures]
         shape = (DRAWS, len(here[0])) if here else (DRAWS, 0)
-        again = [m + n.standard_deviation * random.standard_normal(shape) for m, n in zip(here, noises, strict=True)]
+        again = [
+            m + n.standard_deviation * random.standard_normal(shape)
+            for m, n in zip(here, noises, strict=True)
+        ]
         drawn = aggregates(plan, recipes, again, [c[part] for c in choices])
         near = [k[part] for k in keys]
         for at, i in enumerate(outputs):

@@ -268,7 +268,13 @@ def by_engine(function: str) -> Rule:
 
 
 def fixed_text(a: Domain, what: str, longest: int = LONGEST) -> str:
-    if a.kind is not Kind.TEXT or a.values is None or len(a.values) != 1 or a.nullable or len(a.values[0]) > longest:
+    if (
+        a.kind is not Kind.TEXT
+        or a.values is None
+        or len(a.values) != 1
+        or a.nullable
+        or len(a.values[0]) > longest
+    ):
         raise Refusal(f"{what} needs fixed texts of at most {longest:,} characters")
     value: str = a.values[0]
     return value
@@ -289,7 +295,9 @@ def formatted(a: Domain, pattern: Domain) -> Domain:
     a.need(Kind.DATE, "STRFTIME")
     layout = fixed_text(pattern, "STRFTIME", LONGEST_REPLACEMENT)
     try:
-        return text(tuple(dict.fromkeys(engine_values("strftime", _days(a, "STRFTIME"), layout))), nullable=a.nullable)
+        return text(
+            tuple(dict.fromkeys(engine_values("strftime", _days(a, "STRFTIME"), layout))), nullable=a.nullable
+        )
     except InvalidInput:
         raise Refusal(f"{layout!r} is not a format that the engine knows, such as '%Y-%m'") from None
 
@@ -452,7 +460,9 @@ def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
     if places == 0:
         return monotone(math.trunc, "TRUNC", whole=True)(a)
     return number(
-        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places), max(a.high, 0.0), nullable=a.nullable
+        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places),
+        max(a.high, 0.0),
+        nullable=a.nullable,
     )
 
 
@@ -463,7 +473,9 @@ def months_later(a: Domain, n: Domain) -> Domain:
         raise Refusal("to a date a fixed whole number of months can be added")
     ends = [add_months(date.fromordinal(int(end)), int(n.low)) for end in (a.low, a.high)]
     low, high = (float(end.toordinal()) for end in ends)
-    moved = None if a.values is None else tuple(dict.fromkeys(add_months(day, int(n.low)) for day in a.values))
+    moved = (
+        None if a.values is None else tuple(dict.fromkeys(add_months(day, int(n.low)) for day in a.values))
+    )
     return Domain(kind=Kind.DATE, low=low, high=high, values=moved, nullable=a.nullable)
 
 

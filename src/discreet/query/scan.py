@@ -80,7 +80,9 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
         return raw_columns(node.child, kinds)
     if isinstance(node, Joined):
         right = raw_columns(node.right, kinds)
-        if node.kind == "left":  # a row without a partner is missing, whatever its column counts a missing value as
+        if (
+            node.kind == "left"
+        ):  # a row without a partner is missing, whatever its column counts a missing value as
             right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _filled(fact)}
         return {**raw_columns(node.left, kinds), **right}
     return {}
@@ -142,10 +144,14 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
         return exp.select("*", *made).from_(child)
     unit = name(node.unit)
-    query = exp.select(aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w"))
+    query = exp.select(
+        aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w")
+    )
     keys = [sql(k) for k in node.keys]
     query = query.select(*(aliased(k, f"{node.prefix}k{i}") for i, k in enumerate(keys)))
-    query = query.select(*(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates)))
+    query = query.select(
+        *(aliased(_per_unit(f, a), f"{node.prefix}a{i}") for i, (f, a) in enumerate(node.aggregates))
+    )
     return query.from_(child).group_by(unit.copy(), *(k.copy() for k in keys))
 
 
@@ -160,7 +166,9 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
     inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(node.pairs)]
     listed = exp.select(*inner).distinct().from_(right.subquery("i"))
     marked = exp.select("*", aliased(exp.Boolean(this=True), f"{prefix}m")).from_(listed.subquery("d"))
-    on = all_of([exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(node.pairs)])
+    on = all_of(
+        [exp.EQ(this=sql(own), expression=name(f"{prefix}k{i}")) for i, (own, _) in enumerate(node.pairs)]
+    )
     rows = rows.join(marked.subquery("x"), on=on, join_type="left")
     if not node.counted:
         return rows
@@ -238,7 +246,9 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
     content = [name(column.alias) for column in query.selects[1:]]
     numbers = {scan.alias(column) for column, fact in scan.schema if isinstance(fact, Bounds)}
     signs = [
-        semantics.SignBit(this=convert(c.copy(), "double")) for c in content if c.name.removesuffix("r") in numbers
+        semantics.SignBit(this=convert(c.copy(), "double"))
+        for c in content
+        if c.name.removesuffix("r") in numbers
     ]
     ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs])
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]

@@ -110,7 +110,9 @@ def source_key(node: From) -> str:
         on = ", ".join(key(c) for c in node.on)
         return f"{node.kind} join({source_key(node.left)}; {source_key(node.right)}; {on})"
     if isinstance(node, Projected):
-        return f"project({source_key(node.child)} as {node.prefix}; {', '.join(key(c) for c in node.columns)})"
+        return (
+            f"project({source_key(node.child)} as {node.prefix}; {', '.join(key(c) for c in node.columns)})"
+        )
     if isinstance(node, Marked):
         pairs = ", ".join(f"{key(own)} = {key(inner)}" for own, inner in node.pairs)
         return f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; {node.counted})"

@@ -67,7 +67,9 @@ class SqlStatistic:
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = _settled(self.sql, source.public, self.rows)
-        return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0]).reshape(())
+        return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0]).reshape(
+            ()
+        )
 
 
 def where(predicate: str, public: Public) -> SqlStatistic:
@@ -76,7 +78,9 @@ def where(predicate: str, public: Public) -> SqlStatistic:
     Units with several rows count once, if any of their rows satisfies it.
     """
     if not isinstance(predicate, str):
-        raise _require.fail("predicate", type(predicate).__name__, "a condition such as 'age > 60', or one SELECT")
+        raise _require.fail(
+            "predicate", type(predicate).__name__, "a condition such as 'age > 60', or one SELECT"
+        )
     if predicate.lstrip().upper().startswith(("SELECT ", "SELECT\n", "WITH ", "WITH\n")):
         return SqlStatistic(sql=predicate)
     counted = "*" if public.unit.column is None else f"DISTINCT {_quoted(public.unit.column)}"
@@ -91,8 +95,15 @@ def _quoted(name: str) -> str:
 def _settled(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
     planned = plan(sql, public)
     recipes = Recipes(planned)
-    bare = not (planned.keys or planned.having or planned.order or planned.limit is not None or planned.offset)
-    if not bare or len(planned.outputs) != 1 or len(recipes.measures) != 1 or direct(planned, recipes, 0) is None:
+    bare = not (
+        planned.keys or planned.having or planned.order or planned.limit is not None or planned.offset
+    )
+    if (
+        not bare
+        or len(planned.outputs) != 1
+        or len(recipes.measures) != 1
+        or direct(planned, recipes, 0) is None
+    ):
         raise QueryError(
             "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or LIMIT. Nothing was read or charged."
         )

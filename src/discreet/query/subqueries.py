@@ -42,7 +42,9 @@ def resolves(node: Node, scope: Scope) -> bool:
     """Whether all columns in it are columns of this scope."""
     for column in node.find_all(exp.Column):
         alias, name = column.table.lower(), column.name.lower()
-        tables = [scope.tables[alias]] if alias in scope.tables else [] if alias else list(scope.tables.values())
+        tables = (
+            [scope.tables[alias]] if alias in scope.tables else [] if alias else list(scope.tables.values())
+        )
         if not any(name in columns for columns in tables):
             return False
     return True
@@ -51,7 +53,9 @@ def resolves(node: Node, scope: Scope) -> bool:
 class Marks:
     """Binds the sub-queries of one WHERE clause; `relation` gains a mark for each."""
 
-    def __init__(self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, Closed]) -> None:
+    def __init__(
+        self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, Closed]
+    ) -> None:
         self.relations, self.relation, self.scope, self.ctes = relations, relation, scope, ctes
 
     def special(self, node: Node) -> Expr | None:
@@ -63,9 +67,15 @@ class Marks:
 
     def _exists(self, node: Node) -> Expr:
         select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
-        only(_plain(select), {"expressions", "from", "from_", "joins", "where", "with", "with_", "kind"}, "in EXISTS")
+        only(
+            _plain(select),
+            {"expressions", "from", "from_", "joins", "where", "with", "with_", "kind"},
+            "in EXISTS",
+        )
         if any(True for item in select.expressions for _ in item.find_all(exp.AggFunc)):
-            raise refuse(select, "an aggregate without GROUP BY always has a row, so that EXISTS is always true")
+            raise refuse(
+                select, "an aggregate without GROUP BY always has a row, so that EXISTS is always true"
+            )
         outer: list[Node] = []
         right, scope = self.relations.bind(select, self.ctes, outer)
         inside, here = Binder(scope), Binder(self.scope)
@@ -73,7 +83,9 @@ class Marks:
         for condition in outer:
             sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else (None, None)
             own = [
-                side for side in sides if side is not None and resolves(side, self.scope) and not resolves(side, scope)
+                side
+                for side in sides
+                if side is not None and resolves(side, self.scope) and not resolves(side, scope)
             ]
             inner = [side for side in sides if side is not None and resolves(side, scope)]
             if len(own) != 1 or len(inner) != 1:
@@ -102,9 +114,13 @@ class Marks:
             right.unit is not None
         ):  # inside, the unit is never missing; outside, it is where an outer join had no partner
             listed = make("coalesce", mark, Literal(False))
-            return listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)
+            return (
+                listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)
+            )
         prefix = mark.name[:-1]
-        total, present = (Column(f"{prefix}{end}", number(0, 1e15, whole=True, nullable=False)) for end in "nc")
+        total, present = (
+            Column(f"{prefix}{end}", number(0, 1e15, whole=True, nullable=False)) for end in "nc"
+        )
         unknown = make("or", make("null?", x), make("<", present, total))
         found, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))
         yes, no = Literal(True), Literal(False)

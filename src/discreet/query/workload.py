@@ -146,7 +146,12 @@ class WorkloadQuery:
         built = self._built
         plans = [[built.given.plans[at].key for at in numbers] for numbers in built.plan_numbers]
         return json.dumps(
-            {"plans": plans, "public": to_json(self.public), "rows": built.most, "noise": to_json(built.noise)},
+            {
+                "plans": plans,
+                "public": to_json(self.public),
+                "rows": built.most,
+                "noise": to_json(built.noise),
+            },
             sort_keys=True,
         )
 
@@ -215,7 +220,10 @@ class WorkloadQuery:
         share: dict[str, Any] = (
             {"rho": Fraction(self.rho) / len(texts)}
             if self.rho is not None
-            else {"epsilon": Fraction(self.epsilon or 0) / len(texts), "delta": float(self.delta) / len(texts)}
+            else {
+                "epsilon": Fraction(self.epsilon or 0) / len(texts),
+                "delta": float(self.delta) / len(texts),
+            }
         )
         total = count = 0.0
         for text in texts:
@@ -404,15 +412,23 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
         strategy = matrix.optimize(workload, norm)
         grid = on_grid(strategy.strategy, norm)
         moved = grid.moved(counted, norm, exchanged=exchanged)
-        noise = noise_for(moved, norm, query.public, epsilon=query.epsilon, delta=float(query.delta), rho=query.rho)
+        noise = noise_for(
+            moved, norm, query.public, epsilon=query.epsilon, delta=float(query.delta), rho=query.rho
+        )
         spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
-        options.append(_Built(given, parts, tuple(numbers), cells, sizes, most, strategy, grid, noise, slices, spread))
+        options.append(
+            _Built(given, parts, tuple(numbers), cells, sizes, most, strategy, grid, noise, slices, spread)
+        )
     return min(options, key=lambda option: option.rmse)
 
 
 def _workload(given: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[Any, ...]]:
     """The workload, and where in its answers each family's numbers are: start, shape, how much of each axis is asked for, and its order."""
-    if given.marks and all(m.values is not None for m in given.marks) and all(len(g) == 1 for g, _ in given.groups):
+    if (
+        given.marks
+        and all(m.values is not None for m in given.marks)
+        and all(len(g) == 1 for g, _ in given.groups)
+    ):
         return _tables(given)
     cells = explicit(given)
     slices, start = [], 0
@@ -431,7 +447,9 @@ def _tables(given: Compiled) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
     sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in given.families]
     unique = sorted(set(sets))
     workload = matrix.marginals(sizes, unique)
-    starts = dict(zip(unique, itertools.accumulate((workload.asked(s) for s in unique), initial=0), strict=False))
+    starts = dict(
+        zip(unique, itertools.accumulate((workload.asked(s) for s in unique), initial=0), strict=False)
+    )
     slices = []
     for family, s in zip(given.families, sets, strict=True):
         # Tables have their attributes in one order; the query's own order of keys is that of its rows.

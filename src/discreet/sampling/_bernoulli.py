@@ -62,7 +62,9 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
     """
     ps = np.asarray(ps)
     if ps.dtype.kind not in "fiu" or ps.ndim != 1 or not ((ps >= 0) & (ps <= 1)).all():
-        raise _require.fail("ps", f"an array of {ps.dtype}", "a one-dimensional array of numbers between 0 and 1")
+        raise _require.fail(
+            "ps", f"an array of {ps.dtype}", "a one-dimensional array of numbers between 0 and 1"
+        )
     ps = ps.astype(np.float64, copy=False)
     prefixes = stream(entropy).words(len(ps)) >> np.uint64(11)
     u = prefixes.astype(np.float64) * 2.0**-53
@@ -136,7 +138,10 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     low, high = digits(16)
     if low == 1 << 16 or high == 0:  # certain
         return np.arange(size if high else 0, dtype=np.int64)
-    parts = (_kept(digits, low, high, start, min(_CHUNK, size - start), entropy) for start in range(0, size, _CHUNK))
+    parts = (
+        _kept(digits, low, high, start, min(_CHUNK, size - start), entropy)
+        for start in range(0, size, _CHUNK)
+    )
     if 2 * low < 1 << 16:
         return np.concatenate([np.empty(0, np.int64), *parts])
     # most are kept: written once, to where they stay
@@ -147,7 +152,9 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     return result[:count]
 
 
-def _kept(digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+def _kept(
+    digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
+) -> npt.NDArray[np.int64]:
     """Which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or for which more bits say so.
 
     All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are kept.

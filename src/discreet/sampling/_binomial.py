@@ -110,6 +110,8 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
                 order.append(lower[j] if j < len(lower) else (0, _NEGLIGIBLE))
             elif j < len(longer):
                 order.append(longer[j])
-        return Weights([w[0] for w in order], [w[1] for w in order], tail_up + tail_down, done_up and done_down)
+        return Weights(
+            [w[0] for w in order], [w[1] for w in order], tail_up + tail_down, done_up and done_down
+        )
 
     return law

@@ -29,7 +29,10 @@ Integers = npt.NDArray[Any]
 
 _CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level cache
 _PLACE_BITS = 31  # bits of a word that tell the place in a cell
-_NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20  # beyond either, values are Python integers; within both, below 2**62
+_NATIVE_SHIFT, _NATIVE_CELLS = (
+    42,
+    1 << 20,
+)  # beyond either, values are Python integers; within both, below 2**62
 _FEW = 4  # up to so many draws are made one by one
 _ALL = 256  # up to so many draws are all looked at twice
 _RARE = 28.0  # more draws stay open than there are second looks with probability below exp(-28) = 7e-13
@@ -72,7 +75,9 @@ def discrete_laplace(scale: Any, n: int, entropy: Entropy) -> Integers:
 def discrete_gaussian(sigma: Any, n: int, entropy: Entropy) -> Integers: ...
 @overload
 def discrete_gaussian(*, sigma_squared: Any, n: int, entropy: Entropy) -> Integers: ...
-def discrete_gaussian(sigma: Any = None, n: Any = None, entropy: Any = None, *, sigma_squared: Any = None) -> Integers:
+def discrete_gaussian(
+    sigma: Any = None, n: Any = None, entropy: Any = None, *, sigma_squared: Any = None
+) -> Integers:
     """`n` draws with P(X = k) proportional to exp(-k² / (2 sigma²)) on all integers.
 
     Give `sigma`, or `sigma_squared` where the variance parameter is rational and its root is not.
@@ -286,7 +291,9 @@ class _Wide:
             indices.append(looks + start)
         return np.concatenate(indices), np.concatenate(kept)
 
-    def _settle(self, words: npt.NDArray[np.uint64], entropy: Entropy) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def _settle(
+        self, words: npt.NDArray[np.uint64], entropy: Entropy
+    ) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Values for words by 64 bits of cell and 53 of coin, and whether their coins fell heads."""
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)

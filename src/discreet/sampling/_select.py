@@ -73,7 +73,9 @@ def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArra
     return _largest(scores, rate, k, _GUMBEL, entropy)
 
 
-def top_k_gumbel_rows(scores: npt.NDArray[np.int64], rate: Any, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
+def top_k_gumbel_rows(
+    scores: npt.NDArray[np.int64], rate: Any, k: int, entropy: Entropy
+) -> npt.NDArray[np.int64]:
     """For every row of a matrix of scores what `top_k_gumbel` returns, all noise drawn and compared at once.
 
     Guarantee: exactly the law of `top_k_gumbel` for each row, independent between rows.
@@ -101,7 +103,9 @@ def top_k_gumbel_rows(scores: npt.NDArray[np.int64], rate: Any, k: int, entropy:
     high += offsets + slack
     order, clear = _by_intervals(low, high, k)
     for row in np.flatnonzero(~clear).tolist():
-        order[row] = _decided(low[row], high[row], words[row], exact_rate, gaps[row].__getitem__, k, _GUMBEL, entropy)
+        order[row] = _decided(
+            low[row], high[row], words[row], exact_rate, gaps[row].__getitem__, k, _GUMBEL, entropy
+        )
     return order
 
 
@@ -207,7 +211,9 @@ class _Candidate:
     def _enclose(self) -> None:
         bits = self.length + 8
         found = self.noise.certified(self.prefix, self.length, bits)
-        self.interval = None if found is None else tuple(self.score + Fraction(end, 1 << bits) for end in found)
+        self.interval = (
+            None if found is None else tuple(self.score + Fraction(end, 1 << bits) for end in found)
+        )
 
     def narrow(self) -> None:
         self.prefix = self.prefix << 64 | self.entropy.integer(64)
@@ -270,7 +276,10 @@ def _decided(
             break
         members = [int(i) for i in kept[run]]
         if len(members) > 1:
-            people = [_Candidate(i, exact_rate * int(exact_scores(i)), int(words[i]), noise, entropy) for i in members]
+            people = [
+                _Candidate(i, exact_rate * int(exact_scores(i)), int(words[i]), noise, entropy)
+                for i in members
+            ]
             members = [c.index for c in sorted(people, key=cmp_to_key(_compare))]
         order += members
     return order[:k]
@@ -295,7 +304,11 @@ def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], 
         if best - low < 1 << 62 and scores.dtype != np.uint64:
             gaps = (scores.astype(np.int64, copy=False) - best).astype(np.float64)
             # a larger factor changes no order: gaps are whole, and 1e280 is beyond every noise
-            return exact_rate, gaps * min(_require.float_or_inf(exact_rate), 1e280), lambda i: int(scores[i]) - best
+            return (
+                exact_rate,
+                gaps * min(_require.float_or_inf(exact_rate), 1e280),
+                lambda i: int(scores[i]) - best,
+            )
     exact: Sequence[int] = integers(scores, "scores")
     best = max(exact)
     gaps = np.array([_require.float_or_inf(exact_rate * (s - best)) for s in exact], dtype=np.float64)

@@ -53,7 +53,9 @@ def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
     spare = bits + 2 * DIGIT
     spare += _to_middle(log.lift * ((denominator << spare) // numerator))
     slope, shift = (denominator << spare) // numerator, bits + spare
-    return _Floor(log, slope, shift, (lifted << shift) - log.lift * slope, (lifted << shift) - log.lift * (slope + 1))
+    return _Floor(
+        log, slope, shift, (lifted << shift) - log.lift * slope, (lifted << shift) - log.lift * (slope + 1)
+    )
 
 
 def _to_middle(number: int) -> int:
@@ -152,7 +154,9 @@ def _accepted(size: int, scale: int, variance: Fraction, entropy: Entropy, lifte
     prefix = entropy.integer(bits - MARGIN)
     while True:
         if prefix:
-            certain, possible = _coin(variance.numerator, variance.denominator, scale, bits, lifted)(prefix, size)
+            certain, possible = _coin(variance.numerator, variance.denominator, scale, bits, lifted)(
+                prefix, size
+            )
             if certain == possible:
                 return certain
         prefix = prefix << 2 * DIGIT | entropy.integer(2 * DIGIT)

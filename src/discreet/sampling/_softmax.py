@@ -29,13 +29,17 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     """
     costs, weights = _integers(costs, "costs"), _integers(weights, "weights")
     if len(costs) != len(weights) or weights.min() < 1:
-        raise _require.fail("weights", f"{len(weights)} of them", f"above zero, one for each of {len(costs)} costs")
+        raise _require.fail(
+            "weights", f"{len(weights)} of them", f"above zero, one for each of {len(costs)} costs"
+        )
     rate = _require.exact(rate, "rate")
     _require.non_negative(rate=rate)
     stream(entropy)
     best = int(costs.min())
     prefix = entropy.integer(53)
-    capped = min(_require.float_or_inf(rate), 1e250)  # beyond it every cost but 0 is beyond _UNDERFLOW all the same
+    capped = min(
+        _require.float_or_inf(rate), 1e250
+    )  # beyond it every cost but 0 is beyond _UNDERFLOW all the same
     found = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
     return _by_integers(costs, best, weights, rate, prefix, entropy) if found is None else found
 
@@ -43,9 +47,13 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
 def _integers(values: Any, name: str) -> NDArray[Any]:
     """A vector of integers whose differences do not wrap."""
     array = np.asarray(values)
-    whole = array.dtype.kind in "iu" or (array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat))
+    whole = array.dtype.kind in "iu" or (
+        array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
+    )
     if array.ndim != 1 or not len(array) or not whole:
-        raise _require.fail(name, f"an array of {array.dtype} with {array.ndim} dimensions", "a list of integers")
+        raise _require.fail(
+            name, f"an array of {array.dtype} with {array.ndim} dimensions", "a list of integers"
+        )
     wide = int(array.max()) - int(array.min()) >= 1 << 63 or array.dtype.kind == "u"
     return array.astype(object) if wide else array
 
@@ -97,7 +105,9 @@ def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequenc
     return None
 
 
-def _ends(gaps: Sequence[int], sizes: Sequence[int], rate: Fraction, bits: int) -> tuple[list[int], list[int]]:
+def _ends(
+    gaps: Sequence[int], sizes: Sequence[int], rate: Fraction, bits: int
+) -> tuple[list[int], list[int]]:
     """Certified cumulated terms, times 2**bits: from below and from above."""
     lows, highs, low, high = [], [], 0, 0
     for gap, size in zip(gaps, sizes, strict=True):

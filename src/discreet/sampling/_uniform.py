@@ -123,7 +123,9 @@ def integers(values: Any, name: str) -> list[int]:
     """A non-empty one-dimensional sequence of integers as Python integers, or an error."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "iuO":
-            raise _require.fail(name, f"an array of {values.dtype} with {values.ndim} dimensions", "a list of integers")
+            raise _require.fail(
+                name, f"an array of {values.dtype} with {values.ndim} dimensions", "a list of integers"
+            )
         values = values.tolist()
     values = _require.listed(**{name: values})
     _require.non_empty(**{name: values})

@@ -112,7 +112,9 @@ def arrow_kind(type_: pa.DataType) -> str:
     return next((kind for rule, kind in rules if rule(type_)), "binary")
 
 
-def check_facts(table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]) -> None:
+def check_facts(
+    table: str, schema: Iterable[tuple[str, Fact]], unit: str | None, kinds: Mapping[str, str]
+) -> None:
     """Refuse, before anything is charged, what no query could be answered from."""
     if unit is not None and kinds[unit] not in KINDS:
         raise _refused(table, unit, kinds[unit], "and cannot tell people apart")
@@ -253,7 +255,9 @@ def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> 
 
     numbers = pa.chunked_array([chunk.view(as_) for chunk in column.chunks], as_)
     ends = (pa.scalar(low, as_), pa.scalar(high, as_))
-    inside = pc.min_element_wise(pc.max_element_wise(numbers, ends[0], skip_nulls=False), ends[1], skip_nulls=False)
+    inside = pc.min_element_wise(
+        pc.max_element_wise(numbers, ends[0], skip_nulls=False), ends[1], skip_nulls=False
+    )
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 
@@ -261,7 +265,9 @@ def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         return _within_years(column).cast(to)
     if pa.types.is_date64(column.type):
-        as_times = pa.chunked_array([chunk.view(pa.timestamp("ms")) for chunk in column.chunks], pa.timestamp("ms"))
+        as_times = pa.chunked_array(
+            [chunk.view(pa.timestamp("ms")) for chunk in column.chunks], pa.timestamp("ms")
+        )
         return _within_years(as_times).cast(pa.date32(), safe=False)
     return column.cast(to)
 

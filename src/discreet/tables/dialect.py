@@ -34,7 +34,9 @@ _ONE = frozenset({"this"})
 # Standard SQL with one meaning everywhere, and the parts of it that may be used. `materialized` asks for a relation to be computed once;
 # no answer depends on it, and an engine without it may leave it out.
 PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
-    exp.Select: frozenset({"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "distinct"}),
+    exp.Select: frozenset(
+        {"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "distinct"}
+    ),
     exp.With: frozenset({"expressions"}),
     exp.CTE: frozenset({"this", "alias", "materialized"}),
     exp.From: _ONE,
@@ -146,7 +148,9 @@ def _whole(node: exp.Expr) -> bool:
     """Whether a node of ours has all that it must have, and nothing else."""
     known, given = node.arg_types, node.args
     lacking = (
-        name for name, required in known.items() if required and given.get(name) in (None, []) and name != "columns"
+        name
+        for name, required in known.items()
+        if required and given.get(name) in (None, []) and name != "columns"
     )
     return given.keys() <= known.keys() and next(lacking, None) is None
 

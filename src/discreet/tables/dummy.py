@@ -48,5 +48,7 @@ def _column(fact: Fact, rows: int, random: np.random.Generator) -> pa.Array:
     if isinstance(fact, Dates):
         first = date.fromisoformat(fact.lower)
         span = (date.fromisoformat(fact.upper) - first).days
-        return pa.array([first + timedelta(days=int(d)) for d in random.integers(0, span, rows, endpoint=True)])
+        return pa.array(
+            [first + timedelta(days=int(d)) for d in random.integers(0, span, rows, endpoint=True)]
+        )
     return pa.array([f"text {i}" for i in random.integers(0, max(1, rows // 5), rows)])

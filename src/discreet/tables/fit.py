@@ -34,10 +34,13 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         missing, unreadable, outside = _conditions(quoted(name), fact)
         parts = (f"COUNT(*) FILTER (WHERE {condition})" for condition in (missing, unreadable, outside))
         counts = _row(
-            engine, f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}"
+            engine,
+            f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}",
         )
         total, *rest = counts
-        columns[name] = dict(zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True))
+        columns[name] = dict(
+            zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True)
+        )
     return columns, _people(engine, table)
 
 
@@ -65,7 +68,9 @@ def _row(engine: DuckDB, sql: str) -> list[int]:
 def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     missing = f"{column} IS NULL OR TRIM(CAST({column} AS VARCHAR)) = ''"
     if isinstance(fact, Bounds):
-        return _ranged(column, missing, "DOUBLE", f"{float(fact.lower)!r}::DOUBLE", f"{float(fact.upper)!r}::DOUBLE")
+        return _ranged(
+            column, missing, "DOUBLE", f"{float(fact.lower)!r}::DOUBLE", f"{float(fact.upper)!r}::DOUBLE"
+        )
     if isinstance(fact, Dates):
         return _ranged(column, missing, "DATE", f"DATE {literal(fact.lower)}", f"DATE {literal(fact.upper)}")
     if isinstance(fact, Boolean):

@@ -45,8 +45,13 @@ class Format:
             raise _require.fail("delimiter", self.delimiter, "one character, such as ';'")
         if self.decimal not in (".", ","):
             raise _require.fail("decimal", self.decimal, "'.' or ','")
-        if self.thousands not in ("", ".", ",", " ", "'", "\u00a0", "\u202f") or self.thousands == self.decimal:
-            raise _require.fail("thousands", self.thousands, "'' or a mark such as '.', and not the decimal mark")
+        if (
+            self.thousands not in ("", ".", ",", " ", "'", "\u00a0", "\u202f")
+            or self.thousands == self.decimal
+        ):
+            raise _require.fail(
+                "thousands", self.thousands, "'' or a mark such as '.', and not the decimal mark"
+            )
         for text in self.dates:
             if not isinstance(text, str) or "%" not in text or len(text) > 40:
                 raise _require.fail("dates", text, "formats such as '%d.%m.%Y'")

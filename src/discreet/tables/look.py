@@ -46,7 +46,8 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
         names = next(rows, [])
         held = list(islice(rows, _LINES))
     columns = {
-        name: [row[i].strip() for row in held if i < len(row) and row[i].strip()] for i, name in enumerate(names)
+        name: [row[i].strip() for row in held if i < len(row) and row[i].strip()]
+        for i, name in enumerate(names)
     }
     comma = _decimal_comma(columns.values())
     written: list[str] = []
@@ -54,7 +55,9 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     # in a fixed order: that of the draft must not tell which is more common
     written.sort(key=_DATES.index)
     plain = written in ([], [_DATES[0]])
-    thousands = "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
+    thousands = (
+        "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
+    )
     return kinds, Format(delimiter, "," if comma else ".", thousands, () if plain else tuple(written))
 
 

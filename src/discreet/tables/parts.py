@@ -44,10 +44,14 @@ def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -
     """
     engine = engine_of(source)
     if not isinstance(engine, DuckDB) or isinstance(engine, Within):
-        raise Unsupported(f"{type(engine).__name__} cannot be restricted to a part of its rows. Nothing was read.")
+        raise Unsupported(
+            f"{type(engine).__name__} cannot be restricted to a part of its rows. Nothing was read."
+        )
     public = source.public
     if column not in engine.kinds[public.table]:
-        raise InvalidInput(f"there is no column {column!r}; the table has {list(engine.kinds[public.table])}.")
+        raise InvalidInput(
+            f"there is no column {column!r}; the table has {list(engine.kinds[public.table])}."
+        )
     condition = " OR ".join(_condition(quoted(column), part) for part in parts)
     return Within(engine, replace(public, size=None, version=f"{public.version} {called}"), condition)
 

@@ -93,7 +93,11 @@ def dump(public: Public) -> str:
     lines.append(f"neighbors = {_text(str(public.neighbors))}")
     if public.size is not None:
         lines.append(f"size = {public.size}")
-    unit = [f"{n} = {_value(v)}" for n in ("column", "rows", "groups") if (v := getattr(public.unit, n)) is not None]
+    unit = [
+        f"{n} = {_value(v)}"
+        for n in ("column", "rows", "groups")
+        if (v := getattr(public.unit, n)) is not None
+    ]
     lines += ["", "[unit]", *unit] if unit else ['unit = "row"']
     lines += _dump_columns("columns", public.schema)
     for table in public.tables:
@@ -140,7 +144,9 @@ def _fact(name: str, body: Any) -> Fact:
         raise InvalidInput(
             f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known without looking at the data."
         )
-    given = {key: _number(value) if kind == "number" else value for key, value in body.items() if key != "type"}
+    given = {
+        key: _number(value) if kind == "number" else value for key, value in body.items() if key != "type"
+    }
     makers: dict[str, Any] = {
         "number": Bounds,
         "categories": Categories,
@@ -166,7 +172,9 @@ def _number(value: Any) -> Any:
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     section = data.get(name, {})
     if not isinstance(section, dict):
-        raise InvalidInput(f"[{name}] must be a table of names, got {type(section).__name__}. Nothing was opened.")
+        raise InvalidInput(
+            f"[{name}] must be a table of names, got {type(section).__name__}. Nothing was opened."
+        )
     return section
 
 
@@ -175,7 +183,9 @@ def _known(where: str, body: Any, allowed: set[str]) -> None:
         raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
     if unknown := sorted(set(body) - allowed):
         near = _require.meant(unknown[0], allowed)
-        raise InvalidInput(f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}.")
+        raise InvalidInput(
+            f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}."
+        )
 
 
 def _dump_columns(prefix: str, schema: tuple[tuple[str, Fact], ...]) -> list[str]:
@@ -210,7 +220,9 @@ def _value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # a JSON string is a TOML basic string
+    return json.dumps(value, ensure_ascii=False).replace(
+        "\x7f", "\\u007f"
+    )  # a JSON string is a TOML basic string
 
 
 def _key(name: str) -> str:

@@ -14,7 +14,13 @@ from sqlglot import exp
 INTEGERS = {
     **{
         name: (-(1 << bits - 1), (1 << bits - 1) - 1)
-        for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32), ("BIGINT", 64), ("HUGEINT", 128))
+        for name, bits in (
+            ("TINYINT", 8),
+            ("SMALLINT", 16),
+            ("INTEGER", 32),
+            ("BIGINT", 64),
+            ("HUGEINT", 128),
+        )
     },
     **{
         name: (0, (1 << bits) - 1)
@@ -332,7 +338,13 @@ class SmallestRanks(Semantic):
 
     `pairs` names a relation that has each ("u", "h") of `source` once."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"alias": True, "source": True, "pairs": True, "n": True, "columns": True}
+    arg_types: ClassVar[dict[str, bool]] = {
+        "alias": True,
+        "source": True,
+        "pairs": True,
+        "n": True,
+        "columns": True,
+    }
 
 
 class SmallestValues(Semantic):
@@ -346,9 +358,17 @@ class SmallestRows(Semantic):
 
     Rows that agree in "u", "j", `columns` and "x0" (a whole number below 2**32) are numbered from 0, and `order` sees that number as "o"."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"alias": True, "source": True, "columns": True, "order": True, "n": True}
+    arg_types: ClassVar[dict[str, bool]] = {
+        "alias": True,
+        "source": True,
+        "columns": True,
+        "order": True,
+        "n": True,
+    }
 
 
 NODES: frozenset[type[exp.Expression]] = frozenset(
-    cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, Semantic) and cls is not Semantic
+    cls
+    for cls in globals().values()
+    if isinstance(cls, type) and issubclass(cls, Semantic) and cls is not Semantic
 )

@@ -69,7 +69,9 @@ class Memory:
         """The named columns, a batch at a time."""
         unknown = [name for name in columns if name not in self._table.column_names]
         if unknown:
-            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {self._table.column_names}.")
+            raise InvalidInput(
+                f"there is no column {unknown[0]!r}; the table has {self._table.column_names}."
+            )
         facts = dict(self._public.schema)
         if any(name in facts and converted_to(facts[name], self._kinds[name]) for name in columns):
             from .engines.duckdb import engine_of  # which is made of this

@@ -94,11 +94,21 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
         (InvalidInput, "declared bounds", Ridge(), {"target": "risk"}),
         (InvalidInput, "declared categories", LogisticRegression(), {"target": "age"}),
         (InvalidInput, "cannot be a feature", LogisticRegression(), {"target": "risk", "features": ["note"]}),
-        (InvalidInput, "cannot be a feature, too", LogisticRegression(), {"target": "risk", "features": ["risk"]}),
+        (
+            InvalidInput,
+            "cannot be a feature, too",
+            LogisticRegression(),
+            {"target": "risk", "features": ["risk"]},
+        ),
         (InvalidInput, "twice", LogisticRegression(), {"target": "risk", "features": ["age", "age"]}),
         (InvalidInput, "classes= differs", LogisticRegression(classes=["x", "y"]), {"target": "risk"}),
         (InvalidInput, "method", LogisticRegression(method="guess"), {"target": "risk"}),
-        (InvalidInput, "too small", LogisticRegression(regularization=1e-6, method="objective"), {"target": "risk"}),
+        (
+            InvalidInput,
+            "too small",
+            LogisticRegression(regularization=1e-6, method="objective"),
+            {"target": "risk"},
+        ),
         (InvalidInput, "class_weight", LogisticRegression(class_weight="balanced"), {"target": "risk"}),
         (InvalidInput, "epsilon", LogisticRegression(epsilon=0), {"target": "risk"}),
         (InvalidInput, "delta", LogisticRegression(delta=1), {"target": "risk"}),
@@ -125,7 +135,8 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
 def test_search_ridge_and_components_share_the_budget(tmp_path: Path) -> None:
     session = people(tmp_path)
     search = session.fit(
-        PrivateSearch(LogisticRegression(), {"regularization": [5.0, 50.0, 500.0, 5e3]}, epsilon=4), target="risk"
+        PrivateSearch(LogisticRegression(), {"regularization": [5.0, 50.0, 500.0, 5e3]}, epsilon=4),
+        target="risk",
     )
     assert search.predict(NEW)[:2].tolist() == ["low", "high"]
     assert search.best_params_["regularization"] in (5.0, 50.0, 500.0, 5e3)
@@ -151,7 +162,38 @@ def arrays() -> list[np.ndarray]:
 
 def test_estimators_learn_arrays() -> None:
     X, X_test, y, y_test = arrays()
-    upper = [40, 50, 250, 3000, 1, 1, 1, 1, 1, 1, 5, 5, 30, 600, 1, 1, 1, 1, 1, 1, 50, 60, 300, 5000, 1, 2, 2, 1, 1, 1]
+    upper = [
+        40,
+        50,
+        250,
+        3000,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        5,
+        5,
+        30,
+        600,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        50,
+        60,
+        300,
+        5000,
+        1,
+        2,
+        2,
+        1,
+        1,
+        1,
+    ]
     facts: dict[str, Any] = {"classes": [0, 1], "n": 400, "lower": 0, "upper": upper}
     # chance is 63%; about 90% is reached
     assert LogisticRegression(epsilon=20, **facts).fit(X, y).score(X_test, y_test) > 0.75
@@ -190,7 +232,9 @@ def test_what_is_public_of_arrays_is_declared_and_missing_values_are_no_error() 
     assert np.isfinite(model.predict_proba(X)).all()
     empty = LogisticRegression(classes=[0, 1], n=50).fit(np.zeros((0, 3)), np.zeros(0))
     assert np.isfinite(empty.coef_).all()
-    weighted = LogisticRegression(classes=["n", "y"], n=50, class_weight={"y": 5}).fit(X, np.where(y, "y", "n"))
+    weighted = LogisticRegression(classes=["n", "y"], n=50, class_weight={"y": 5}).fit(
+        X, np.where(y, "y", "n")
+    )
     assert weighted.mechanism_.facts.lipschitz == 5
 
 

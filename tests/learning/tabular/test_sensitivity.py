@@ -25,7 +25,9 @@ LOSSES = [tabular.Logistic(), tabular.HuberHinge(width=0.3), tabular.Huber(thres
 
 def facts(neighbors: Any = ADD_REMOVE, size: int = 3, classes: int = 2, numbers: bool = False) -> Public:
     target = Bounds(-1, 1) if numbers else Categories([f"c{i}" for i in range(classes)])
-    return Public(schema={"a": Bounds(-1, 1), "b": Bounds(-1, 1), "y": target}, neighbors=neighbors, size=size)
+    return Public(
+        schema={"a": Bounds(-1, 1), "b": Bounds(-1, 1), "y": target}, neighbors=neighbors, size=size
+    )
 
 
 def source(rows: list[tuple[float, float, Any]], public: Public) -> Memory:
@@ -84,7 +86,11 @@ def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> No
     moved = moved * replaced.cell / added.cell
     # at weights near 0 a row's slope is 1/2: two opposite rows together reach what one may move, and with a weight of 2 pass it
     heavy = learner(
-        tabular.OutputPerturbation, loss, public=facts(REPLACE, size=2), class_weights=(1, 4), regularization=20.0
+        tabular.OutputPerturbation,
+        loss,
+        public=facts(REPLACE, size=2),
+        class_weights=(1, 4),
+        regularization=20.0,
     )
     moved = solution(heavy, [*rest, row]) - solution(heavy, [*rest, opposite])
     assert moved @ moved > heavy.moved.l2_squared / 5
@@ -115,7 +121,9 @@ ONE = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
 )
 def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: Any) -> None:
     """In one dimension the density is known: the largest log ratio over all t, for a row added, against epsilon_1."""
-    mechanism = tabular.ObjectivePerturbation(public=facts(), design=ONE, loss=loss, epsilon=1.0, regularization=2.0)
+    mechanism = tabular.ObjectivePerturbation(
+        public=facts(), design=ONE, loss=loss, epsilon=1.0, regularization=2.0
+    )
     grid = np.linspace(-8, 8, 801)
     rest = [(0.0, 0.0, "c0")]
     ratios = np.log(densities(mechanism, [*rest, (1.0, 0.0, "c1")], grid) / densities(mechanism, rest, grid))
@@ -129,18 +137,24 @@ def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: An
 
 def test_the_gaussian_objectives_delta_is_at_most_what_is_claimed() -> None:
     """The hockey-stick divergence of the two densities of the exact minimizer, by quadrature, in both directions."""
-    mechanism = tabular.ObjectivePerturbation(public=facts(), design=ONE, epsilon=1.0, delta=0.25, regularization=2.0)
+    mechanism = tabular.ObjectivePerturbation(
+        public=facts(), design=ONE, epsilon=1.0, delta=0.25, regularization=2.0
+    )
     assert mechanism.law[0] == "gaussian"
     grid = np.linspace(-12, 12, 2001)
     rest = [(0.0, 0.0, "c0")]
     p, q = (densities(mechanism, rows, grid) for rows in ([*rest, (1.0, 0.0, "c1")], rest))
     factor = math.exp(mechanism._objective_epsilon)
-    deltas = [float(np.clip(a - factor * b, 0, None).sum() * (grid[1] - grid[0])) for a, b in ((p, q), (q, p))]
+    deltas = [
+        float(np.clip(a - factor * b, 0, None).sum() * (grid[1] - grid[0])) for a, b in ((p, q), (q, p))
+    ]
     assert max(deltas) <= mechanism.delta
     assert max(deltas) > 0
     narrow = replace(mechanism, epsilon=6.0, delta=0.7)
     p, q = (densities(narrow, rows, grid) for rows in ([*rest, (1.0, 0.0, "c1")], rest))
-    mutant = [float(np.clip(a - factor * b, 0, None).sum() * (grid[1] - grid[0])) for a, b in ((p, q), (q, p))]
+    mutant = [
+        float(np.clip(a - factor * b, 0, None).sum() * (grid[1] - grid[0])) for a, b in ((p, q), (q, p))
+    ]
     assert max(mutant) > mechanism.delta, "a sixth of the noise would be caught"
 
 
@@ -153,7 +167,11 @@ def test_delta_of_the_gaussian_objective_against_quadrature(epsilon: float, mult
             lambda z: (1 - mpmath.exp(e - u * z)) * mpmath.npdf(z), [e / u, e / u + 5, e / u + 20, mpmath.inf]
         )
     for sides in (1, 2):
-        assert sides * exact <= gaussian_objective_delta(epsilon, multiplier, sides) <= sides * exact * (1 + 1e-6)
+        assert (
+            sides * exact
+            <= gaussian_objective_delta(epsilon, multiplier, sides)
+            <= sides * exact * (1 + 1e-6)
+        )
 
 
 def test_slopes_of_labels_have_one_sign_and_those_of_numbers_two() -> None:
@@ -194,7 +212,9 @@ def test_derivatives_are_those_of_the_loss_and_stay_within_their_bounds(loss: An
         if loss.classifies and abs(y[0]) != 1:
             continue
         slope, h = loss.slope(score, y), 1e-6
-        np.testing.assert_allclose((loss.value(score + h, y) - loss.value(score - h, y)) / (2 * h), slope, atol=1e-5)
+        np.testing.assert_allclose(
+            (loss.value(score + h, y) - loss.value(score - h, y)) / (2 * h), slope, atol=1e-5
+        )
         assert np.abs(slope).max() <= loss.lipschitz
         assert loss.curvature(score, y).max() <= loss.smoothness
         assert (np.diff(slope) <= loss.smoothness * np.diff(score) + 1e-12).all()
@@ -220,7 +240,9 @@ def test_the_solver_certifies_what_an_exact_gradient_confirms() -> None:
     assert np.linalg.norm(true) <= mechanism.facts.tolerance
     assert np.linalg.norm(true - problem.gradient(point)[0]) <= problem.rounding(point)
     stopped_early = problem.gradient(point + 1e-3)[0]
-    assert np.linalg.norm(stopped_early) > mechanism.facts.tolerance, "a solver that stops early is not certified"
+    assert np.linalg.norm(stopped_early) > mechanism.facts.tolerance, (
+        "a solver that stops early is not certified"
+    )
 
 
 def test_rows_never_exceed_their_norms_and_the_intercept_counts() -> None:

@@ -29,10 +29,13 @@ from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 
 FOUR = matrix.explicit([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]], over=(2, 2))
-PUBLIC = Public(schema={"sex": Categories(["m", "f"]), "light": Categories(["yes", "no"]), "age": Bounds(0, 8)})
+PUBLIC = Public(
+    schema={"sex": Categories(["m", "f"]), "light": Categories(["yes", "no"]), "age": Bounds(0, 8)}
+)
 BY_BOTH = matrix.Cells.of("sex", "light")
 PEOPLE = Memory(
-    {"sex": ["m", "f", "m", None, "m"], "light": ["yes", "no", "no", "yes", "no"], "age": [1, 2, 3, 4, 5]}, PUBLIC
+    {"sex": ["m", "f", "m", None, "m"], "light": ["yes", "no", "no", "yes", "no"], "age": [1, 2, 3, 4, 5]},
+    PUBLIC,
 )
 
 
@@ -65,7 +68,11 @@ STRATEGIES: list[tuple[matrix.Workload, matrix.Workload, Any]] = [
         matrix.product(matrix.Optimal(workload=matrix.prefix(3)), matrix.Identity(n=3)),
         "l2",
     ),
-    (matrix.marginals([2, 3, 3], ways=2), matrix.Residuals(marginals=matrix.marginals([2, 3, 3], ways=2)), "l2"),
+    (
+        matrix.marginals([2, 3, 3], ways=2),
+        matrix.Residuals(marginals=matrix.marginals([2, 3, 3], ways=2)),
+        "l2",
+    ),
     (
         matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)}),
         matrix.Residuals(marginals=matrix.marginals([2, 4], [(1,), (0, 1)], bases={1: matrix.prefix(4)})),
@@ -125,7 +132,10 @@ def test_without_noise_answers_are_exact_and_variances_are_those_of_least_square
     grid = on_grid(strategy, norm)
     x = np.random.default_rng(2).integers(0, 10**9, workload.cells)
     np.testing.assert_allclose(
-        grid.fit(workload, grid.measure(counts(workload.domain, x))).answers, workload.times(x), rtol=1e-9, atol=1e-3
+        grid.fit(workload, grid.measure(counts(workload.domain, x))).answers,
+        workload.times(x),
+        rtol=1e-9,
+        atol=1e-3,
     )
     variances = grid.variances(workload)
     # the answers are linear in the measurements: their variances are the squared rows of that map
@@ -140,7 +150,8 @@ def test_counts_beyond_64_bits_neither_wrap_nor_raise() -> None:
     grid = on_grid(matrix.Optimal(workload=matrix.prefix(4)), "l2")
     huge = counts((4,), [2**62, 2**62 - 1, 0, 5])
     exact = [
-        sum(int(a) * int(c) for a, c in zip(row, [2**62, 2**62 - 1, 0, 5], strict=True)) for row in grid.matrix.tolist()
+        sum(int(a) * int(c) for a, c in zip(row, [2**62, 2**62 - 1, 0, 5], strict=True))
+        for row in grid.matrix.tolist()
     ]  # type: ignore[attr-defined]
     assert [int(v) for v in grid.measure(huge)] == exact
 
@@ -171,13 +182,19 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
     people = Memory({"age": np.repeat(np.arange(8) + 0.5, truth).tolist()}, public)
     cells = matrix.Cells.of(matrix.Attribute(column="age", edges=tuple(range(9))))
     asked = matrix.answer(
-        public, cells, matrix.identity(8), epsilon=0.5, strategy=matrix.tree(8, workload=matrix.identity(8), norm="l1")
+        public,
+        cells,
+        matrix.identity(8),
+        epsilon=0.5,
+        strategy=matrix.tree(8, workload=matrix.identity(8), norm="l1"),
     )
     A = matrix.Tree(n=8).dense()
     entropy, better = SeededEntropy(6), 0
     for _ in range(60):
         answer = asked(people, entropy=entropy).value
-        before, after = (float(np.linalg.norm(A @ (x - truth))) for x in (answer.answers, answer.non_negative()))
+        before, after = (
+            float(np.linalg.norm(A @ (x - truth))) for x in (answer.answers, answer.non_negative())
+        )
         assert after <= before + 1e-6
         better += after < before
         assert (answer.non_negative() >= 0).all()
@@ -190,7 +207,9 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
 def test_isotonic_regression_of_a_million_values_takes_less_than_a_second() -> None:
     import time
 
-    values = np.sort(np.random.default_rng(1).normal(size=1_000_000)) + np.random.default_rng(2).normal(size=1_000_000)
+    values = np.sort(np.random.default_rng(1).normal(size=1_000_000)) + np.random.default_rng(2).normal(
+        size=1_000_000
+    )
     start = time.process_time()
     fitted = inference.isotonic(values)
     assert time.process_time() - start < 1
@@ -202,7 +221,9 @@ def test_replace_costs_the_distance_of_two_columns_not_twice_a_norm() -> None:
     here = matrix.answer(public, BY_BOTH, matrix.product(matrix.identity(2), matrix.identity(2)), rho=1)
     assert here.noise.l2_squared == 2  # type: ignore[union-attr]
     assert (
-        matrix.answer(PUBLIC, BY_BOTH, matrix.product(matrix.identity(2), matrix.identity(2)), rho=1).noise.l2_squared
+        matrix.answer(
+            PUBLIC, BY_BOTH, matrix.product(matrix.identity(2), matrix.identity(2)), rho=1
+        ).noise.l2_squared
         == 1
     )  # type: ignore[union-attr]
 
@@ -237,4 +258,6 @@ def test_rows_outside_all_declared_values_are_in_no_cell() -> None:
     assert twice.tolist() == [3, 0, 0, 1]
     assert BY_BOTH.sensitivity(PUBLIC).l1 == 1
     assert PUBLIC.neighbors is ADD_REMOVE
-    assert matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1)(PEOPLE, entropy=Entropy()).value.answers.shape == (4,)
+    assert matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1)(PEOPLE, entropy=Entropy()).value.answers.shape == (
+        4,
+    )

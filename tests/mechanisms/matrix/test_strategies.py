@@ -35,8 +35,12 @@ def test_256_cells_reach_the_known_optimum_within_half_a_percent(name: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workload", "optimum"), [(matrix.prefix(1024), 2.9556), (matrix.all_ranges(1024), 3.51508)])
-def test_1024_cells_reach_the_known_optimum_within_half_a_percent(workload: matrix.Workload, optimum: float) -> None:
+@pytest.mark.parametrize(
+    ("workload", "optimum"), [(matrix.prefix(1024), 2.9556), (matrix.all_ranges(1024), 3.51508)]
+)
+def test_1024_cells_reach_the_known_optimum_within_half_a_percent(
+    workload: matrix.Workload, optimum: float
+) -> None:
     assert optimum * (1 - 1e-4) <= matrix.optimize(workload).rmse <= optimum * 1.005
 
 
@@ -114,7 +118,9 @@ def test_measured_marginals_know_their_error() -> None:
 
 def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
     one, two = matrix.prefix(5), matrix.all_ranges(3)
-    union = matrix.union(matrix.product(one, two), matrix.product(matrix.total(5), matrix.identity(3)), weights=(1, 2))
+    union = matrix.union(
+        matrix.product(one, two), matrix.product(matrix.total(5), matrix.identity(3)), weights=(1, 2)
+    )
     strategy = matrix.product(matrix.Optimal(workload=one), matrix.Tree(n=3))
     dense = matrix.sensitivity(strategy) ** 2 * optimal.trace_ratio(union.gram(), strategy.gram())
     assert error_of(union, strategy, "l2") == pytest.approx(dense, rel=1e-9)

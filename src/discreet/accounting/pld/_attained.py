@@ -132,7 +132,9 @@ def _choice(event: Event, share: float) -> Event:
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
     if epsilon > 300:
         return ev.NoOp(neighbors=event.neighbors)
-    tried = sorted({0.5, *(min(max(x, 0.5), 0.999) for x in (2 * share - 1, share - 0.03, share, share + 0.02))})
+    tried = sorted(
+        {0.5, *(min(max(x, 0.5), 0.999) for x in (2 * share - 1, share - 0.03, share, share + 0.02))}
+    )
     return Seen(pairs=tuple(two_candidates(epsilon, x) for x in tried), neighbors=event.neighbors)
 
 
@@ -142,7 +144,9 @@ def _choice(event: Event, share: float) -> Event:
 def coin(p: float, q: float) -> Atoms:
     """Heads with chance p or q <= p, both at most 1/2 away from an accurate number."""
     loss = np.array([math.log1p(-p) - math.log1p(-q), math.log(p) - math.log(q)])
-    return Atoms(loss, np.array([1 - p, p]), None, 256 * U * (1 + abs(math.log(q))), 256 * U * (1 + abs(math.log(q))))
+    return Atoms(
+        loss, np.array([1 - p, p]), None, 256 * U * (1 + abs(math.log(q))), 256 * U * (1 + abs(math.log(q)))
+    )
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
@@ -150,7 +154,9 @@ def two_candidates(epsilon: float, share: float) -> Atoms:
     t = share * epsilon
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
-    return Atoms(np.array([t - epsilon, t]), mass, (epsilon, t - epsilon), 32 * U * (1 + epsilon), 8 * U * epsilon)
+    return Atoms(
+        np.array([t - epsilon, t]), mass, (epsilon, t - epsilon), 32 * U * (1 + epsilon), 8 * U * epsilon
+    )
 
 
 def _noisy_max(e: ce.NoisyMax) -> Event:
@@ -251,7 +257,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
     z = np.concatenate(([-np.inf], np.log(edges) / mu + mu / 2, [np.inf]))
     (without, off), (within, off_within) = between(z), between(z - mu)
     relative = max(
-        float(np.max(off / np.maximum(without, 1e-290))), float(np.max(off_within / np.maximum(within, 1e-290)))
+        float(np.max(off / np.maximum(without, 1e-290))),
+        float(np.max(off_within / np.maximum(within, 1e-290))),
     )
     size = 2**10
     while size < _LARGEST and size * mesh < 24 * spread * math.sqrt(steps) + 2 * top:
@@ -291,10 +298,16 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
     yes = 1 - p if p < 1 else math.exp(-epsilon)
     spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
-    k = np.arange(max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64)
+    k = np.arange(
+        max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64
+    )
     before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)  # f(k-1) / f(k)
     log = (
-        gammaln(n + 1) - gammaln(k + 1) - gammaln(np.maximum(n - k, 0) + 1) + k * math.log(yes) + (n - k) * math.log(p)
+        gammaln(n + 1)
+        - gammaln(k + 1)
+        - gammaln(np.maximum(n - k, 0) + 1)
+        + k * math.log(yes)
+        + (n - k) * math.log(p)
     )
     last = k > n  # nobody is left to say no: only the first term
     f = np.exp(np.where(last, n * math.log(yes), log))

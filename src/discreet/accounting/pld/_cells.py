@@ -79,7 +79,9 @@ def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
     cells = pair.measure(edges + offset, refs + offset)
     total = (cells.mass + cells.mass_error) * (1 + 4 * U)
     inner = slice(1, -1)
-    right = (cells.excess[inner] + cells.excess_error[inner]) / -np.expm1(knots[:-1] - knots[1:]) * (1 + 8 * U)
+    right = (
+        (cells.excess[inner] + cells.excess_error[inner]) / -np.expm1(knots[:-1] - knots[1:]) * (1 + 8 * U)
+    )
     right = np.clip(right, 0.0, total[inner])
     mass = np.zeros(len(knots))
     mass[:-1] += (total[inner] - right) * (1 + 2 * U)

@@ -72,7 +72,10 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
     for i in range(fine):  # t between i and i + 1 cells
         low, high = first - i - 1, first - i - 1 + fine
         a = _Line(
-            whole[low : low + size], whole[low + 1 : low + 1 + size], s * math.exp(-(i + 1) * mesh), math.exp(mesh)
+            whole[low : low + size],
+            whole[low + 1 : low + 1 + size],
+            s * math.exp(-(i + 1) * mesh),
+            math.exp(mesh),
         )
         b = _Line(whole[high : high + size], whole[high + 1 : high + 1 + size], a.left * grown, a.ratio)
         bend, slope = s * grown * (b.slope - a.slope), a.start - b.start  # -C and -B

@@ -27,7 +27,9 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     if a < -1:
         near, far = float(ndtr(-a)), math.exp(_log_tail(b) + epsilon)
         error = U * (
-            64 * (near + far) + 32 * (near * a * a + far * (b * b + epsilon)) * (1 if abs(a) < 30 else 0) + 1e-300
+            64 * (near + far)
+            + 32 * (near * a * a + far * (b * b + epsilon)) * (1 if abs(a) < 30 else 0)
+            + 1e-300
         )
         return max(0.0, near - far - error), min(1.0, near - far + error)
     density = math.exp(-0.5 * a * a) / 2

@@ -146,13 +146,17 @@ def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: 
     length = min(len(law), math.ceil(600 / h))
     offset = h * np.arange(len(law))
     weight = np.maximum(law, 0.0) * np.exp(-plan.theta * offset) + _TINY
-    beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(weight[length:].sum())  # counted as infinite
+    beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(
+        weight[length:].sum()
+    )  # counted as infinite
     weight, offset = weight[:length], offset[:length]
     tail = np.cumsum(weight[::-1])[::-1] + beyond
     shifted = np.append(tail[1:], beyond) * np.exp(-offset)
     value = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset) + beyond
     log_scale = total.log_scale - plan.theta * h * first + total.log_error
-    log_scale += 8 * U * (len(law) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
+    log_scale += (
+        8 * U * (len(law) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
+    )
     return Curve(first, h, value, log_scale, infinite * (1 + 1e-12))
 
 
@@ -202,7 +206,9 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped,
     )
     better = spread * (1 - slack - 1e-11) + gained - (slack + 1e-11) * size - 2 * beyond
     either = total.p.error + total.gain_error  # Q = P - D
-    wrong = 2 * beyond + (slack + 1e-11) * (size + discounted((np.maximum(law, 0.0) + total.p.error) * weight))
+    wrong = 2 * beyond + (slack + 1e-11) * (
+        size + discounted((np.maximum(law, 0.0) + total.p.error) * weight)
+    )
     held, kept = (discounted((law - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
     return Tests(first, h, scale, better - rounding * np.maximum(held, 0.0), np.maximum(kept, 0.0), held)
 
@@ -248,7 +254,9 @@ def delta_above(c: Curve, epsilon: float) -> float:
     if i < 0:
         return 1.0
     i = min(i, len(c.value) - 2)  # beyond the window delta is at most what it is at the window's end
-    share = min(1.0, math.expm1(min(epsilon - c.mesh * (c.start + i), c.mesh)) / math.expm1(c.mesh) * (1 - 1e-12))
+    share = min(
+        1.0, math.expm1(min(epsilon - c.mesh * (c.start + i), c.mesh)) / math.expm1(c.mesh) * (1 - 1e-12)
+    )
     value = float(c.value[i]) * (1 - share) + float(c.value[i + 1]) * share
     return min(1.0, math.exp(min(c.log_scale + math.log(max(value, 1e-300)), 0.0)) * (1 + 1e-10) + c.infinite)
 
@@ -272,7 +280,9 @@ def epsilon_below(t: Tests, delta: float, offset: float) -> float:
 
 def delta_below(t: Tests, epsilon: float) -> float:
     """The best test at this epsilon."""
-    ahead = np.expm1(np.minimum(epsilon + 1e-13 * abs(epsilon) - t.mesh * (t.start + np.arange(len(t.gain))), 700.0))
+    ahead = np.expm1(
+        np.minimum(epsilon + 1e-13 * abs(epsilon) - t.mesh * (t.start + np.arange(len(t.gain))), 700.0)
+    )
     value = t.gain - ahead * np.where(ahead > 0, t.q_high, t.q_low)
     best = float(np.max(value, initial=0.0))
     return math.exp(min(t.log_scale + math.log(best), 0.0)) * (1 - 1e-10) if best > 0 else 0.0

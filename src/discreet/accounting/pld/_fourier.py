@@ -18,7 +18,9 @@ from scipy import fft
 from ._normal import Array, Index, U
 
 _NEGLIGIBLE = -80.0  # log of a Fourier coefficient that is bounded instead of computed
-_PER_LEVEL = 8  # roundings: a butterfly is a complex product and a sum; the bound is componentwise against the 1-norm
+_PER_LEVEL = (
+    8  # roundings: a butterfly is a complex product and a sum; the bound is componentwise against the 1-norm
+)
 
 
 class Part(NamedTuple):
@@ -170,7 +172,9 @@ class _Spectrum:
         return law, (wrong + rounding) / self.size * (1 + 1e-9) + 1e-300
 
 
-def _less_an_atom(log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool) -> tuple[npt.NDArray[Any], float]:
+def _less_an_atom(
+    log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
+) -> tuple[npt.NDArray[Any], float]:
     """exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after the transform, costs no digits."""
     coefficient = np.exp(log) * np.exp(1j * angle)
     if complete:
@@ -183,7 +187,9 @@ def _less_an_atom(log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
 def _off(log: Array, slack: Array) -> Array:
     """e^(log + slack) - e^log: how far a number of that size may be off."""
     inside = np.minimum(slack, 600.0)
-    return np.asarray(np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside)))
+    return np.asarray(
+        np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside))
+    )
 
 
 class _Powers:
@@ -214,7 +220,9 @@ class _Powers:
         self.apart = self.apart + n * np.where(near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle))
         wrong = wrong_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
         self.apart_error += (n * np.log1p(wrong / np.abs(rest))).astype(np.float64)
-        alone = wrong_g + error + 16 * u * np.abs(phi)  # of phi - g by itself, where phi^n is no common factor
+        alone = (
+            wrong_g + error + 16 * u * np.abs(phi)
+        )  # of phi - g by itself, where phi^n is no common factor
         self.rest_error += (n * np.log1p(alone / np.abs(rest))).astype(np.float64)
         self.near &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle
@@ -229,7 +237,11 @@ class _Powers:
         size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
         log_p, apart = self.log.astype(np.float64), np.abs(self.apart).astype(np.float64)
         log_q = log_p + self.apart.real.astype(np.float64)
-        off_p, off_q, moved = (_off(log_p, self.slack), _off(log_q, self.rest_error), _off(log_q, self.apart_error))
+        off_p, off_q, moved = (
+            _off(log_p, self.slack),
+            _off(log_q, self.rest_error),
+            _off(log_q, self.apart_error),
+        )
         slack = np.expm1(np.minimum(self.slack, 600.0))
         shared = size * (slack + 8 * u) + moved + 16 * u * size_q * apart
         angle = np.abs(self.angle).astype(np.float64)
@@ -271,7 +283,9 @@ def difference(
     return Difference(total, np.roll(gain, turn), gain_error)
 
 
-def compose(parts: Sequence[Part], theta: float, mesh: float, size: int, start: int, precise: bool = False) -> Sum:
+def compose(
+    parts: Sequence[Part], theta: float, mesh: float, size: int, start: int, precise: bool = False
+) -> Sum:
     """The tilted law of the sum of all parts on `size` lattice points from `start` on, cyclic.
 
     `precise` computes in the widest floating-point type: slower, for answers that are tiny even after tilting.

@@ -50,7 +50,10 @@ def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] |
     mesh = _mesh(above, tail)
     high = _composed([(_upper(pair, mesh, tail / n), n) for pair, n in above], tail)
     upper = Atoms(
-        mesh * np.arange(high.start, high.start + len(high.p), dtype=np.float64), high.p, None, high.error + 8 * U
+        mesh * np.arange(high.start, high.start + len(high.p), dtype=np.float64),
+        high.p,
+        None,
+        high.error + 8 * U,
     )
     if below is None:
         return Joint(upper, high.infinite, None)

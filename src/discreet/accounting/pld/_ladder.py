@@ -47,7 +47,9 @@ def solve(
     once more in the widest floating-point type if rounding is what limits the result.
     """
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
-    theta = theta if theta * spread > 1e-6 else 0.3 / spread  # near the mean hardly any tilt is left to start from
+    theta = (
+        theta if theta * spread > 1e-6 else 0.3 / spread
+    )  # near the mean hardly any tilt is left to start from
     found, precise = near or Interval(0.0, k(theta)[1] + k.offset, theta), False
     result: Interval | None = None
     for _ in range(_PASSES):
@@ -76,7 +78,8 @@ class Ladder(NamedTuple):
         """Bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
         found = [line.read(epsilon) for line in self.lines]
         return Reading(
-            math.fsum(one.low for one in found) * (1 - 4 * U), math.fsum(one.high for one in found) * (1 + 4 * U)
+            math.fsum(one.low for one in found) * (1 - 4 * U),
+            math.fsum(one.high for one in found) * (1 + 4 * U),
         )
 
 
@@ -84,12 +87,21 @@ _Seen = tuple[Interval, Ladder, float]
 
 
 def _look(
-    steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: Interval, precise: bool, first: bool
+    steps: Sequence[Step],
+    k: Cumulants,
+    theta: float,
+    delta: float,
+    near: Interval,
+    precise: bool,
+    first: bool,
 ) -> _Seen | None:
     """With the narrowest kernel that is affordable."""
     product = near.slope * near.high
     extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
-    aim, tail = Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra), delta * _TAIL * math.exp(-extra)
+    aim, tail = (
+        Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra),
+        delta * _TAIL * math.exp(-extra),
+    )
     few = not first and _steps.rare(k.logs, aim)
     if few and near.high > (1 + 1e-2) * near.low:
         epsilon, slope = Moments([Cut(step, tail) for step in steps]).alone(delta, near.high)
@@ -108,7 +120,9 @@ def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape) -> La
     """One line for all runs."""
     line = Line(steps, k.logs, aim, shape)
     if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
-        line = Line(steps, Moments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)  # `k` has shorter tails
+        line = Line(
+            steps, Moments([Cut(step, shape.tail) for step in steps]).logs, aim, shape
+        )  # `k` has shorter tails
     return Ladder([line]) if line.usable else None
 
 
@@ -130,7 +144,9 @@ def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: 
 
 def _limited_by_rounding(lines: Ladder, found: Interval, delta: float, offset: float) -> bool:
     epsilon = found.high - offset
-    error = math.fsum(x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines)
+    error = math.fsum(
+        x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines
+    )
     return error > 1e-5 * delta * found.slope * found.high
 
 
@@ -146,4 +162,6 @@ def _invert(line: Ladder, epsilon: float, slope: float, delta: float, offset: fl
     log_delta += ROUNDED
     low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, good, fall, least)
     size = 4e-16 * (abs(offset) + abs(good))
-    return Interval(max(0.0, (low[1] if low else least) + offset - size), max(0.0, good + offset + size), fall)
+    return Interval(
+        max(0.0, (low[1] if low else least) + offset - size), max(0.0, good + offset + size), fall
+    )

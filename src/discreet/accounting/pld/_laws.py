@@ -43,7 +43,9 @@ class Atoms:
         columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (self.mass, excess, wrong)]
         mass = columns[0]
         spread = 2 * U * len(self.mass)
-        return Cells(mass, mass * (self.mass_error + spread), columns[1], columns[2] + spread * np.abs(columns[1]))
+        return Cells(
+            mass, mass * (self.mass_error + spread), columns[1], columns[2] + spread * np.abs(columns[1])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,12 @@ class Mixed:
         scale = np.expm1(refs)
         if self.removing:
             mass, mass_error = other + gap, (1 - q) * other_error + q * inner.mass_error
-            first, first_error, second, second_error = gap, gap_error, scale * other, np.abs(scale) * other_error
+            first, first_error, second, second_error = (
+                gap,
+                gap_error,
+                scale * other,
+                np.abs(scale) * other_error,
+            )
         else:
             mass, mass_error = inner.mass, inner.mass_error
             factor = np.exp(refs)
@@ -205,7 +212,11 @@ class WithoutReplacement:
         down = _only(below.measure(np.minimum(edges, 0.0), refs), edges[:-1] < 0)
         ends = np.array([-np.inf, 0.0]), np.array([0.0, np.inf])
         rest = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
-        mass, excess, error = up.mass + down.mass, up.excess + down.excess, up.excess_error + down.excess_error
+        mass, excess, error = (
+            up.mass + down.mass,
+            up.excess + down.excess,
+            up.excess_error + down.excess_error,
+        )
         middle = max(0.0, 1.0 - float(rest[0].mass[0] + rest[1].mass[0]))
         wrong = float(rest[0].mass_error[0] + rest[1].mass_error[0]) + 4 * U
         i = min(max(int(np.searchsorted(edges, 0.0, side="right")) - 1, 0), len(refs) - 1)

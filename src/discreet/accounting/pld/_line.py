@@ -40,7 +40,9 @@ class Window(NamedTuple):
 def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | None:
     """The tilt with the shortest period for which what comes round is e^-alias of delta, without losing too many digits."""
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
-    log = logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon  # log of Chernoff's bound on delta, kernel and all
+    log = (
+        logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
+    )  # log of Chernoff's bound on delta, kernel and all
     gap = t[None, :] - t[1:, None]
     room = np.maximum(log[None, :] - aim.log_delta + aim.alias, 0.5)
     with np.errstate(divide="ignore"):
@@ -79,7 +81,12 @@ class Line:
     """
 
     def __init__(
-        self, steps: Sequence[Step], logs: Callable[[Array], Array], aim: Aim, shape: Shape, level: Level = ALL
+        self,
+        steps: Sequence[Step],
+        logs: Callable[[Array], Array],
+        aim: Aim,
+        shape: Shape,
+        level: Level = ALL,
     ) -> None:
         (_, tail, work, self.precise), self.level, self.usable = shape, level, False
         self.jumps = level.low > -math.inf
@@ -109,7 +116,9 @@ class Line:
     def _most(self, laws: Sequence[Tilted]) -> float:
         """log of how much larger jumps make the moment, from above."""
         odds = zip(self.steps, summed(self.steps, laws, self.theta).odds, strict=True)
-        return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (1 + 1e-9)
+        return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (
+            1 + 1e-9
+        )
 
     def _faded(self, laws: Sequence[Tilted], u: Array) -> Array:
         """log of a bound on the tilted transform over [u, GROWTH * u].
@@ -117,7 +126,9 @@ class Line:
         With jumps: (c + j)^n - c^n grows with c, the transform without a jump, and |j| is at most the odds.
         """
         core, more = np.zeros(len(u)), np.zeros(len(u))
-        for step, law, (odds, wrong) in zip(self.steps, laws, summed(self.steps, laws, self.theta).odds, strict=True):
+        for step, law, (odds, wrong) in zip(
+            self.steps, laws, summed(self.steps, laws, self.theta).odds, strict=True
+        ):
             least = fading(step.pair, step.edges, self.theta, law.core.log_total, u, 120.0 / step.times)
             core = core - step.times * least
             more = more + step.times * np.log1p(odds * (1 + wrong) * np.exp(least))
@@ -144,8 +155,13 @@ class Line:
         log = self._faded(laws, u) + kernel - 0.5 * (tau * u) ** 2
         nodes = (u * (GROWTH - 1) + self.spacing) / math.pi
         each, density = np.exp(log) * nodes / u**2, np.exp(log) * nodes
-        rest = math.exp(kernel - 0.5 * (tau * u[-1]) ** 2) * (math.expm1(self._most(laws)) if self.jumps else 1.0)
-        each[-1], density[-1] = (rest * (1 / u[-1] + nodes[-1] / u[-1] ** 2), rest * (1 / (tau**2 * u[-1]) + nodes[-1]))
+        rest = math.exp(kernel - 0.5 * (tau * u[-1]) ** 2) * (
+            math.expm1(self._most(laws)) if self.jumps else 1.0
+        )
+        each[-1], density[-1] = (
+            rest * (1 / u[-1] + nodes[-1] / u[-1] ** 2),
+            rest * (1 / (tau**2 * u[-1]) + nodes[-1]),
+        )
         cut, cut_density = (np.cumsum(x[::-1])[::-1] * (1 + 0.5 * tau * tau) * 1.001 for x in (each, density))
         fits = (np.log(cut) < goal) & (np.log(cut_density * tau * tau) < goal)
         i = int(np.argmax(fits)) if fits.any() else len(u) - 1
@@ -169,7 +185,8 @@ class Line:
         both = [np.abs(shape).astype(np.float64) for shape in shapes]
         size = np.abs(smooth).astype(np.float64)
         self.errors = [
-            (float(shape @ (wrong + (size + wrong) * rounding)), float(shape @ (u * (size + wrong)))) for shape in both
+            (float(shape @ (wrong + (size + wrong) * rounding)), float(shape @ (u * (size + wrong))))
+            for shape in both
         ]
 
     def _bounds_around(self) -> bool:
@@ -201,7 +218,9 @@ class Line:
         angle = self.u * epsilon
         value = float((terms.real * np.cos(angle) + terms.imag * np.sin(angle)).sum())
         wrong = error + 4 * unit(self.precise) * (abs(epsilon) + abs(self.offset)) * turning
-        return value * self.spacing / math.pi, (wrong + 4 * U * abs(value)) * self.spacing / math.pi * (1 + 1e-9)
+        return value * self.spacing / math.pi, (wrong + 4 * U * abs(value)) * self.spacing / math.pi * (
+            1 + 1e-9
+        )
 
     def read(self, epsilon: float) -> Reading:
         """Bounds on delta at epsilon, which counts from the offsets.
@@ -212,7 +231,9 @@ class Line:
         value, error = self._integral(0, epsilon)
         density, density_error = self._integral(1, epsilon)
         scale = self.log_scale - self.theta * epsilon
-        wrong = self.log_error + 8 * U * (abs(self.log_scale) + self.theta * (abs(epsilon) + abs(self.offset)) + 4)
+        wrong = self.log_error + 8 * U * (
+            abs(self.log_scale) + self.theta * (abs(epsilon) + abs(self.offset)) + 4
+        )
         added = self.tau**2 * (1 + self.tau) * (density + density_error + self.cut_density)
         high = math.exp(min(scale + wrong, 700.0)) * (value + error + self.cut) * (1 + 1e-12) + self.lost
         low = math.exp(min(scale - wrong, 700.0)) * max(value - error - self.cut - added, 0.0) * (1 - 1e-12)
@@ -252,11 +273,16 @@ def powers(
     if not any(law.far for law in laws):
         return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
     up, down, half = np.maximum(grown, 0), np.minimum(grown, 0), np.sin(turned / 2)
-    real = np.where(grown > 0, -np.expm1(-up), np.expm1(down)) * np.cos(turned), -2 * np.exp(-up) * half * half
+    real = (
+        np.where(grown > 0, -np.expm1(-up), np.expm1(down)) * np.cos(turned),
+        -2 * np.exp(-up) * half * half,
+    )
     imag = np.exp(down) * np.sin(turned)
     value = np.exp(log + up) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
     rounding = 16 * u * np.exp(log + up) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
-    error = np.exp(plain + a + most + b) * np.expm1(-a) * np.expm1(-most - b) - np.exp(plain + most + b) * np.expm1(-b)
+    error = np.exp(plain + a + most + b) * np.expm1(-a) * np.expm1(-most - b) - np.exp(
+        plain + most + b
+    ) * np.expm1(-b)
     return value, np.asarray((error + rounding.astype(np.float64)) * (1 + 1e-9))
 
 

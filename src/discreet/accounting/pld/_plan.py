@@ -24,7 +24,9 @@ _STEEPEST = 40.0
 _RARE = 3.0
 _BLURRED = math.log(3e-6)
 _MOST_PRECISE = 2**21
-_PRECISE = math.log(3e-5)  # relative rounding error of delta above which the widest floating-point type is used
+_PRECISE = math.log(
+    3e-5
+)  # relative rounding error of delta above which the widest floating-point type is used
 
 
 class Plan(NamedTuple):
@@ -76,7 +78,9 @@ class Cumulants:
     def center(self, t: float) -> list[float]:
         """A typical loss of each part when the sum is near the mean of the law tilted by t: the one that contributes most."""
         tilts = _around(t)
-        others = np.min((self.logs(tilts) - tilts * self(t)[1])[:, None] + np.multiply.outer(tilts, self._loss), axis=0)
+        others = np.min(
+            (self.logs(tilts) - tilts * self(t)[1])[:, None] + np.multiply.outer(tilts, self._loss), axis=0
+        )
         exponent = self._log + np.minimum(others, 0.0)
         ends = [*self._starts[1:], len(exponent)]
         best = [int(a + np.argmax(exponent[a:b])) for a, b in zip(self._starts, ends, strict=True)]
@@ -195,7 +199,9 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
     return s, sign * (k(theta + sign * s)[0] - base + alias) / s
 
 
-def plan(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0) -> Plan:
+def plan(
+    k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
+) -> Plan:
     """Window and mesh for the epsilon that is the mean of the law tilted by theta, computed under a tilt of factor * theta.
 
     `alias` is -log of the mass, relative to delta, that may be misplaced.
@@ -216,12 +222,23 @@ def plan(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 1
     if t * made > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
         return plan(k, theta, made, alias, 0.99 * _STEEPEST / (theta * made))
     low = min(first, low)
-    tail = lost + math.log1p(theta)  # P(loss >= epsilon) is about (theta + 1) delta: what rounding is compared with
+    tail = lost + math.log1p(
+        theta
+    )  # P(loss >= epsilon) is about (theta + 1) delta: what rounding is compared with
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
         made = short(max(made, (high - low) / _MOST_PRECISE))
     return Plan(
-        t, epsilon, k(t)[1], made, first, low, high, up, down, precise and high - low < 2 * _MOST_PRECISE * made
+        t,
+        epsilon,
+        k(t)[1],
+        made,
+        first,
+        low,
+        high,
+        up,
+        down,
+        precise and high - low < 2 * _MOST_PRECISE * made,
     )
 
 
@@ -322,7 +339,9 @@ def graded(nodes: Nodes, plan: Plan) -> Index:
     place = np.concatenate(([0.0], np.cumsum(steps)))
     place *= min(1.0, _MOST / 2 / place[-1])
     loss = np.interp(np.arange(math.floor(place[-1]) + 1.0), place, nodes.loss)
-    index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(np.int64)
+    index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(
+        np.int64
+    )
     return np.unique(np.clip(index, first - 1, last + 1))
 
 

@@ -91,7 +91,9 @@ def renyi_atoms(
     `also` is another bound on delta(epsilon) for epsilon >= 0 that holds in both directions: the lower of the two counts.
     """
     excess = np.unique(
-        np.concatenate((np.geomspace(1e-3, 1.0, 13), np.arange(1.0, 33.0), np.rint(np.geomspace(33, 4096, 60))))
+        np.concatenate(
+            (np.geomspace(1e-3, 1.0, 13), np.arange(1.0, 33.0), np.rint(np.geomspace(33, 4096, 60)))
+        )
     )
     logs = np.array([moment(1.0 + float(e)) for e in excess])
     usable = np.isfinite(logs)

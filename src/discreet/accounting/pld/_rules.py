@@ -33,8 +33,14 @@ from ._sampled import SampledGaussian
 from ._solve import Composition
 
 _ATOMS = 2**15
-_FEW, _LARGE = 16, 8  # exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
-_GIVEN_AWAY = (1e3, 1e5)  # in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
+_FEW, _LARGE = (
+    16,
+    8,
+)  # exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
+_GIVEN_AWAY = (
+    1e3,
+    1e5,
+)  # in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
 _GAUSSIAN_ATOMS = 2_000_000
 
 
@@ -58,7 +64,10 @@ def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
     """The two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh & Viswanath 2015 for two)."""
     others = categories - 2
     total = 1.0 + math.exp(-epsilon) * (categories - 1)
-    loss, mass = [-epsilon, 0.0, epsilon], [math.exp(-epsilon) / total, others * math.exp(-epsilon) / total, 1 / total]
+    loss, mass = (
+        [-epsilon, 0.0, epsilon],
+        [math.exp(-epsilon) / total, others * math.exp(-epsilon) / total, 1 / total],
+    )
     if others == 0:
         return Atoms(np.array(loss[::2]), np.array(mass[::2]), (2 * epsilon, -epsilon), 8 * U * (1 + epsilon))
     return Atoms(np.array(loss), np.array(mass), (epsilon, -epsilon), 8 * U * (1 + epsilon))
@@ -104,7 +113,11 @@ def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
     step = shift / v
     offset = float(loss[-1])
     return Atoms(
-        loss[::-1], mass[::-1] / mass.sum(), (step, offset), 16 * U * (100 + math.log2(len(x))), 8 * U * abs(offset)
+        loss[::-1],
+        mass[::-1] / mass.sum(),
+        (step, offset),
+        16 * U * (100 + math.log2(len(x))),
+        8 * U * abs(offset),
     )
 
 
@@ -193,7 +206,9 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
     parts = _merged(form)
     if form.delta or form.distance or not parts:
         raise refuse(
-            accountant_event, "pld", "what can fail with a probability of its own has no pair that could be sampled"
+            accountant_event,
+            "pld",
+            "what can fail with a probability of its own has no pair that could be sampled",
         )
     if sum(parts.values()) == 1:
         return law(next(iter(parts)), tail)
@@ -202,7 +217,9 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
     upper, lower = [], []
     for i in range(max(len(found.upper) for found, _ in laws)):
         above = [(found.upper[min(i, len(found.upper) - 1)], n) for found, n in laws]
-        known = [(found.lower[min(i, len(found.lower) - 1)], n) for found, n in laws if found.lower is not None]
+        known = [
+            (found.lower[min(i, len(found.lower) - 1)], n) for found, n in laws if found.lower is not None
+        ]
         both = joint(above, known if len(known) == len(laws) else None, tail)
         upper.append(both.upper)
         infinite = max(infinite, math.fsum(n * found.infinite for found, n in laws) + both.infinite)
@@ -218,7 +235,9 @@ def _poisson(event: Event, tail: float) -> Law:
     if inner.lower is None:
         return Law(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
-    return Law(upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite)
+    return Law(
+        upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite
+    )
 
 
 def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
@@ -240,7 +259,9 @@ def _fixed_size(event: Event, tail: float) -> Law:
     if sum(_merged(normal(event.event)).values()) == 1:
         return Law((WithoutReplacement(pair, rate),), lower, inner.infinite)
     largest = float(pair.nodes(tail).loss[-1])
-    atoms, infinite = _profile.fixed_size_atoms(lambda x: _single.delta(pair, x)[1] + inner.infinite, rate, largest)
+    atoms, infinite = _profile.fixed_size_atoms(
+        lambda x: _single.delta(pair, x)[1] + inner.infinite, rate, largest
+    )
     return Law((atoms,), lower, infinite)
 
 
@@ -258,10 +279,13 @@ RULES: dict[type[Event], Rule] = {
     ev.DiscreteLaplace: Rule(_discrete_laplace, "its own lattice of losses; vectors as in the event's proof"),
     ev.DiscreteGaussian: Rule(_discrete_gaussian, "its own lattice of losses, by direct summation"),
     ev.RandomizedResponse: Rule(_response, "the two answers swapped, the others at loss 0"),
-    ev.ExponentialMechanism: Rule(_exponential, "largest curve of bounded range (Dong, Durfee & Rogers 2020)"),
+    ev.ExponentialMechanism: Rule(
+        _exponential, "largest curve of bounded range (Dong, Durfee & Rogers 2020)"
+    ),
     ev.PureDP: Rule(_pure, "binary randomized response (Kairouz, Oh & Viswanath 2015)"),
     ev.ZCDP: Rule(
-        _zcdp, "best order at each epsilon, convex minorant (Canonne, Kamath & Steinke 2020; Zhu, Dong & Wang 2022)"
+        _zcdp,
+        "best order at each epsilon, convex minorant (Canonne, Kamath & Steinke 2020; Zhu, Dong & Wang 2022)",
     ),
     ev.PoissonSampled: Rule(_poisson, "mixture in either direction (Zhu, Dong & Wang 2022, Theorem 11)"),
     se.SampledWithoutReplacement: Rule(
@@ -269,7 +293,8 @@ RULES: dict[type[Event], Rule] = {
     ),
     se.Shuffled: Rule(_shuffled, "curve of the clones (Feldman, McMillan & Talwar 2021)"),
     se.RandomAllocation: Rule(
-        _allocation, "exact curve of the pass in both directions (Feldman & Shenfeld 2025; Chua et al. 2024), as a pair"
+        _allocation,
+        "exact curve of the pass in both directions (Feldman & Shenfeld 2025; Chua et al. 2024), as a pair",
     ),
     ce.RDPPoint: Rule(_renyi, _RENYI),
     ce.RepeatAndSelect: Rule(_renyi, _RENYI),
@@ -340,7 +365,9 @@ def hopeless(form: Normal) -> bool:
     return any(map(shows_all, form.parts))
 
 
-def compositions(parts: dict[Event, int], tail: float, below: int = 0, choices: bool = False) -> list[Composition]:
+def compositions(
+    parts: dict[Event, int], tail: float, below: int = 0, choices: bool = False
+) -> list[Composition]:
     """One a direction, from above; or from below, where whatever has no pair of its own is left out.
 
     With `choices` the exponential mechanisms that weigh most are priced by the block: see `_choices`.

@@ -36,7 +36,11 @@ class SampledGaussian:
             return tilt
         big = tilt > 30
         small = np.log1p(self.rate * np.expm1(np.where(big, 0.0, tilt)))
-        large = tilt + np.log(self.rate) + np.log1p((1 - self.rate) / self.rate * np.exp(-np.where(big, tilt, 30.0)))
+        large = (
+            tilt
+            + np.log(self.rate)
+            + np.log1p((1 - self.rate) / self.rate * np.exp(-np.where(big, tilt, 30.0)))
+        )
         return np.where(big, large, small)
 
     def _where(self, loss: Array) -> tuple[Array, Array]:
@@ -53,7 +57,9 @@ class SampledGaussian:
                 loss - np.log(q) + np.log1p(-(1 - q) * np.exp(-np.where(big, loss, 30.0))),
                 np.log1p(np.maximum(ratio, -1.0)),
             )
-            share = np.where(big, 1.0, np.maximum(np.expm1(np.where(big, 0.0, loss)) + q, 0.0) * np.exp(-loss))
+            share = np.where(
+                big, 1.0, np.maximum(np.expm1(np.where(big, 0.0, loss)) + q, 0.0) * np.exp(-loss)
+            )
             x = self.sigma**2 * log + 0.5
             moved = share * (np.abs(x) / self.sigma**2 + np.abs(log) + 1) + q + np.abs(loss)
         return x, 8 * U * np.where(np.isfinite(moved), moved, 0.0)
@@ -102,5 +108,10 @@ class SampledGaussian:
             scale = np.exp(refs)
             first, first_error = -scale * shift, scale * shift_error
         second = np.expm1(refs) * n0
-        error = first_error + np.abs(np.expm1(refs)) * e0 + 16 * U * (np.abs(first) + np.abs(second)) + step * mass
+        error = (
+            first_error
+            + np.abs(np.expm1(refs)) * e0
+            + 16 * U * (np.abs(first) + np.abs(second))
+            + step * mass
+        )
         return Cells(mass, mass_error + 4 * U * mass, first - second, error)

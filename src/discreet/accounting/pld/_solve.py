@@ -81,7 +81,11 @@ class Solver:
 
     def _line(self, delta: float, near: Interval | None = None) -> Interval | None:
         """By the integral along a line, if all there is are sampled Gaussians."""
-        steps = [(part.pair, part.times, part.offset) for part in self.parts if isinstance(part.pair, SampledGaussian)]
+        steps = [
+            (part.pair, part.times, part.offset)
+            for part in self.parts
+            if isinstance(part.pair, SampledGaussian)
+        ]
         if len(steps) < len(self.parts) or self.infinite_above > 0:
             return None
         return _ladder.solve(steps, self.k, self.theta, delta, near)
@@ -107,7 +111,9 @@ class Solver:
 
     def _lattice_above(self, delta: float, left: float, enough: float) -> float:
         theta, shrink = self.theta, 1.0
-        plan = _plan.wide(self.k, theta, _COARSER) if self.mesh is None else _plan.plan(self.k, theta, self.mesh)
+        plan = (
+            _plan.wide(self.k, theta, _COARSER) if self.mesh is None else _plan.plan(self.k, theta, self.mesh)
+        )
         before, width = self._look(_plan.aimed(plan, self.k), left), plan.mesh
         best = before.epsilon
         for _ in range(_PASSES):
@@ -120,7 +126,10 @@ class Solver:
             plan = _plan.aimed(plan if self.mesh else _plan.scaled(plan, shrink), self.k, self.seen)
             found = self._look(plan, left)
             best = min(best, found.epsilon)
-            if math.isfinite(found.epsilon) and abs(found.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2:
+            if (
+                math.isfinite(found.epsilon)
+                and abs(found.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2
+            ):
                 if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
                     break
                 wrong = (before.epsilon - found.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
@@ -176,12 +185,16 @@ class Solver:
         least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
         curve = _engine.curve(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail)
-        return min(1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15))
+        return min(
+            1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15)
+        )
 
     def delta_below(self, epsilon: float) -> float:
         """Certified lower bound on delta."""
         tests = _engine.tests(self.parts, _plan.aimed(self._near(epsilon, 1.0), self.k), self.tail)
-        return min(1.0, (_engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15))
+        return min(
+            1.0, (_engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
+        )
 
 
 def guess_delta(parts: Sequence[tuple[Pair, int]], epsilon: float) -> float:

@@ -138,7 +138,8 @@ class Whole(NamedTuple):
         if not any(odds for odds, _ in self.odds):
             return self.log + self.error
         jumps = math.fsum(
-            step.times * math.log1p(odds * (1 + wrong)) for step, (odds, wrong) in zip(steps, self.odds, strict=True)
+            step.times * math.log1p(odds * (1 + wrong))
+            for step, (odds, wrong) in zip(steps, self.odds, strict=True)
         )
         log = jumps if jumps > 600 else math.log(math.expm1(jumps))
         return self.log + self.error + log + 1e-9
@@ -168,11 +169,15 @@ class Moments:
     def __init__(self, steps: Sequence[Cut]) -> None:
         self._steps: list[tuple[int, float, Array, Array]] = []
         for step in steps:
-            law = _transform.weights(step.pair, Panels(step.edges[:-1], step.edges[1:], -math.inf), 0.0, step.offset)
+            law = _transform.weights(
+                step.pair, Panels(step.edges[:-1], step.edges[1:], -math.inf), 0.0, step.offset
+            )
             order = np.argsort(law.loss)
             with np.errstate(divide="ignore"):
                 log = np.log(law.weight[order])
-            self._steps.append((step.times, step.offset, law.loss[order].astype(np.float64), log.astype(np.float64)))
+            self._steps.append(
+                (step.times, step.offset, law.loss[order].astype(np.float64), log.astype(np.float64))
+            )
 
     def spread(self, high: float) -> tuple[float, float]:
         """Mean, with the offsets, and deviation of the runs without a loss above `high`."""
@@ -193,7 +198,9 @@ class Moments:
             middle = (low + high) / 2
             value, fall = 0.0, 0.0
             for n, offset, loss, log in self._steps:
-                above = np.exp(log) * np.maximum(-np.expm1(np.minimum(middle - mean - offset - loss, 0.0)), 0.0)
+                above = np.exp(log) * np.maximum(
+                    -np.expm1(np.minimum(middle - mean - offset - loss, 0.0)), 0.0
+                )
                 value += n * float(above.sum())
                 fall += n * float(np.exp(log)[above > 0].sum())
             low, high = (middle, high) if value > delta else (low, middle)

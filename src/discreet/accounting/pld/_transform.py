@@ -81,7 +81,9 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
     reach, y = half * ((rho + 1 / rho) / 2), half * ((rho - 1 / rho) / 2)
     low, high = center - reach, center + reach
     nearest = np.where((low < 0) & (high > 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-    size = log_ratio(pair, high) if p > 0 else log_ratio(pair, low) + np.log(np.maximum(np.cos(mu * y / 2), 0.1))
+    size = (
+        log_ratio(pair, high) if p > 0 else log_ratio(pair, low) + np.log(np.maximum(np.cos(mu * y / 2), 0.1))
+    )
     weight = q * np.exp(np.minimum(mu * high - mu * mu / 2, 600.0))
     turn = np.arctan2(weight * np.sin(mu * y), (1 - q) + weight * np.cos(mu * y))
     log = (y * y - nearest * nearest) / 2 + p * size + u * turn
@@ -132,7 +134,9 @@ class Weights(NamedTuple):
     quadrature: float  # relative to M(theta)
 
 
-def weights(pair: SampledGaussian, panels: Panels, theta: float, offset: float, precise: bool = False) -> Weights:
+def weights(
+    pair: SampledGaussian, panels: Panels, theta: float, offset: float, precise: bool = False
+) -> Weights:
     kind: Any = np.longdouble if precise else np.float64
     x, w = (column.astype(kind) for column in _legendre())
     left, right = panels.left.astype(kind), panels.right.astype(kind)
@@ -154,7 +158,9 @@ def weights(pair: SampledGaussian, panels: Panels, theta: float, offset: float, 
     return Weights(moved, weight, log_total, log_error, relative + spread, absolute, 2 * missed)
 
 
-def _errors(pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float) -> tuple[Array, Array]:
+def _errors(
+    pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float
+) -> tuple[Array, Array]:
     """Bounds on the relative error of density * r^p and on the absolute one of log r, at nodes that are themselves rounded."""
     mu = 1 / pair.sigma
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
@@ -191,7 +197,9 @@ def _product(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any]
         fine = _turned(np.multiply.outer(step * np.arange(block), part))
         coarse = _turned(np.multiply.outer(step * block * np.arange(rows), part)) * weight
         # einsum, not a library's product: that would start threads for matrices of this size
-        value += np.einsum("ck,bk->cb", coarse, fine) + coarse.sum(axis=1)[:, None] + (fine * weight).sum(axis=1)
+        value += (
+            np.einsum("ck,bk->cb", coarse, fine) + coarse.sum(axis=1)[:, None] + (fine * weight).sum(axis=1)
+        )
     return value.ravel()[:count], chunk + len(law.loss) / chunk
 
 

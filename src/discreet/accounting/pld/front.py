@@ -136,7 +136,9 @@ def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> flo
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_epsilon(shift[1], delta)[1]
-    best = min(_worst(_rules.compositions(parts, delta * _TAIL, 0, way), delta, known) for way in _rules.ways(parts))
+    best = min(
+        _worst(_rules.compositions(parts, delta * _TAIL, 0, way), delta, known) for way in _rules.ways(parts)
+    )
     if _rules.only_renyi(parts):
         best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
     return min(best, _pure(form))
@@ -193,10 +195,16 @@ def _delta_above(form: Normal, epsilon: float) -> float:
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:
-    return 1.0 if _rules.hopeless(form) else _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
+    return (
+        1.0
+        if _rules.hopeless(form)
+        else _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
+    )
 
 
-def _over_directions(form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int) -> float:
+def _over_directions(
+    form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int
+) -> float:
     parts = _rules.merged(form)
     if not parts:
         return 0.0

@@ -182,11 +182,19 @@ class GoodnessOfFitTest(_FromCounts):
         return statistic, min(1.0, largest * math.exp((stride // 2) / scale) if len(tried) > 1 else largest)
 
     def _simulated(
-        self, counts: Floats, shares: Floats, people: int, scale: float, noise: Floats, random: np.random.Generator
+        self,
+        counts: Floats,
+        shares: Floats,
+        people: int,
+        scale: float,
+        noise: Floats,
+        random: np.random.Generator,
     ) -> float:
         """The p-value if there are so many people."""
         drawn = random.multinomial(people, shares, self.runs) + noise
-        return shared.monte_carlo(float(_apart(counts, shares, people, scale)), _apart(drawn, shares, people, scale))
+        return shared.monte_carlo(
+            float(_apart(counts, shares, people, scale)), _apart(drawn, shares, people, scale)
+        )
 
 
 def _apart(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:

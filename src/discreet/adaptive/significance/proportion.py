@@ -122,7 +122,9 @@ class ProportionTest:
         shared.check_epsilon(self.public, self.epsilon)
         _require.open_probability(chance=self.chance)
         if not 0 < float(self.chance) < 1:
-            raise _require.fail("chance", float(self.chance), "a probability that a float can tell from 0 and 1")
+            raise _require.fail(
+                "chance", float(self.chance), "a probability that a float can tell from 0 and 1"
+            )
         _require.one_of(shared.SIDES, alternative=self.alternative)
         if self.trials is not None:
             _require.integer(trials=self.trials, at_least=1)
@@ -150,7 +152,9 @@ class ProportionTest:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         counts = self.statistic(source)
-        told = self._with_trials(counts, entropy) if self.trials is not None else self._bought(counts, entropy)
+        told = (
+            self._with_trials(counts, entropy) if self.trials is not None else self._bought(counts, entropy)
+        )
         return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _with_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
@@ -158,7 +162,10 @@ class ProportionTest:
         count = int(self.noise(counts[:1], entropy=entropy)[0])
         fine = int(sampling.uniform_below(_FINE, 1, entropy)[0])
         above, here = _binomial_tails(count, self.trials, float(self.chance), float(self.noise.scale))
-        greater, less = above + here * (_FINE - fine) / _FINE, max(0.0, 1 - above - here) + here * (fine + 1) / _FINE
+        greater, less = (
+            above + here * (_FINE - fine) / _FINE,
+            max(0.0, 1 - above - here) + here * (fine + 1) / _FINE,
+        )
         pvalue = shared.two_sided(greater, less, self.alternative)
         return TestResult(statistic=count + fine / _FINE - 0.5, pvalue=shared.at_most_one(pvalue, 1e-14))
 

@@ -35,9 +35,7 @@ from .result import DOUBT, Floats, Real, TestResult
 
 _SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
 _MOST = 10**9
-_FEWEST = (
-    8  # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value is 1
-)
+_FEWEST = 8  # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value is 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,9 @@ class _Signs:
                 raise _require.fail("delta", self.delta, "at least 1e-300")
         else:
             if self.delta is not None:
-                raise _require.fail("delta", self.delta, f"None: under {self.public.neighbors} none is needed")
+                raise _require.fail(
+                    "delta", self.delta, f"None: under {self.public.neighbors} none is needed"
+                )
             if self.public.declared_size("this test") > _MOST:
                 raise _require.fail("size", self.public.size, f"at most {_MOST}")
 
@@ -117,7 +117,9 @@ class _Signs:
         slack = _certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
         most = [min(size, value + slack) for value in sizes]
         pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) >= _FEWEST else 1.0
-        told = TestResult(statistic=float(noisy), pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=sum(sizes))
+        told = TestResult(
+            statistic=float(noisy), pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=sum(sizes)
+        )
 
         def error(confidence: float) -> int:
             return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)

@@ -101,7 +101,9 @@ def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats,
     """The numbers of a column inside their bounds, and which rows have one."""
     array = _columns.unpacked(batch.column(at))
     bounds = public.bounds(column)
-    found = np.clip(_columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper))
+    found = np.clip(
+        _columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper)
+    )
     return found, _columns.present(array)
 
 
@@ -114,13 +116,23 @@ def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[An
     return named
 
 
-def check_groups(public: Public, column: str, groups: Any, at_least: int = 2, at_most: int | None = None) -> Any:
+def check_groups(
+    public: Public, column: str, groups: Any, at_least: int = 2, at_most: int | None = None
+) -> Any:
     """The categories to compare: all that are declared, or those that are named."""
     declared = public.categories(column).values
     chosen = declared if groups is None else _require.listed(groups=groups)
     if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):
         raise _require.fail("groups", chosen, f"declared categories of column {column!r}")
-    if len(set(chosen)) < len(chosen) or len(chosen) < at_least or (at_most is not None and len(chosen) > at_most):
-        wanted = f"{at_least} different categories" if at_most == at_least else f"at least {at_least} different ones"
+    if (
+        len(set(chosen)) < len(chosen)
+        or len(chosen) < at_least
+        or (at_most is not None and len(chosen) > at_most)
+    ):
+        wanted = (
+            f"{at_least} different categories"
+            if at_most == at_least
+            else f"at least {at_least} different ones"
+        )
         raise _require.fail("groups", chosen, wanted)
     return chosen

@@ -20,11 +20,17 @@ from . import forms, outputs
 from .forms import Asked
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
-NOISE = Annotated[str | None, typer.Option(help="Noise deviation (Gaussian) or scale (Laplace) over the sensitivity.")]
+NOISE = Annotated[
+    str | None, typer.Option(help="Noise deviation (Gaussian) or scale (Laplace) over the sensitivity.")
+]
 SCALE = Annotated[str | None, typer.Option(help="Scale of discrete Laplace noise.")]
 VARIANCE = Annotated[str | None, typer.Option(help="Variance of discrete Gaussian noise.")]
-SENSITIVITY = Annotated[int, typer.Option(help="How far one unit moves the integer that discrete noise is added to.")]
-EACH = Annotated[str | None, typer.Option(help="Epsilon of one release (pure, randomized-response, exponential).")]
+SENSITIVITY = Annotated[
+    int, typer.Option(help="How far one unit moves the integer that discrete noise is added to.")
+]
+EACH = Annotated[
+    str | None, typer.Option(help="Epsilon of one release (pure, randomized-response, exponential).")
+]
 CATEGORIES = Annotated[int, typer.Option(help="Number of possible answers of randomized response.")]
 TIMES = Annotated[int | None, typer.Option(help="How often; for dpsgd the number of steps.")]
 RATE = Annotated[str | None, typer.Option(help="Every unit is in a sample with this chance (Poisson).")]
@@ -32,7 +38,9 @@ N = Annotated[int | None, typer.Option("--n", help="dpsgd: number of units, as d
 BATCH = Annotated[int | None, typer.Option(help="dpsgd: expected batch size.")]
 EPOCHS = Annotated[str | None, typer.Option(help="dpsgd: passes over the data.")]
 NEIGHBORS = Annotated[str, typer.Option(help="add_remove, replace or zero_out.")]
-EVENT = Annotated[str | None, typer.Option(help="A JSON description of an event: a file, or - for standard input.")]
+EVENT = Annotated[
+    str | None, typer.Option(help="A JSON description of an event: a file, or - for standard input.")
+]
 ACCOUNTANT = Annotated[str, typer.Option(help="tightest, pld, rdp, zcdp, gdp, optimal, advanced or basic.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")]
 
@@ -54,7 +62,9 @@ def epsilon(
     neighbors: NEIGHBORS = "add_remove",
     event: EVENT = None,
     accountant: ACCOUNTANT = "tightest",
-    compare: Annotated[bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")
+    ] = False,
     as_json: JSON = False,
     plot: Annotated[
         Path | None, typer.Option(help="Save a picture: cost over steps, orders, trade-off, profile.")
@@ -140,7 +150,9 @@ def calibrate(
 
 def _asked(given: dict[str, Any]) -> Asked:
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
-    parsed: dict[str, Any] = {name: forms.exact(given[name], f"--{name.replace('_', '-')}") for name in numbers}
+    parsed: dict[str, Any] = {
+        name: forms.exact(given[name], f"--{name.replace('_', '-')}") for name in numbers
+    }
     plain: dict[str, Any] = {
         name: given[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
     }
@@ -200,7 +212,10 @@ def _number(value: float | None) -> str:
 
 
 def _print_json(**fields: Any) -> None:
-    plain = {key: _registry.to_json(value) if not isinstance(value, dict) else value for key, value in fields.items()}
+    plain = {
+        key: _registry.to_json(value) if not isinstance(value, dict) else value
+        for key, value in fields.items()
+    }
     typer.echo(json.dumps(plain, default=_registry.to_json))
 
 
@@ -256,7 +271,11 @@ def _reached(event: acc.Event, target: dict[str, float | None], accountant: str)
 
 
 def _why(option: str, reached: dict[str, float]) -> str:
-    best = {"times": "as often as possible", "rate": "the largest rate", "each": "the largest epsilon of one release"}
+    best = {
+        "times": "as often as possible",
+        "rate": "the largest rate",
+        "each": "the largest epsilon of one release",
+    }
     words = best.get(option, "the least noise")
     facts = ", ".join(f"{name} = {_six_digits(value, up=True):.6g}" for name, value in reached.items())
     return f"is {words} within the target; it gives {facts}."

@@ -35,7 +35,9 @@ def audit(
     neighbor: Annotated[str, typer.Option(help="A neighbor of the data, as JSON.")] = "[]",
     runs: Annotated[int, typer.Option(help="How often to run it on each of the two.")] = 20_000,
     confidence: Annotated[float, typer.Option(help="With which a true claim is not refuted.")] = 0.95,
-    html: Annotated[Path | None, typer.Option(help="Save a page with the trade-off, claimed and observed.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Save a page with the trade-off, claimed and observed.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a page that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:

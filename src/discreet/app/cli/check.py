@@ -24,9 +24,13 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     """
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
     if not path.exists():
-        raise InvalidInput(f"there is no schema {str(path)!r} to check against. Make it with: discreet init {data}")
+        raise InvalidInput(
+            f"there is no schema {str(path)!r} to check against. Make it with: discreet init {data}"
+        )
     public = tables.load(path)
-    engine = tables.connect(tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None)
+    engine = tables.connect(
+        tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None
+    )
     columns, people = tables.fit_of(engine)
     noted = books.exists()
     if noted:
@@ -34,7 +38,11 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
-        body = {"columns": {name: dict(shares) for name, shares in columns.items()}, "people": people, "noted": noted}
+        body = {
+            "columns": {name: dict(shares) for name, shares in columns.items()},
+            "people": people,
+            "noted": noted,
+        }
         print(json.dumps({"private": False, **body}))
         return
     console = Console()

@@ -28,7 +28,9 @@ EPSILON = typer.Option(..., "--epsilon", "-e", help="What one report may tell ab
 BITS = typer.Option(None, "--bits", help="How long a report may be.")
 JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 CATEGORIES = typer.Option(None, "--categories", help="The possible values, separated by commas.")
-BETWEEN = typer.Option(None, "--between", help="For numbers: their bounds, such as 0,120. The mean is estimated.")
+BETWEEN = typer.Option(
+    None, "--between", help="For numbers: their bounds, such as 0,120. The mean is estimated."
+)
 
 
 @collect.command()
@@ -57,7 +59,9 @@ def plan(
         return
     table = Table("oracle", "standard error of a share", "largest error of any, 95%", "bits a report")
     for row in rows:
-        table.add_row(row["oracle"], f"{row['standard_error']:.3g}", f"{row['error_95']:.3g}", str(row["bits"]))
+        table.add_row(
+            row["oracle"], f"{row['standard_error']:.3g}", f"{row['error_95']:.3g}", str(row["bits"])
+        )
     Console().print(table)
 
 
@@ -84,12 +88,17 @@ def randomize(
         raise InvalidInput("there are no values. Nothing was drawn.")
     randomizer, labels = _randomizer(epsilon, categories, between, bits, len(lines))
     reports = randomizer.respond(_coded(lines, labels), entropy=Entropy())
-    text = "\n".join([json.dumps(_header(randomizer, labels)), *(json.dumps(report) for report in reports)]) + "\n"
+    text = (
+        "\n".join([json.dumps(_header(randomizer, labels)), *(json.dumps(report) for report in reports)])
+        + "\n"
+    )
     if out is None:
         typer.echo(text, nl=False)
         return
     out.write_text(text)
-    typer.echo(f"{len(lines)} reports, each epsilon = {float(randomizer.epsilon):g} for the one who gave it: {out}")
+    typer.echo(
+        f"{len(lines)} reports, each epsilon = {float(randomizer.epsilon):g} for the one who gave it: {out}"
+    )
 
 
 @collect.command()
@@ -98,7 +107,9 @@ def estimate(
         ..., help="A file that `discreet collect randomize` wrote, or lines of the same form."
     ),
     confidence: float = typer.Option(0.95, "--confidence", help="With which all errors hold at once."),
-    consistent: bool = typer.Option(False, "--consistent", help="Shares that are not negative and add up to one."),
+    consistent: bool = typer.Option(
+        False, "--consistent", help="Shares that are not negative and add up to one."
+    ),
     as_json: bool = JSON,
 ) -> None:
     """Estimate shares (or a mean) from reports. It costs nothing: everything private happened before."""
@@ -185,9 +196,13 @@ def _randomizer(
     if between is not None:
         bounds = between.split(",")
         if len(bounds) != 2:
-            raise InvalidInput(f"--between takes two bounds, such as 0,120; got {between!r}. Nothing was drawn.")
+            raise InvalidInput(
+                f"--between takes two bounds, such as 0,120; got {between!r}. Nothing was drawn."
+            )
         return local.HybridMean(
-            epsilon=_number(epsilon), low=_number(bounds[0], "--between"), high=_number(bounds[1], "--between")
+            epsilon=_number(epsilon),
+            low=_number(bounds[0], "--between"),
+            high=_number(bounds[1], "--between"),
         ), None
     labels = [label.strip() for label in str(categories).split(",")]
     if len(set(labels)) < len(labels) or "" in labels:
@@ -238,7 +253,9 @@ def _read(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
         or not whole
         or len(labels or []) != (getattr(randomizer, "domain", 0) if labels else 0)
     ):
-        raise InvalidInput(f"the first line of {str(path)!r} does not describe a randomizer and its categories.")
+        raise InvalidInput(
+            f"the first line of {str(path)!r} does not describe a randomizer and its categories."
+        )
     return randomizer, labels, rows
 
 
@@ -246,4 +263,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn.") from None
+        raise InvalidInput(
+            f"{str(path)!r} cannot be read: {type(problem).__name__}. Nothing was drawn."
+        ) from None

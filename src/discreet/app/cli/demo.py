@@ -14,7 +14,9 @@ from ..demo.stage import Stage
 
 
 def demo(
-    chapter: list[str] = typer.Option([], "--chapter", "-c", help="Only this chapter; may be given more than once."),
+    chapter: list[str] = typer.Option(
+        [], "--chapter", "-c", help="Only this chapter; may be given more than once."
+    ),
     out: Path = typer.Option(Path("out/demo"), "--out", help="Folder for the pictures."),
     list_: bool = typer.Option(False, "--list", help="List the chapters and stop."),
 ) -> None:

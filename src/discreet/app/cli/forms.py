@@ -57,7 +57,9 @@ KINDS: dict[str, Kind] = {
         lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a)),
         ("n", "batch", "epochs"),
     ),
-    "gaussian": Kind("noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a))),
+    "gaussian": Kind(
+        "noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a))
+    ),
     "laplace": Kind("noise_multiplier", True, lambda a, x: acc.Laplace(noise_multiplier=float(x), **_for(a))),
     "discrete-laplace": Kind(
         "scale",
@@ -112,7 +114,9 @@ def settle(name: str, asked: Asked) -> Asked:
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(Asked):
         if field.name not in allowed and getattr(asked, field.name) != field.default:
-            raise InvalidInput(f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed.")
+            raise InvalidInput(
+                f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed."
+            )
     if name != "dpsgd":
         return asked
     if (asked.rate and asked.batch) or (asked.times and asked.epochs):

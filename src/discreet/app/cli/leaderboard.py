@@ -28,13 +28,17 @@ leaderboard = typer.Typer(
     add_completion=False,
 )
 
-NUMBER = typer.Option(None, "--board", help="Which board, by the number of its charge. By default the newest.")
+NUMBER = typer.Option(
+    None, "--board", help="Which board, by the number of its charge. By default the newest."
+)
 
 
 @leaderboard.command()
 def init(
     data: str = DATA,
-    target: str = typer.Option(..., "--target", help="The column of the labels, declared as categories or boolean."),
+    target: str = typer.Option(
+        ..., "--target", help="The column of the labels, declared as categories or boolean."
+    ),
     id: str = typer.Option(..., "--id", help="The column that tells rows apart."),
     epsilon: str = typer.Option(..., "--epsilon", "-e", help="The price of the whole board."),
     delta: float = typer.Option(

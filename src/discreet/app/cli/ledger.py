@@ -35,7 +35,10 @@ def _ledger_of(path: Path) -> Path:
     own = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     if own.is_file():
         return own
-    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb") and Path(name).exists():
+    if (
+        Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb")
+        and Path(name).exists()
+    ):
         raise InvalidInput(
             f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1"
         )
@@ -60,7 +63,9 @@ def show(
     entries = list(opened.entries() if analyst is None else _own(opened, analyst))[-last:]
     if as_json:
         whole = analyst is None or books.policy_of(opened).of(analyst) is None
-        print(json.dumps([entry.to_json() if whole else _without_totals(entry) for entry in entries], indent=2))
+        print(
+            json.dumps([entry.to_json() if whole else _without_totals(entry) for entry in entries], indent=2)
+        )
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("entry", "when (UTC)", "who", "what", "price"):
@@ -83,7 +88,9 @@ def _own(opened: Ledger, analyst: str) -> list[Entry]:
             mine = body["analyst"] == analyst
         else:
             about = body.get("charge", body.get("release"))
-            mine = isinstance(about, int) and about in own and (entry.kind != "account" or body["of"] == owner)
+            mine = (
+                isinstance(about, int) and about in own and (entry.kind != "account" or body["of"] == owner)
+            )
         if mine:
             own[entry.seq] = entry
     return list(own.values())
@@ -91,15 +98,23 @@ def _own(opened: Ledger, analyst: str) -> list[Entry]:
 
 def _without_totals(entry: Entry) -> dict[str, Any]:
     """Return an entry without what all have spent of the dataset's budget, and so without the hash and the signature of the whole."""
-    facts = {name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")}
-    return facts | {"body": {name: value for name, value in entry.body.items() if name not in ("spent", "first")}}
+    facts = {
+        name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")
+    }
+    return facts | {
+        "body": {name: value for name, value in entry.body.items() if name not in ("spent", "first")}
+    }
 
 
 @ledger.command()
 def verify(
     path: Path = LEDGER,
-    anchor: str = typer.Option("", "--anchor", help="A head kept elsewhere, as `discreet ledger anchor` printed it."),
-    key: str = typer.Option("", "--key", help="The public key that you trust, in hex; by default the ledger's own."),
+    anchor: str = typer.Option(
+        "", "--anchor", help="A head kept elsewhere, as `discreet ledger anchor` printed it."
+    ),
+    key: str = typer.Option(
+        "", "--key", help="The public key that you trust, in hex; by default the ledger's own."
+    ),
     as_json: bool = JSON,
 ) -> None:
     """Check every hash, every signature and every total, of a ledger or of its export. Exit code 1 if anything is wrong."""
@@ -118,7 +133,9 @@ def verify(
             if anchor
             else "but a rollback can only be seen against an anchor: keep one elsewhere"
         )
-        Console().print(f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False)
+        Console().print(
+            f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False
+        )
     raise typer.Exit(1 if problems else 0)
 
 
@@ -171,8 +188,12 @@ def enter(
     epsilon: str = typer.Option(None, "--epsilon", "-e", help="Its price, as pure or approximate privacy."),
     delta: str = typer.Option(None, "--delta", help="Of that price."),
     rho: str = typer.Option(None, "--rho", help="Its price, as zero-concentrated privacy."),
-    event: str = typer.Option(None, "--event", help="Its price as a JSON event in a file; - is standard input."),
-    period: list[str] = typer.Option([], "--period", help="The period it was about, where budgets are per period."),
+    event: str = typer.Option(
+        None, "--event", help="Its price as a JSON event in a file; - is standard input."
+    ),
+    period: list[str] = typer.Option(
+        [], "--period", help="The period it was about, where budgets are per period."
+    ),
     as_json: bool = JSON,
 ) -> None:
     """Enter a release that was made elsewhere, so that it counts. Needs the key, not the data."""
@@ -187,7 +208,8 @@ def enter(
         print(json.dumps(made.to_json()))
     else:
         Console().print(
-            f"entered as {made.seq}; used so far: {curator.used:.4g}, left: {curator.remaining:.4g}", highlight=False
+            f"entered as {made.seq}; used so far: {curator.used:.4g}, left: {curator.remaining:.4g}",
+            highlight=False,
         )
 
 
@@ -197,9 +219,15 @@ def _number(text: str | None, option: str) -> Fraction:
     return found
 
 
-def _entered(epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any) -> events.Event:
-    if sum(given is not None for given in (epsilon, rho, file)) != 1 or (delta is not None and epsilon is None):
-        raise InvalidInput("give the price once: --epsilon (and --delta), or --rho, or --event. Nothing was entered.")
+def _entered(
+    epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any
+) -> events.Event:
+    if sum(given is not None for given in (epsilon, rho, file)) != 1 or (
+        delta is not None and epsilon is None
+    ):
+        raise InvalidInput(
+            "give the price once: --epsilon (and --delta), or --rho, or --event. Nothing was entered."
+        )
     if file is not None:
         return described(file)
     if rho is not None:
@@ -207,7 +235,9 @@ def _entered(epsilon: str | None, delta: str | None, rho: str | None, file: str 
     if delta is None:
         return acc.PureDP(epsilon=_number(epsilon, "--epsilon"), neighbors=rule.neighbors)
     return acc.ApproximateDP(
-        epsilon=_number(epsilon, "--epsilon"), delta=float(_number(delta, "--delta")), neighbors=rule.neighbors
+        epsilon=_number(epsilon, "--epsilon"),
+        delta=float(_number(delta, "--delta")),
+        neighbors=rule.neighbors,
     )
 
 
@@ -251,9 +281,7 @@ def budget(
         table.add_row(*cells, f"{row['delta']:g}", *buys)
     Console().print(table)
     for who, (times, alone) in askers.items():
-        said = (
-            f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth {found[0]['unit']} {alone:.4g}"
-        )
+        said = f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth {found[0]['unit']} {alone:.4g}"
         Console().print(_plainly(said), style="dim")
     if total is not None:
         line = f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta {total.delta:g}), whenever you look"
@@ -277,7 +305,13 @@ def _rows(owned: Any, epsilon: float | None) -> list[dict[str, Any]]:
 
 def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
     rule = account.rule
-    row = {"of": account.of, "unit": rule.unit, "used": account.used, "limit": float(rule.total), "left": account.left}
+    row = {
+        "of": account.of,
+        "unit": rule.unit,
+        "used": account.used,
+        "limit": float(rule.total),
+        "left": account.left,
+    }
     row["delta"] = float(getattr(rule, "delta", 0.0))
     if price is not None:
         row["buys"] = rule.preview(account.spent, price).fits
@@ -338,7 +372,8 @@ def _price(body: dict[str, Any], delta: float) -> str:
         return ""
     event = events.from_json(body["event"])
     parts = [
-        _named(leaf.to_json()) + (f" x {times:,}" if times > 1 else "") for leaf, times in events.leaves(event).items()
+        _named(leaf.to_json()) + (f" x {times:,}" if times > 1 else "")
+        for leaf, times in events.leaves(event).items()
     ]
     return f"{_epsilon(event, delta)}{' + '.join(parts)}"
 

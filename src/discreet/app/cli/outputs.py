@@ -10,7 +10,9 @@ import typer
 
 from ..._errors import InvalidInput
 
-FORCE = typer.Option(False, "--force", help="Overwrite an output that exists. A ledger, a key or data never is.")
+FORCE = typer.Option(
+    False, "--force", help="Overwrite an output that exists. A ledger, a key or data never is."
+)
 
 # what a file begins with, and where: ledgers and other SQLite files, keys, Parquet, DuckDB
 _PRECIOUS = ((0, b"SQLite format 3\0"), (0, b"discreet ledger key"), (0, b"PAR1"), (8, b"DUCK"))

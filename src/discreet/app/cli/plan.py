@@ -60,7 +60,9 @@ def _read(file: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{str(file)!r} is not TOML: {error}. Nothing was charged.") from None
     if unknown := sorted(set(settings) - _TOP):
-        raise InvalidInput(f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}. Nothing was charged.")
+        raise InvalidInput(
+            f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}. Nothing was charged."
+        )
     work = settings.get("work")
     if (
         not isinstance(settings.get("data"), str)

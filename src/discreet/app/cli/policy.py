@@ -25,7 +25,9 @@ WARNING = (
 def policy(
     path: Path = LEDGER,
     analyst: list[str] = typer.Option(
-        [], "--analyst", help="Add, or change: NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
+        [],
+        "--analyst",
+        help="Add, or change: NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own.",
     ),
     remove: list[str] = typer.Option(
         [], "--remove", help="This analyst may ask nothing more. What they spent stays spent."

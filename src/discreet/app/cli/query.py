@@ -33,8 +33,12 @@ ROWS = typer.Option(None, "--rows", help="How many rows of one person count in a
 GROUPS = typer.Option(None, "--groups", help="In how many groups one person counts.")
 OTHER = typer.Option(False, "--other", help="Add up the groups that are not shown in one row.")
 ANALYST = typer.Option(STEWARD, "--as", "--analyst", help="Who asks.")
-PERIOD = typer.Option([], "--period", help="Only rows of this period, where budgets are per period. Can be repeated.")
-SECONDS = typer.Option(None, "--seconds", help="Stop the engine after this long. What was charged stays charged.")
+PERIOD = typer.Option(
+    [], "--period", help="Only rows of this period, where budgets are per period. Can be repeated."
+)
+SECONDS = typer.Option(
+    None, "--seconds", help="Stop the engine after this long. What was charged stays charged."
+)
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
@@ -44,7 +48,9 @@ def init(
     epsilon: float = typer.Option(
         None, "--epsilon", help="With a budget, the ledger is made too (the schema must be complete)."
     ),
-    rho: float = typer.Option(None, "--rho", help="The budget as zero-concentrated privacy, instead of epsilon."),
+    rho: float = typer.Option(
+        None, "--rho", help="The budget as zero-concentrated privacy, instead of epsilon."
+    ),
     delta: float = typer.Option(0.0, "--delta", help="Of the budget."),
     per: str = typer.Option(
         None, "--per", help="A budget for each period: COLUMN:EVERY (day to year), or a COLUMN of labels."
@@ -56,9 +62,13 @@ def init(
         [], "--analyst", help="NAME, or NAME=EPSILON or NAME=EPSILON,DELTA for a budget of their own."
     ),
     related: list[str] = typer.Option(
-        [], "--related", help="Another table that queries may join, drafted into the same schema file. Can be repeated."
+        [],
+        "--related",
+        help="Another table that queries may join, drafted into the same schema file. Can be repeated.",
     ),
-    delimiter: str = typer.Option(None, "--delimiter", help="What parts the fields of a CSV file, for the draft: ';'"),
+    delimiter: str = typer.Option(
+        None, "--delimiter", help="What parts the fields of a CSV file, for the draft: ';'"
+    ),
     look: bool = typer.Option(
         False,
         "--look",
@@ -95,9 +105,13 @@ def init(
         )
         return
     if look:
-        raise InvalidInput(f"{path} exists already: --look is for the draft. Nothing was looked at or changed.")
+        raise InvalidInput(
+            f"{path} exists already: --look is for the draft. Nothing was looked at or changed."
+        )
     if related:
-        raise InvalidInput(f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed.")
+        raise InvalidInput(
+            f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed."
+        )
     if epsilon is None and rho is None:
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
@@ -130,7 +144,9 @@ def query(
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
     seconds: float = SECONDS,
-    fresh: bool = typer.Option(False, "--fresh", help="Pay for new noise even if the answer is in the ledger."),
+    fresh: bool = typer.Option(
+        False, "--fresh", help="Pay for new noise even if the answer is in the ledger."
+    ),
     plot: Path = typer.Option(None, "--plot", help="Also draw bars with error bars into this PNG."),
     force: bool = outputs.FORCE,
     as_json: bool = JSON,
@@ -140,7 +156,9 @@ def query(
         _drawable()
     plot = outputs.picture(plot)  # type: ignore[assignment]
     outputs.check(plot, force=force, data=[data, *([] if schema is None else [schema])])
-    opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds)
+    opened = requests.open_session(
+        data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds
+    )
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     answer = opened.sql(_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
     if as_json:

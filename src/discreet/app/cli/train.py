@@ -60,10 +60,20 @@ def train(
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
         refuse_mixture(
-            {"--hidden": hidden, "--page": page, "--public": public, "--checkpoint": checkpoint, "--resume": resume}
+            {
+                "--hidden": hidden,
+                "--page": page,
+                "--public": public,
+                "--checkpoint": checkpoint,
+                "--resume": resume,
+            }
         )
     opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
-    inputs: list[str | Path] = [data, *([] if schema is None else [schema]), *([] if public is None else [public])]
+    inputs: list[str | Path] = [
+        data,
+        *([] if schema is None else [schema]),
+        *([] if public is None else [public]),
+    ]
     outputs.check(path, force=force or resume, data=inputs)
     outputs.check(page, force=force, data=inputs)
     outputs.check(checkpoint, force=resume, data=inputs)
@@ -85,7 +95,9 @@ def train(
             "discreet query. Nothing was charged or trained."
         )
     names = None if features is None else [name.strip() for name in features.split(",")]
-    trainer = estimator.mechanism(opened.public, target=target, features=names, delta=opened.budget.delta or None)
+    trainer = estimator.mechanism(
+        opened.public, target=target, features=names, delta=opened.budget.delta or None
+    )
     watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
     if resume and checkpoint is None:
         raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
@@ -102,7 +114,9 @@ def train(
     if page is not None:
         outputs.write(page, _page(facts, watched).html(), force=force)
     if as_json:
-        scores = {name: value if math.isfinite(value) else str(value) for name, value in watched.scores.items()}
+        scores = {
+            name: value if math.isfinite(value) else str(value) for name, value in watched.scores.items()
+        }
         print(json.dumps({**facts, "public_set": scores or None}))
         return
     _tell(facts, page)
@@ -212,9 +226,7 @@ def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: 
     }
 
 
-_WHY = (
-    "all so far, priced for questions that may depend on earlier answers: that is more than the model costs by itself"
-)
+_WHY = "all so far, priced for questions that may depend on earlier answers: that is more than the model costs by itself"
 
 
 def _page(facts: dict[str, Any], watched: _Watched) -> Page:
@@ -243,7 +255,9 @@ def _page(facts: dict[str, Any], watched: _Watched) -> Page:
         if watched.scores
         else "Shown are public settings only: nothing here was computed from the data."
     )
-    return Page(title=f"A private model of {facts['target']}", summary=shown, facts=rows, curves=(spent, loss))
+    return Page(
+        title=f"A private model of {facts['target']}", summary=shown, facts=rows, curves=(spent, loss)
+    )
 
 
 def _tell(facts: dict[str, Any], page: Path | None) -> None:

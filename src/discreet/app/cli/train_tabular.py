@@ -43,16 +43,24 @@ def train_tabular(
     """Fit, save the model and its card, and print what may be known."""
     from ...learning import tabular
 
-    model = opened.fit(_estimator(opened, method, target, epsilon, delta, n), target=target, features=features)
+    model = opened.fit(
+        _estimator(opened, method, target, epsilon, delta, n), target=target, features=features
+    )
     tabular.save(model, path)
     card = tabular.card(model)
     beside = card_path(path)
     beside.write_text(card.markdown(), encoding="utf-8")
     if as_json:
-        print(json.dumps({"model": str(path), **card.facts, "used": opened.spent, "remaining": opened.remaining}))
+        print(
+            json.dumps(
+                {"model": str(path), **card.facts, "used": opened.spent, "remaining": opened.remaining}
+            )
+        )
         return
     print(f"{path}: a model of {target!r} from {len(card.facts['features'])} columns; its card is {beside}")
-    print(f"price: epsilon {card.facts['epsilon']:.4g} at delta {card.facts['delta']:g}, by {card.facts['mechanism']}")
+    print(
+        f"price: epsilon {card.facts['epsilon']:.4g} at delta {card.facts['delta']:g}, by {card.facts['mechanism']}"
+    )
     if card.facts.get("why"):
         print(card.facts["why"])
     _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")

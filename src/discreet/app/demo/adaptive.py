@@ -106,7 +106,9 @@ def _boards(stage: Stage) -> dict[str, list[float]]:
     return curves
 
 
-def _pictures(stage: Stage, outcomes: dict[tuple[bool, bool], Outcome], curves: dict[str, list[float]]) -> None:
+def _pictures(
+    stage: Stage, outcomes: dict[tuple[bool, bool], Outcome], curves: dict[str, list[float]]
+) -> None:
     from .. import adaptive_plots
 
     try:

@@ -57,7 +57,12 @@ def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
         auditing.homogeneity(second, KNOWN[2:] + KNOWN[:1], "health").share,
     ]
     both = auditing.intersection(
-        first, second, person="person", first_class=KNOWN[:2], second_class=KNOWN[2:] + KNOWN[:1], sensitive="health"
+        first,
+        second,
+        person="person",
+        first_class=KNOWN[:2],
+        second_class=KNOWN[2:] + KNOWN[:1],
+        sensitive="health",
     )
     found = [("first alone", alone[0]), ("second alone", alone[1]), ("both", both.share)]
     stage.say(
@@ -82,7 +87,9 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
         "off by up to 1": lambda group: exact(group) + int(rng.integers(-1, 2)),
         f"private, epsilon {EPSILON}": lambda group: int(noise(np.array([exact(group)]), entropy=entropy)[0]),
     }
-    found = [(name, float((auditing.differencing(ask, PEOPLE) == secret).mean())) for name, ask in askers.items()]
+    found = [
+        (name, float((auditing.differencing(ask, PEOPLE) == secret).mean())) for name, ask in askers.items()
+    ]
     always = float(max(secret.mean(), 1 - secret.mean()))
     stage.say(
         f"Only counts, then: how many of {PEOPLE} people are in fair or poor health, and how many without this one ([bold]differencing[/], two questions a "
@@ -124,7 +131,10 @@ def _picture(stage: Stage, classes: Any, together: Any, counts: Any, films: Any)
     a.set_xticks(places, [f"k = {x[0]}" for x in classes])
     a.set_title("k-anonymity: health given away", loc="left", color=INK)
     a.legend(frameon=False)
-    for axis, bars, title in ((b, together, "two releases"), (c, counts[0], "two counts a person: guessed right")):
+    for axis, bars, title in (
+        (b, together, "two releases"),
+        (c, counts[0], "two counts a person: guessed right"),
+    ):
         colors = [ALARM if i == (len(bars) - 1 if axis is b else 0) else PALE for i in range(len(bars))]
         if axis is c:
             colors[-1] = ACCENT
@@ -133,10 +143,17 @@ def _picture(stage: Stage, classes: Any, together: Any, counts: Any, films: Any)
         axis.set_title(title, loc="left", color=INK)
     c.axhline(counts[1], color=INK, linestyle="--", linewidth=1)
     c.annotate(
-        "“healthy” for all", (2.4, counts[1]), xytext=(0, -14), textcoords="offset points", ha="right", color=INK
+        "“healthy” for all",
+        (2.4, counts[1]),
+        xytext=(0, -14),
+        textcoords="offset points",
+        ha="right",
+        color=INK,
     )
     d.plot([x[0] for x in films], [x[1] for x in films], "o-", color=ALARM, label="found")
-    d.plot([x[0] for x in films], [x[2] for x in films], "o-", color=PALE, label="found wrongly", clip_on=False)
+    d.plot(
+        [x[0] for x in films], [x[2] for x in films], "o-", color=PALE, label="found wrongly", clip_on=False
+    )
     d.set_xticks([x[0] for x in films])
     d.set_xlabel("films known of somebody")
     d.set_title("film ratings without names", loc="left", color=INK)

@@ -55,7 +55,9 @@ def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
     return {
         "exact counts": exact,
         "off by up to 2": lambda group: exact(group) + int(rng.integers(-2, 3)),
-        f"private, epsilon {EPSILON} in all": lambda group: int(noise(np.array([exact(group)]), entropy=entropy)[0]),
+        f"private, epsilon {EPSILON} in all": lambda group: int(
+            noise(np.array([exact(group)]), entropy=entropy)[0]
+        ),
     }
 
 
@@ -65,7 +67,9 @@ def _reconstruction(stage: Stage, secret: Any, found: dict[str, auditing.Reconst
         f"{PEOPLE} people, and solves the equations ([bold]reconstruction[/], Dinur & Nissim 2003):\n"
     )
     blind = max(secret.mean(), 1 - secret.mean())
-    rows = [[name, f"{one.accuracy(secret):.0%}", f"{_ill_found(one, secret):.0%}"] for name, one in found.items()]
+    rows = [
+        [name, f"{one.accuracy(secret):.0%}", f"{_ill_found(one, secret):.0%}"] for name, one in found.items()
+    ]
     stage.table(
         ["answers", "people guessed right", "of the ill found"],
         [*rows, ["guessing “healthy” for all", f"{blind:.0%}", "0%"]],
@@ -84,7 +88,12 @@ def _last_bits(stage: Stage) -> None:
         lambda x: x + rng.laplace(), 1.0, 0.0, scale=1, claim=1.0, confidence=1 - 1e-9
     )
     exact = auditing.floating_point_attack(
-        lambda x: int(ours(np.array([int(x)]), entropy=entropy)[0]), 1, 0, scale=1, claim=1.0, confidence=1 - 1e-9
+        lambda x: int(ours(np.array([int(x)]), entropy=entropy)[0]),
+        1,
+        0,
+        scale=1,
+        claim=1.0,
+        confidence=1 - 1e-9,
     )
     stage.say(
         "And noise is not noise. Both of these claim epsilon 1; the attack of Mironov (2012) looks at which floating-point numbers can come out at "
@@ -120,7 +129,10 @@ def _picture(stage: Stage, secret: Any, found: dict[str, auditing.Reconstruction
     handles, labels = axes[-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(
-        f"{PEOPLE} people, {4 * PEOPLE} counts: whose health can be computed", fontsize=13, color=INK, weight="bold"
+        f"{PEOPLE} people, {4 * PEOPLE} counts: whose health can be computed",
+        fontsize=13,
+        color=INK,
+        weight="bold",
     )
     stage.out.mkdir(parents=True, exist_ok=True)
     figure.savefig(stage.out / "attacks.png", dpi=150)

@@ -39,7 +39,9 @@ def run(stage: Stage) -> None:
 
 
 def _rows(comparison: acc.Comparison) -> list[list[str]]:
-    priced = sorted((row for row in comparison.rows if row.epsilon is not None), key=lambda row: row.epsilon or 0.0)
+    priced = sorted(
+        (row for row in comparison.rows if row.epsilon is not None), key=lambda row: row.epsilon or 0.0
+    )
     return [[row.title, _number(row.epsilon), _bar(row.epsilon, priced[-1].epsilon)] for row in priced]
 
 

@@ -68,7 +68,10 @@ def run(stage: Stage) -> None:
 def _crossed() -> Memory:
     """The first study year with one more column, site and health together: a public function of two declared columns."""
     batches = list(rand_hie(year=1).batches(["site", "health"]))
-    columns = {name: [v for b in batches for v in b.column(i).to_pylist()] for i, name in enumerate(("site", "health"))}
+    columns = {
+        name: [v for b in batches for v in b.column(i).to_pylist()]
+        for i, name in enumerate(("site", "health"))
+    }
     cells = [f"{site} {health}" for site, health in zip(columns["site"], columns["health"], strict=True)]
     schema: dict[str, Fact] = {
         "site": Categories(SITES),
@@ -129,8 +132,13 @@ def _poor(stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, who
     place = HEALTH.values.index("poor")
     width = inference.width(0.95) * math.sqrt(fitted.variance)
     columns = [x[:, place] for x in (raw.values, fitted.values, whole, truth)]
-    stage.say(f"\n[bold]In poor health, by site:[/] consistent, within ± {width:.0f} in about 95 of 100 cases\n")
-    bars = [Bar(f"site {s}", float(c), width, float(t)) for s, c, t in zip(SITES, columns[1], columns[3], strict=True)]
+    stage.say(
+        f"\n[bold]In poor health, by site:[/] consistent, within ± {width:.0f} in about 95 of 100 cases\n"
+    )
+    bars = [
+        Bar(f"site {s}", float(c), width, float(t))
+        for s, c, t in zip(SITES, columns[1], columns[3], strict=True)
+    ]
     stage.bars(bars)
     stage.say("")
     stage.table(
@@ -155,14 +163,28 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     places, colors = np.arange(len(seen)), ("#7b8794", ACCENT, PALE)
-    for shift, color, label, column in zip((-0.27, 0.0, 0.27), colors, KINDS, zip(*seen, strict=True), strict=True):
+    for shift, color, label, column in zip(
+        (-0.27, 0.0, 0.27), colors, KINDS, zip(*seen, strict=True), strict=True
+    ):
         axes.bar(places + shift, column, 0.24, color=color, label=label, zorder=2)
     for shift, column in zip((-0.27, 0.0), zip(*expected, strict=True), strict=True):
         known = "standard deviation, known beforehand" if shift else None
-        axes.hlines(column, places + shift - 0.12, places + shift + 0.12, color=INK, linewidth=2, label=known, zorder=3)
+        axes.hlines(
+            column,
+            places + shift - 0.12,
+            places + shift + 0.12,
+            color=INK,
+            linewidth=2,
+            label=known,
+            zorder=3,
+        )
     axes.set_xticks(places, list(NAMES.values()))
     axes.set_title(
-        "Error of noisy counts, before and after they add up", loc="left", fontsize=13, color=INK, weight="bold"
+        "Error of noisy counts, before and after they add up",
+        loc="left",
+        fontsize=13,
+        color=INK,
+        weight="bold",
     )
     caption = f"Root mean square error. RAND Health Insurance Experiment, year 1; four tables at epsilon {float(EPSILON):g} each."
     axes.set_xlabel(caption, loc="left", fontsize=9, color="#52606d", labelpad=10)

@@ -45,12 +45,15 @@ def _columns(stage: Stage) -> None:
     random = np.random.default_rng()
     arm = random.integers(0, 2, PEOPLE)
     data: dict[str, Any] = {
-        f"marker_{i}": random.normal(50 + 5 * arm * (i in REAL), 12, PEOPLE).clip(0, 100) for i in range(COLUMNS)
+        f"marker_{i}": random.normal(50 + 5 * arm * (i in REAL), 12, PEOPLE).clip(0, 100)
+        for i in range(COLUMNS)
     }
     schema: dict[str, Any] = {name: Bounds(0, 100) for name in data}
     data["arm"] = np.array(["control", "treated"])[arm]
     schema["arm"] = Categories(["treated", "control"])
-    trial = session.open(data, unit=rows(), schema=schema, budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:")
+    trial = session.open(
+        data, unit=rows(), schema=schema, budget=Budget(epsilon=3, delta=1e-6), ledger=":memory:"
+    )
     pvalues = [
         trial.ask(
             MannWhitneyTest(public=trial.public, column=f"marker_{i}", group="arm", epsilon=0.08, delta=1e-9)
@@ -65,7 +68,11 @@ def _columns(stage: Stage) -> None:
         ["procedure", "target", "found"],
         [
             ["p below 5%, each for itself", "none", f"{np.flatnonzero(np.array(pvalues) <= 0.05).tolist()}"],
-            ["Benjamini-Hochberg", "FDR 5%", f"{np.flatnonzero(benjamini_hochberg(pvalues, alpha=0.05)).tolist()}"],
+            [
+                "Benjamini-Hochberg",
+                "FDR 5%",
+                f"{np.flatnonzero(benjamini_hochberg(pvalues, alpha=0.05)).tolist()}",
+            ],
             ["SAFFRON, online", "FDR 5%", f"{Saffron(alpha=0.05).run(pvalues).discoveries.tolist()}"],
         ],
     )
@@ -129,7 +136,9 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
     return curves
 
 
-def _pictures(stage: Stage, found: dict[float, trials.Trials], curves: dict[str, list[tuple[float, float]]]) -> None:
+def _pictures(
+    stage: Stage, found: dict[float, trials.Trials], curves: dict[str, list[tuple[float, float]]]
+) -> None:
     from .. import discovery_plots
 
     try:

@@ -28,8 +28,12 @@ def run(stage: Stage) -> None:
         "any one person took part: not even the number of people in the table is given away.\n"
     )
     entropy = sampling.Entropy()
-    counts = mechanisms.noisy_histogram(people.public, "health", epsilon=HISTOGRAM_EPSILON)(people, entropy=entropy)
-    mean = moments.Mean(public=people.public, column="visits", epsilon=MEAN_EPSILON, step=1)(people, entropy=entropy)
+    counts = mechanisms.noisy_histogram(people.public, "health", epsilon=HISTOGRAM_EPSILON)(
+        people, entropy=entropy
+    )
+    mean = moments.Mean(public=people.public, column="visits", epsilon=MEAN_EPSILON, step=1)(
+        people, entropy=entropy
+    )
 
     bars = _bars(counts, people)
     stage.say(f"[bold]How do people rate their health?[/]   price: epsilon {HISTOGRAM_EPSILON:g}\n")

@@ -45,9 +45,12 @@ def run(stage: Stage) -> None:
     )
     plain = data.plain()
     found = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
-    width = max(8, min(40, stage.console.width - 52))  # what the other columns leave: a bar that is cut says nothing
+    width = max(
+        8, min(40, stage.console.width - 52)
+    )  # what the other columns leave: a bar that is cut says nothing
     rows = [
-        [f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy, width)] for epsilon, noise, accuracy in found
+        [f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy, width)]
+        for epsilon, noise, accuracy in found
     ]
     rows.append(["no privacy", "0", f"{plain:.1%}", _bar(plain, width)])
     stage.table(["epsilon", "noise over clip", "test accuracy", ""], rows)
@@ -74,7 +77,9 @@ def _crash(stage: Stage, data: Digits) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.ckpt"
-        people = sessions.open(data.examples, budget=Budget(epsilon=100, delta=DELTA), ledger=Path(folder) / "ledger")
+        people = sessions.open(
+            data.examples, budget=Budget(epsilon=100, delta=DELTA), ledger=Path(folder) / "ledger"
+        )
         with suppress(KeyboardInterrupt):
             people.train(trainer, checkpoint=file, every=every, progress=stop)
         spent = people.spent
@@ -94,9 +99,10 @@ def _told(entry: Entry) -> str:
         return f"steps {body['from'] + 1} to {body['to']} begin"
     if entry.kind == segments.SAVED:
         return f"checkpoint after step {body['step']}"
-    return {"charge": "the whole run is charged, before any digit is read", "release": "the model is released"}.get(
-        entry.kind, entry.kind
-    )
+    return {
+        "charge": "the whole run is charged, before any digit is read",
+        "release": "the model is released",
+    }.get(entry.kind, entry.kind)
 
 
 def _bar(share: float, width: int) -> str:
@@ -124,18 +130,30 @@ def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     axes.axhline(plain, color=PALE, linewidth=2, zorder=1)
     axes.annotate(
-        "without privacy", (found[0][0], plain), xytext=(0, -14), textcoords="offset points", color=INK, fontsize=10
+        "without privacy",
+        (found[0][0], plain),
+        xytext=(0, -14),
+        textcoords="offset points",
+        color=INK,
+        fontsize=10,
     )
     axes.plot(*zip(*found, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
     for epsilon, accuracy in found:
         axes.annotate(  # to the right of a curve that rises
-            f"{accuracy:.0%}", (epsilon, accuracy), xytext=(7, -15), textcoords="offset points", fontsize=10, color=INK
+            f"{accuracy:.0%}",
+            (epsilon, accuracy),
+            xytext=(7, -15),
+            textcoords="offset points",
+            fontsize=10,
+            color=INK,
         )
     axes.set_xscale("log", base=2)
     axes.set_xticks([epsilon for epsilon, _ in found], [f"{epsilon:g}" for epsilon, _ in found])
     axes.set_ylim(min(0.5, min(a for _, a in found) - 0.1), 1.04)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_title("Reading digits: accuracy against epsilon", loc="left", fontsize=13, color=INK, fontweight="bold")
+    axes.set_title(
+        "Reading digits: accuracy against epsilon", loc="left", fontsize=13, color=INK, fontweight="bold"
+    )
     axes.set_xlabel(
         f"epsilon at delta {DELTA:g} (1,437 digits, each taken as one person; DP-SGD, tanh network)",
         loc="left",

@@ -25,11 +25,17 @@ def run(stage: Stage) -> None:
         f"{PEOPLE} handwritten digits, each taken as one person's; a fifth has a wrong label, as real data has. A network that fits them all has to learn "
         f"these by heart. Was somebody in its training data? An attacker who trains {MODELS} networks like it compares ([bold]LiRA[/], Carlini et al. 2022):\n"
     )
-    shadows = auditing.train_shadows(lambda members: _overfitted(x, y, members), PEOPLE, models=MODELS, seed=1)
-    private = auditing.train_shadows(lambda members: _private(x, y, members), PEOPLE, models=PRIVATE_MODELS, seed=2)
+    shadows = auditing.train_shadows(
+        lambda members: _overfitted(x, y, members), PEOPLE, models=MODELS, seed=1
+    )
+    private = auditing.train_shadows(
+        lambda members: _private(x, y, members), PEOPLE, models=PRIVATE_MODELS, seed=2
+    )
     inside = shadows.included
     curves = {
-        "one threshold on the loss": auditing.Roc.of(shadows.scores[:, :, 0][inside], shadows.scores[:, :, 0][~inside]),
+        "one threshold on the loss": auditing.Roc.of(
+            shadows.scores[:, :, 0][inside], shadows.scores[:, :, 0][~inside]
+        ),
         "LiRA": auditing.lira_roc(shadows, fixed_variance=True),
         f"LiRA, trained with epsilon {EPSILON:g}": auditing.lira_roc(private, fixed_variance=True),
     }
@@ -47,7 +53,9 @@ def _digits() -> tuple[Any, Any]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise MissingExtra("this chapter needs scikit-learn. Install it with: pip install 'discreet[learn]'") from None
+        raise MissingExtra(
+            "this chapter needs scikit-learn. Install it with: pip install 'discreet[learn]'"
+        ) from None
     x, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(0)
     chosen = rng.permutation(len(x))[:PEOPLE]
@@ -80,7 +88,14 @@ def _private(x: Any, y: Any, members: Any) -> Callable[[], Any]:
     from ... import learning
 
     model = learning.DPClassifier(
-        epsilon=EPSILON, delta=DELTA, classes=list(range(CLASSES)), n=PEOPLE // 2, lower=0, upper=1, batch=50, epochs=10
+        epsilon=EPSILON,
+        delta=DELTA,
+        classes=list(range(CLASSES)),
+        n=PEOPLE // 2,
+        lower=0,
+        upper=1,
+        batch=50,
+        epochs=10,
     ).fit(x[members], y[members])
     return lambda: auditing.margins(np.log(model.predict_proba(x) + 1e-12), y)
 
@@ -89,9 +104,12 @@ def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
     rows = []
     for name, roc in curves.items():
         found = roc.at(0.01)
-        rows.append([name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{found.tpr[0]:.1%} to {found.tpr[1]:.1%}"])
+        rows.append(
+            [name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{found.tpr[0]:.1%} to {found.tpr[1]:.1%}"]
+        )
     stage.table(
-        ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"], rows
+        ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"],
+        rows,
     )
     most = float(np.exp(EPSILON)) * 0.01 + DELTA
     stage.say(f"\nEpsilon {EPSILON:g} promises that no attack whatever finds more than {most:.1%} there.\n")
@@ -168,7 +186,10 @@ def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: 
     axis.spines[["top", "right"]].set_visible(False)
     left.suptitle("Who was in the training data?", color=INK, weight="bold")
     for part, picture, title in zip(
-        right.subplots(2, 1), (person, drawn), ("the only person of a class", "what the model draws"), strict=True
+        right.subplots(2, 1),
+        (person, drawn),
+        ("the only person of a class", "what the model draws"),
+        strict=True,
     ):
         part.imshow(np.asarray(picture).reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
         part.set_title(title, fontsize=10, color=INK)

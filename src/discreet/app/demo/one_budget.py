@@ -22,7 +22,10 @@ def run(stage: Stage) -> None:
     """Open, preview, ask, ask again, run out of budget, and show the books."""
     data = rand_hie()
     people = sessions.open(
-        data, budget=Budget(epsilon=2, delta=1e-6), analysts={"ann": Budget(epsilon=1.5)}, ledger=sessions.TRIAL
+        data,
+        budget=Budget(epsilon=2, delta=1e-6),
+        analysts={"ann": Budget(epsilon=1.5)},
+        ledger=sessions.TRIAL,
     )
     stage.say(
         "The RAND Health Insurance Experiment gave families health insurance at random: some paid nothing for care, others up to "
@@ -39,7 +42,9 @@ def run(stage: Stage) -> None:
     bars = _bars(answer, data)
     stage.say("\nvisits a year, by per cent of the bill that the person pays\n")
     stage.bars(bars, digits=2)
-    stage.say("\n[bold]Asked again[/] the same question is free; another one is refused once the budget is gone:\n")
+    stage.say(
+        "\n[bold]Asked again[/] the same question is free; another one is refused once the budget is gone:\n"
+    )
     again = ann.sql(QUESTION.lower(), epsilon=EPSILON, rows=5, groups=1)
     stage.say(f"same answer: {again == answer}, spent: {people.spent:.3g} of 2")
     for text in ("SELECT AVG(spending) AS dollars FROM rand_hie", "SELECT * FROM rand_hie"):
@@ -48,7 +53,9 @@ def run(stage: Stage) -> None:
         except (BudgetExceeded, DiscreetError) as refusal:
             stage.plain(f"{text}\n  -> {refusal}")
     stage.say("\n[bold]The books[/], signed and chained, hold all of it:\n")
-    rows = [[str(e.seq), e.kind, e.body.get("analyst", ""), e.hash.hex()[:12]] for e in people.ledger.entries()]
+    rows = [
+        [str(e.seq), e.kind, e.body.get("analyst", ""), e.hash.hex()[:12]] for e in people.ledger.entries()
+    ]
     stage.table(["entry", "what", "who", "hash"], rows)
     whole = "nothing is missing or changed" if not people.curator.verify() else "TAMPERED"
     stage.say(f"\nverified: {whole}.")
@@ -63,6 +70,10 @@ def run(stage: Stage) -> None:
 
 def _bars(answer: Answer, data: Memory) -> list[Bar]:
     table = pa.Table.from_batches(data.batches(["coinsurance", "visits"]))
-    true = dict(zip(*table.group_by("coinsurance").aggregate([("visits", "mean")]).to_pydict().values(), strict=True))
+    true = dict(
+        zip(*table.group_by("coinsurance").aggregate([("visits", "mean")]).to_pydict().values(), strict=True)
+    )
     trios = zip(answer["coinsurance"], answer["visits"], answer.error(0.95)["visits"], strict=True)
-    return [Bar(f"{plan}%", float(value), float(error or 0), float(true[plan])) for plan, value, error in trios]
+    return [
+        Bar(f"{plan}%", float(value), float(error or 0), float(true[plan])) for plan, value, error in trios
+    ]

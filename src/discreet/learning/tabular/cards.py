@@ -41,9 +41,20 @@ def save(estimator: Any, path: str | Path) -> None:
 def dumps(estimator: Any) -> str:
     model = getattr(estimator, "model_", None)
     if model is None:
-        raise InvalidInput("a model file holds a fitted estimator of discreet.learning.tabular. Nothing was written.")
-    notes = {"kind": type(estimator).__name__, "why": getattr(estimator, "why_", None), **_terms(estimator.mechanism_)}
-    facts = {"format": FORMAT, "model": _registry.to_json(model), "event": estimator.event_.to_json(), "notes": notes}
+        raise InvalidInput(
+            "a model file holds a fitted estimator of discreet.learning.tabular. Nothing was written."
+        )
+    notes = {
+        "kind": type(estimator).__name__,
+        "why": getattr(estimator, "why_", None),
+        **_terms(estimator.mechanism_),
+    }
+    facts = {
+        "format": FORMAT,
+        "model": _registry.to_json(model),
+        "event": estimator.event_.to_json(),
+        "notes": notes,
+    }
     return json.dumps(facts, indent=1)
 
 
@@ -61,7 +72,9 @@ def load(path: str | Path) -> Fitted:
         if not hasattr(model, "predict") or not isinstance(event, Event):
             raise ValueError
     except (KeyError, TypeError, ValueError, DiscreetError):
-        raise InvalidInput(f"{path} is not a model file of discreet, or was changed. Nothing was loaded.") from None
+        raise InvalidInput(
+            f"{path} is not a model file of discreet, or was changed. Nothing was loaded."
+        ) from None
     return Fitted(model, event, facts["notes"])
 
 
@@ -127,7 +140,9 @@ def _generalization(event: Event) -> str:
     except Unsupported:
         return "no pair (epsilon, delta) of its own; ask accounting.epsilon(event, delta=...)."
     factor = 2 if str(event.neighbors) == "add_remove" else 1
-    bound = math.expm1(min(700.0, factor * epsilon)) + (1 + math.exp(min(700.0, epsilon))) ** (factor - 1) * delta
+    bound = (
+        math.expm1(min(700.0, factor * epsilon)) + (1 + math.exp(min(700.0, epsilon))) ** (factor - 1) * delta
+    )
     if bound >= 1:
         return f"epsilon = {epsilon:g} alone gives no bound below 1 on the gap between training and new rows."
     return f"a loss in [0, 1] is expected to be at most {bound:.3g} larger on new rows than on those it was trained on."

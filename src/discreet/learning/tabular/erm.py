@@ -109,7 +109,9 @@ class LinearERM(ABC):
             raise _require.fail("target", None, "the name of a column")
         self.design.check(self.public)
         if self.class_weights and len(self.class_weights) != len(self.classes):
-            raise _require.fail("class_weights", self.class_weights, f"one for each of {len(self.classes)} classes")
+            raise _require.fail(
+                "class_weights", self.class_weights, f"one for each of {len(self.classes)} classes"
+            )
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
         self._check()

@@ -39,7 +39,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released model."""
 
     def mechanism(
-        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
     ) -> Mechanism:
         """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
 
@@ -81,7 +86,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
         try:
             return validate_data(  # type: ignore[no-any-return]
-                self, X, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0 if reset else 1
+                self,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                ensure_all_finite=False,
+                ensure_min_samples=0 if reset else 1,
             )
         except ValueError as error:
             if "could not convert" not in str(error):
@@ -98,7 +108,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
                 "lower and upper", (self.lower, self.upper), f"a number, or one for each of {width} features"
             ) from None
         return {
-            f"x{i}": Bounds(float(low), float(high)) for i, (low, high) in enumerate(zip(lower, upper, strict=True))
+            f"x{i}": Bounds(float(low), float(high))
+            for i, (low, high) in enumerate(zip(lower, upper, strict=True))
         }
 
     def _inputs(self, X: Any) -> Any:
@@ -119,7 +130,12 @@ class _Linear(TableEstimator):
         raise NotImplementedError
 
     def mechanism(
-        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
     ) -> Mechanism:
         own = next((d for d in (self.delta, delta) if d is not None), 0.0)
         terms: dict[str, Any] = {
@@ -189,7 +205,13 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
 
     def _weights(self, public: Public, target: str) -> tuple[float, ...]:
         fact = public.fact(target)
-        declared = fact.values if isinstance(fact, Categories) else (False, True) if isinstance(fact, Boolean) else ()
+        declared = (
+            fact.values
+            if isinstance(fact, Categories)
+            else (False, True)
+            if isinstance(fact, Boolean)
+            else ()
+        )
         # arrays are fitted with the numbers of their classes
         values = list(declared) if self._labels is None else self._labels
         if self.classes is not None and set(self.classes) != set(values):
@@ -206,10 +228,14 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> LogisticRegression:
         """Fit to arrays with declared `classes`, `n`, `lower` and `upper`. A label that is not declared counts as the first class."""
         if self.classes is None:
-            raise PrivateFact("which classes occur is private: declare them, classes=[...]. Nothing was trained.")
+            raise PrivateFact(
+                "which classes occur is private: declare them, classes=[...]. Nothing was trained."
+            )
         labels = np.array(sorted(self.classes)).tolist()
         if len(labels) < 2:
-            raise InvalidInput(f"at least two classes must be declared, got {len(labels)}. Nothing was trained.")
+            raise InvalidInput(
+                f"at least two classes must be declared, got {len(labels)}. Nothing was trained."
+            )
         places = {value: i for i, value in enumerate(labels)}
         numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
         self._labels = labels
@@ -274,7 +300,13 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
         target_upper: float = 1.0,
     ) -> None:
         self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
-        self.threshold, self.fit_intercept, self.n, self.lower, self.upper = threshold, fit_intercept, n, lower, upper
+        self.threshold, self.fit_intercept, self.n, self.lower, self.upper = (
+            threshold,
+            fit_intercept,
+            n,
+            lower,
+            upper,
+        )
         self.target_lower, self.target_upper = target_lower, target_upper
 
     def _loss(self) -> Loss:

@@ -37,7 +37,9 @@ class LinearModel:
         models = 1 if len(self.classes) <= 2 else len(self.classes)
         width = self.design.width(self.public)
         if len(self.weights) != models or any(len(row) != width for row in self.weights):
-            raise InvalidInput(f"a linear model of these columns has {models} x {width} weights. Nothing was made.")
+            raise InvalidInput(
+                f"a linear model of these columns has {models} x {width} weights. Nothing was made."
+            )
 
     def scores(self, X: Any) -> Array:
         """Return one score per row, or with more than two classes one per class."""

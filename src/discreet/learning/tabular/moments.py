@@ -147,7 +147,9 @@ class SecondMoments:
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
         if self.delta == 0:
-            return IntegerLaplace.for_epsilon(self.epsilon, sensitivity=self.moved, neighbors=self.public.neighbors)
+            return IntegerLaplace.for_epsilon(
+                self.epsilon, sensitivity=self.moved, neighbors=self.public.neighbors
+            )
         rho = zcdp_rho(self.epsilon, self.delta)
         return IntegerGaussian.for_rho(rho, sensitivity=self.moved, neighbors=self.public.neighbors)
 

@@ -126,7 +126,9 @@ class ObjectivePerturbation(LinearERM):
                 return math.inf
         while high > low * (1 + 1e-6):
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if gaussian_objective_delta(epsilon, middle, sides) <= delta else (middle, high)
+            low, high = (
+                (low, middle) if gaussian_objective_delta(epsilon, middle, sides) <= delta else (middle, high)
+            )
         return self.facts.gradient_l2 * high * (1 + 1e-12)
 
     def _expected_noise(self, strength: float) -> float:
@@ -145,7 +147,9 @@ class ObjectivePerturbation(LinearERM):
         """How far the points of two neighbors can be from each other, given the exact minimizer."""
         law, scale = self.law
         precision = inside.laplace_precision(scale) if law == "laplace" else inside.GAUSSIAN_PRECISION * scale
-        return 2 * (self.facts.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
+        return (
+            2 * (self.facts.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
+        )
 
     @property
     def cell(self) -> float:
@@ -157,7 +161,10 @@ class ObjectivePerturbation(LinearERM):
         width, cells = self.facts.width, self._distance / self.cell
         l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
         return Sensitivity(
-            linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2)
+            linf=math.ceil(cells + 1),
+            l0=width,
+            l1=math.ceil(math.sqrt(width) * l2),
+            l2_squared=math.ceil(l2**2),
         )
 
     @cached_property

@@ -68,13 +68,18 @@ class OutputPerturbation(LinearERM):
         cells = self._distance(strength) / self._cell(strength)
         l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
         return Sensitivity(
-            linf=math.ceil(cells + 1), l0=width, l1=math.ceil(math.sqrt(width) * l2), l2_squared=math.ceil(l2**2)
+            linf=math.ceil(cells + 1),
+            l0=width,
+            l1=math.ceil(math.sqrt(width) * l2),
+            l2_squared=math.ceil(l2**2),
         )
 
     def _noise_at(self, strength: float) -> IntegerLaplace | IntegerGaussian:
         moved, models = self._moved(strength), self.facts.models
         if self.delta == 0:
-            return IntegerLaplace.for_epsilon(self.epsilon / models, sensitivity=moved, neighbors=self.public.neighbors)
+            return IntegerLaplace.for_epsilon(
+                self.epsilon / models, sensitivity=moved, neighbors=self.public.neighbors
+            )
         rho = zcdp_rho(self.epsilon, self.delta) / models * (1 - 1e-12)
         return IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=self.public.neighbors)
 

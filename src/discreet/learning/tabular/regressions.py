@@ -44,7 +44,12 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
         self.target_lower, self.target_upper = target_lower, target_upper
 
     def mechanism(
-        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
     ) -> Mechanism:
         names = features_of(public, target) if features is None else tuple(features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")

@@ -50,9 +50,13 @@ class Design:
         _require.flag(intercept=self.intercept)
         _require.one_of(CLIPS, clip=self.clip)
         if len(set(self.features)) < len(self.features):
-            raise InvalidInput(f"a feature is named twice: {list(self.features)}. Nothing was charged or trained.")
+            raise InvalidInput(
+                f"a feature is named twice: {list(self.features)}. Nothing was charged or trained."
+            )
         if self.target in self.features:
-            raise InvalidInput(f"the target {self.target!r} cannot be a feature, too. Nothing was charged or trained.")
+            raise InvalidInput(
+                f"the target {self.target!r} cannot be a feature, too. Nothing was charged or trained."
+            )
 
     def check(self, public: Public) -> None:
         """Refuse columns that nothing usable is declared of."""
@@ -102,13 +106,19 @@ class Design:
         Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that unit's rows only.
         """
         public, unit = source.public, source.public.unit.column
-        wanted = [*self.features, *([] if self.target is None else [self.target]), *([] if unit is None else [unit])]
+        wanted = [
+            *self.features,
+            *([] if self.target is None else [self.target]),
+            *([] if unit is None else [unit]),
+        ]
         rows, targets, owners = [np.zeros((0, self.width(public)))], [np.zeros(0)], []
         for batch in source.batches(list(dict.fromkeys(wanted))):
             columns = {name: batch.column(name) for name in batch.schema.names}
             rows.append(self._scaled(self.matrix(columns, public), public))
             targets.append(
-                np.zeros(len(batch)) if self.target is None else goal(columns[self.target], public.fact(self.target))
+                np.zeros(len(batch))
+                if self.target is None
+                else goal(columns[self.target], public.fact(self.target))
             )
             owners += [] if unit is None else [columns[unit]]
         x, y = np.concatenate(rows), np.concatenate(targets)
@@ -132,7 +142,9 @@ class Design:
         held: Any = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
         names: Any = held.column_names if isinstance(held, pa.Table) else held
         if held is None or any(name not in names for name in self.features):
-            raise InvalidInput(f"the model predicts from the columns {list(self.features)}, by name; some are missing.")
+            raise InvalidInput(
+                f"the model predicts from the columns {list(self.features)}, by name; some are missing."
+            )
         columns = {name: _plain(held[name]) for name in self.features}
         facts = tuple((name, public.fact(name)) for name in self.features)
         source = Memory(pa.table(columns), Public(schema=facts, table=public.table))
@@ -158,7 +170,9 @@ def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np
     if pa.types.is_floating(column.type):
         # the two zeros are one person, as they are to SQL
         column = pc.add(column.cast(pa.float64()), 0.0)
-    codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = (
+        pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
     tickets = sampling.uniform_below(1 << 62, len(codes), entropy)
     order = np.lexsort((tickets, codes))
     sorted_codes = codes[order]
@@ -187,7 +201,9 @@ def classes_of(public: Public, target: str) -> list[Any]:
         )
     values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
     if len(values) < 2:
-        raise InvalidInput(f"at least two classes must be declared for {target!r}. Nothing was charged or trained.")
+        raise InvalidInput(
+            f"at least two classes must be declared for {target!r}. Nothing was charged or trained."
+        )
     return values
 
 
@@ -195,7 +211,9 @@ def features_of(public: Public, target: str | None) -> tuple[str, ...]:
     """Return all columns that can be features: whoever a row belongs to is none, and the target is none."""
     taken = (target, public.unit.column)
     names = tuple(
-        name for name, fact in public.schema if isinstance(fact, Bounds | Categories | Boolean) and name not in taken
+        name
+        for name, fact in public.schema
+        if isinstance(fact, Bounds | Categories | Boolean) and name not in taken
     )
     if not names:
         raise InvalidInput(
@@ -244,11 +262,17 @@ def _places(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
 
 def _floats(values: pa.Array) -> Array:
     """Return numbers, NaN where there is none."""
-    if pa.types.is_boolean(values.type) or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+    if (
+        pa.types.is_boolean(values.type)
+        or pa.types.is_integer(values.type)
+        or pa.types.is_floating(values.type)
+    ):
         numbers = (
             values.cast(pa.float64(), safe=False)
             if not pa.types.is_boolean(values.type)
             else values.cast(pa.int8()).cast(pa.float64())
         )
         return np.array(pc.fill_null(numbers, math.nan).to_numpy(zero_copy_only=False), dtype=np.float64)
-    return np.array([math.nan if value is None else float(value) for value in values.to_pylist()], dtype=np.float64)
+    return np.array(
+        [math.nan if value is None else float(value) for value in values.to_pylist()], dtype=np.float64
+    )

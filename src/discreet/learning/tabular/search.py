@@ -71,14 +71,21 @@ class PrivateSearch(TableEstimator):
             )
         lists = [_require.listed(**{name: values}) for name, values in self.space.items()]
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
-        if not settings or any(name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")):
+        if not settings or any(
+            name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")
+        ):
             raise InvalidInput(
                 f"space = {dict(self.space)!r} is empty, or varies the price or public facts, which no search may. Nothing was charged."
             )
         return settings
 
     def mechanism(
-        self, public: Public, *, target: str, features: Sequence[str] | None = None, delta: float | None = None
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
     ) -> Mechanism:
         _require.positive(epsilon=self.epsilon)
         _require.one_of(tuple(LAWS), law=self.law)

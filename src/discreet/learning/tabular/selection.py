@@ -69,7 +69,9 @@ class RandomTrials:
         _require.positive(score_epsilon=self.score_epsilon)
         _require.open_probability(holdout=self.holdout)
         if not isinstance(self.trials, NegativeBinomialTrials) or self.trials.shape not in (0, 1):
-            raise _require.fail("trials", self.trials, "accounting.logarithmic(...) or accounting.geometric(...)")
+            raise _require.fail(
+                "trials", self.trials, "accounting.logarithmic(...) or accounting.geometric(...)"
+            )
         for candidate in self.candidates:
             if not isinstance(candidate, LinearERM) or candidate.delta != 0:
                 raise _require.fail("candidates", type(candidate).__name__, "pure linear learners (delta 0)")
@@ -112,7 +114,9 @@ class RandomTrials:
     @cached_property
     def noise(self) -> IntegerLaplace:
         # a replaced row's score moves from one end to the other; an added one's from 0
-        return IntegerLaplace.for_epsilon(self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors)
+        return IntegerLaplace.for_epsilon(
+            self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
+        )
 
     @property
     def held_out(self) -> float:

@@ -61,7 +61,9 @@ class Problem:
         n, d = self.x.shape
         size = float(np.linalg.norm(w))
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        slope = (BLOCK + 80) * self.lipschitz + heaviest * self.loss.smoothness * (d + 2) * self.row_norm * size
+        slope = (BLOCK + 80) * self.lipschitz + heaviest * self.loss.smoothness * (
+            d + 2
+        ) * self.row_norm * size
         rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
         return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
 
@@ -123,7 +125,9 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
     """
     n, d = problem.x.shape
     if start is None and problem.stride > 1:
-        start = minimize(problem.sampled(), 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride)[0]
+        start = minimize(problem.sampled(), 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride)[
+            0
+        ]
     w = np.zeros(d) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
     heaviest = 1.0 if problem.weights is None or not n else float(problem.weights.max())
@@ -144,4 +148,6 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
             candidate = w - gradient / steepest
             shorter, after = problem.gradient(candidate)
         w, gradient, scores = candidate, shorter, after
-    return w, math.isfinite(float(w.sum())) and float(np.linalg.norm(gradient)) + problem.rounding(w) <= tolerance
+    return w, math.isfinite(float(w.sum())) and float(np.linalg.norm(gradient)) + problem.rounding(
+        w
+    ) <= tolerance

@@ -36,7 +36,9 @@ class Product(Workload):
 
     def times(self, x: Any) -> Floats:
         self._require_small(max(self.cells, self.queries), "the vector")
-        return kron_times([f.times for f in self.factors], [f.cells for f in self.factors], self._vector(x, self.cells))
+        return kron_times(
+            [f.times for f in self.factors], [f.cells for f in self.factors], self._vector(x, self.cells)
+        )
 
     def transposed(self, y: Any) -> Floats:
         self._require_small(max(self.cells, self.queries), "the vector")
@@ -140,7 +142,9 @@ class Marginals(Workload):
                     f"a marginal is given by different positions between 0 and {len(sizes) - 1} in increasing order, got {s}. Nothing was computed."
                 )
         if len(set(sets)) < len(sets):
-            raise InvalidInput("a marginal is asked for twice. Nothing was computed. Give it more weight instead.")
+            raise InvalidInput(
+                "a marginal is asked for twice. Nothing was computed. Give it more weight instead."
+            )
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "sets", sets)
         object.__setattr__(self, "weights", _weights(self.weights, len(sets)))
@@ -233,7 +237,9 @@ def marginals(
     """
     sizes = tuple(_require.listed(sizes=sizes))
     if (sets is None) == (ways is None):
-        raise InvalidInput("say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs. Nothing was computed.")
+        raise InvalidInput(
+            "say which marginals: sets=[(0, 1), ...], or ways=2 for all pairs. Nothing was computed."
+        )
     if ways is not None:
         _require.integer(ways=ways, at_least=0)
         sets = combinations(range(len(sizes)), ways)

@@ -85,8 +85,14 @@ class Factorization:
         if not self.candidates:
             return f"{self.name or type(self.strategy).__name__}: as it was asked for, rmse {self.rmse:.4g}."
         best = min(value for _, value in self.candidates)
-        others = ", ".join(f"{name} {value / best:.2f}" for name, value in sorted(self.candidates, key=lambda c: c[1]))
-        within = f"; nothing is more than {self.rmse / self.bound - 1:.1%} better (SVD bound)" if self.bound else ""
+        others = ", ".join(
+            f"{name} {value / best:.2f}" for name, value in sorted(self.candidates, key=lambda c: c[1])
+        )
+        within = (
+            f"; nothing is more than {self.rmse / self.bound - 1:.1%} better (SVD bound)"
+            if self.bound
+            else ""
+        )
         return f"{self.name}: the smallest error of {len(self.candidates)} strategies ({others}){within}."
 
     def __str__(self) -> str:
@@ -112,9 +118,13 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
         return workload.frobenius
     if isinstance(strategy, Product):
         parts = products(workload, tuple(f.cells for f in strategy.factors))
-        pairs = [[error_of(f, s, norm) for f, s in zip(p.factors, strategy.factors, strict=True)] for _, p in parts]
+        pairs = [
+            [error_of(f, s, norm) for f, s in zip(p.factors, strategy.factors, strict=True)] for _, p in parts
+        ]
         return sum(w**2 * math.prod(errors) for (w, _), errors in zip(parts, pairs, strict=True))
-    return sensitivity(strategy, norm) ** 2 * optimal.trace_ratio(workload.gram(), unweighted(strategy).gram())
+    return sensitivity(strategy, norm) ** 2 * optimal.trace_ratio(
+        workload.gram(), unweighted(strategy).gram()
+    )
 
 
 def lower_bound(workload: Workload) -> float:
@@ -226,7 +236,9 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
     """OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what the other factors make of them."""
     parts = products(workload, sizes)
     factors: list[Workload] = [Identity(n=n) for n in sizes]
-    errors = np.array([[error_of(p.factors[i], factors[i], norm) for i in range(len(sizes))] for _, p in parts])
+    errors = np.array(
+        [[error_of(p.factors[i], factors[i], norm) for i in range(len(sizes))] for _, p in parts]
+    )
     weights = np.array([w for w, _ in parts])
     for _ in range(ROUNDS if len(parts) > 1 else 1):
         for i, n in enumerate(sizes):
@@ -274,11 +286,16 @@ def _on(n: int, workload: Workload | None) -> Workload:
 def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
     """Answer a workload (prefix sums unless given) through hierarchical counts and least squares."""
     return Factorization(
-        workload=_on(n, workload), strategy=Tree(n=n, branching=branching), norm=norm, name=f"tree of {branching}"
+        workload=_on(n, workload),
+        strategy=Tree(n=n, branching=branching),
+        norm=norm,
+        name=f"tree of {branching}",
     )
 
 
-def greedy_tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
+def greedy_tree(
+    n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2"
+) -> Factorization:
     """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its levels."""
     asked = _on(n, workload)
     return Factorization(

@@ -142,10 +142,15 @@ class DenseGrid(Grid):
             raise InvalidInput(
                 f"a strategy of {self.rows:,} rows with entries up to {self.largest:,} is too large. Nothing was read."
             )
-        exact = (int(np.abs(matrix).sum(axis=0).max(initial=0)), int((matrix * matrix).sum(axis=0).max(initial=0)))
+        exact = (
+            int(np.abs(matrix).sum(axis=0).max(initial=0)),
+            int((matrix * matrix).sum(axis=0).max(initial=0)),
+        )
         self.column = (bound[0] or exact[0], bound[1] or exact[1])
         if self.column[0] < exact[0] or self.column[1] < exact[1]:
-            raise InvalidInput("the strategy on its grid is more sensitive than was planned for. Nothing was read.")
+            raise InvalidInput(
+                "the strategy on its grid is more sensitive than was planned for. Nothing was read."
+            )
         floats = matrix.astype(np.float64)
         X = floats.T @ floats
         self._gram, self._inverse = X, _inverse(X)
@@ -173,9 +178,9 @@ class DenseGrid(Grid):
         return Fit(workload.times(cells), cells)
 
     def variances(self, workload: Workload) -> Floats:
-        return np.concatenate([np.einsum("ij,ij->i", block @ self._inverse, block) for block in workload.rows()]).clip(
-            0
-        )
+        return np.concatenate(
+            [np.einsum("ij,ij->i", block @ self._inverse, block) for block in workload.rows()]
+        ).clip(0)
 
     def error(self, workload: Workload) -> float:
         """Infinite where the strategy does not determine the answers."""
@@ -206,7 +211,11 @@ class ProductGrid(Grid):
         table = counts.table(range(len(counts.domain))).ravel().astype(object)
         sizes = [f.matrix.shape[1] for f in self.factors]
         for axis, f in enumerate(self.factors):
-            shape = (math.prod(g.rows for g in self.factors[:axis]), sizes[axis], math.prod(sizes[axis + 1 :]))
+            shape = (
+                math.prod(g.rows for g in self.factors[:axis]),
+                sizes[axis],
+                math.prod(sizes[axis + 1 :]),
+            )
             cube = table.reshape(shape)
             table = np.einsum("ab,ibj->iaj", f.matrix.astype(object), cube, optimize=False).ravel()
         return np.asarray(table, dtype=object)

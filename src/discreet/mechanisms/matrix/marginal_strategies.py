@@ -71,7 +71,9 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
             inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
             outside = (a for k, a in enumerate(s) if not bits >> k & 1)
             totals[inside] += (
-                weight**2 * math.prod(axes[a].inside for a in inside) * math.prod(axes[a].outside for a in outside)
+                weight**2
+                * math.prod(axes[a].inside for a in inside)
+                * math.prod(axes[a].outside for a in outside)
             )
     return totals
 
@@ -100,7 +102,8 @@ class Residuals(Workload):
     def queries(self) -> int:
         axes = self.axes()
         return sum(
-            math.prod(self.domain[a] if axes[a].exact else len(axes[a].R) for a in s) for s in self.marginals.closure
+            math.prod(self.domain[a] if axes[a].exact else len(axes[a].R) for a in s)
+            for s in self.marginals.closure
         )
 
     def axes(self) -> list[Axis]:
@@ -173,7 +176,11 @@ class MeasuredMarginals(Workload):
 
     def error_with(self, weights: dict[Set, float]) -> float:
         axes = [axis_of(base, True) for base in self.marginals.bases]
-        return sum(c / precision(self.marginals, s, weights) for s, c in importance(self.marginals, axes).items() if c)
+        return sum(
+            c / precision(self.marginals, s, weights)
+            for s, c in importance(self.marginals, axes).items()
+            if c
+        )
 
     def rows(self) -> Iterator[Floats]:
         self._require_small(self.cells, "a row")

@@ -93,7 +93,9 @@ class Cells:
         blank = public.neighbors is ZERO_OUT and all(
             a.edges is not None and not public.bounds(a.column).nullable for a in self.attributes
         )
-        return Sensitivity(linf=1, l0=min(2, self.length(public)) if public.neighbors is REPLACE or blank else 1)
+        return Sensitivity(
+            linf=1, l0=min(2, self.length(public)) if public.neighbors is REPLACE or blank else 1
+        )
 
     def counts(self, source: Source) -> Counts:
         """The cells that occur, with their counts: what is not there takes no room."""
@@ -193,10 +195,17 @@ class WorkloadMechanism:
 
     def __post_init__(self) -> None:
         require_public(self.public)
-        for name, kind in (("cells", Cells), ("workload", Workload), ("strategy", Workload), ("noise", Noise)):
+        for name, kind in (
+            ("cells", Cells),
+            ("workload", Workload),
+            ("strategy", Workload),
+            ("noise", Noise),
+        ):
             if not isinstance(getattr(self, name), kind):
                 raise _require.fail(
-                    name, type(getattr(self, name)).__name__, f"of matrix: see matrix.answer for how {name} is made"
+                    name,
+                    type(getattr(self, name)).__name__,
+                    f"of matrix: see matrix.answer for how {name} is made",
                 )
         _require.one_of(NORMS, norm=self.norm)
         domain = self.cells.domain(self.public)
@@ -235,7 +244,10 @@ class WorkloadMechanism:
     @property
     def deviations(self) -> Floats:
         """The standard deviation that each answer will have."""
-        return np.sqrt(on_grid(self.strategy, self.norm).variances(self.workload)) * self.noise.standard_deviation
+        return (
+            np.sqrt(on_grid(self.strategy, self.norm).variances(self.workload))
+            * self.noise.standard_deviation
+        )
 
     def error(self, confidence: float = 0.95) -> float:
         """How far off the worst answer may be by itself."""
@@ -257,7 +269,9 @@ class WorkloadMechanism:
 
 def moved_by(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
     """How far one unit moves the measurements of a strategy."""
-    return on_grid(strategy, norm).moved(cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE)
+    return on_grid(strategy, norm).moved(
+        cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE
+    )
 
 
 def width(noise: Noise, confidence: float) -> float:
@@ -267,7 +281,9 @@ def width(noise: Noise, confidence: float) -> float:
     # The bound is for variances given as twice the squared scale; noise so small that its variance is 0 in floats needs no correction.
     if not noise.standard_deviation:
         return inference.width(confidence, "laplace")
-    return inference.width(confidence, "laplace") * math.sqrt(2) * float(noise.scale) / noise.standard_deviation
+    return (
+        inference.width(confidence, "laplace") * math.sqrt(2) * float(noise.scale) / noise.standard_deviation
+    )
 
 
 def noise_for(
@@ -282,7 +298,9 @@ def noise_for(
     if rho is not None:
         return IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
     assert epsilon is not None
-    return IntegerGaussian.for_privacy(epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors)
+    return IntegerGaussian.for_privacy(
+        epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors
+    )
 
 
 def answer(
@@ -304,12 +322,19 @@ def answer(
     options = []
     for plan in plans:
         if plan.norm not in norms:
-            raise InvalidInput(f"a strategy for {plan.norm} noise does not fit this price: {norms}. Nothing was read.")
+            raise InvalidInput(
+                f"a strategy for {plan.norm} noise does not fit this price: {norms}. Nothing was read."
+            )
         moved = moved_by(public, cells, plan.strategy, plan.norm)
         noise = noise_for(moved, plan.norm, public, epsilon=epsilon, delta=delta, rho=rho)
         options.append(
             WorkloadMechanism(
-                public=public, cells=cells, workload=workload, strategy=plan.strategy, norm=plan.norm, noise=noise
+                public=public,
+                cells=cells,
+                workload=workload,
+                strategy=plan.strategy,
+                norm=plan.norm,
+                noise=noise,
             )
         )
     return min(options, key=lambda option: option.rmse)
@@ -317,7 +342,9 @@ def answer(
 
 def prices(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
     if (epsilon is None) == (rho is None):
-        raise InvalidInput("give either epsilon (with or without delta) or rho. Nothing was read or released.")
+        raise InvalidInput(
+            "give either epsilon (with or without delta) or rho. Nothing was read or released."
+        )
     if rho is not None:
         _require.positive(rho=rho)
         return ("l2",)

@@ -82,7 +82,9 @@ class Tree(Strategy):
     def __post_init__(self) -> None:
         _require.integer(n=self.n, at_least=1)
         _require.integer(branching=self.branching, at_least=2)
-        weights = tuple(_require.listed(weights=self.weights)) or (1.0,) * len(tree_levels(self.n, self.branching))
+        weights = tuple(_require.listed(weights=self.weights)) or (1.0,) * len(
+            tree_levels(self.n, self.branching)
+        )
         for weight in weights:
             _require.positive(weight=weight)
         if len(weights) != len(tree_levels(self.n, self.branching)):
@@ -208,7 +210,11 @@ class WeightedTree(Strategy):
             Tree(n=n, branching=self.branching).matrix()[rows]
             for rows in _level_rows(tree_levels(n, self.branching), n)
         ]
-        grams, G, power = [level.T @ level for level in levels], self.workload.gram(), 1 if self.norm == "l1" else 2
+        grams, G, power = (
+            [level.T @ level for level in levels],
+            self.workload.gram(),
+            1 if self.norm == "l1" else 2,
+        )
 
         def error(logs: Floats) -> float:
             weights = np.exp(logs)
@@ -303,7 +309,9 @@ class Lower(Strategy):
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, triangular.Triangular):
-            raise _require.fail("strategy", type(self.strategy).__name__, "lower triangular, such as Toeplitz(...)")
+            raise _require.fail(
+                "strategy", type(self.strategy).__name__, "lower triangular, such as Toeplitz(...)"
+            )
         _require.integer(n=self.n, at_least=1)
 
     @property

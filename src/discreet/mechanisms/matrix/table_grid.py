@@ -21,13 +21,17 @@ from .workloads import Workload
 class TableGrid(Grid):
     """Tables by sets of attributes, each turned by an integer matrix along every axis and multiplied by an integer weight."""
 
-    def __init__(self, marginals: Marginals, weights: dict[Set, float], axes: list[Axis] | None, norm: Norm) -> None:
+    def __init__(
+        self, marginals: Marginals, weights: dict[Set, float], axes: list[Axis] | None, norm: Norm
+    ) -> None:
         self.marginals, self.axes = marginals, axes
         self.turns = [
             None if axes is None or axes[a].exact else _residual(axes[a]) for a in range(len(marginals.sizes))
         ]
         top = max(w / self._size(s) for s, w in weights.items())
-        self.weights = {s: max(1, math.floor(w / self._size(s) / top * (1 << BITS))) for s, w in weights.items()}
+        self.weights = {
+            s: max(1, math.floor(w / self._size(s) / top * (1 << BITS))) for s, w in weights.items()
+        }
         if axes is None:
             common = math.gcd(*self.weights.values())
             self.weights = {s: w // common for s, w in self.weights.items()}
@@ -55,7 +59,9 @@ class TableGrid(Grid):
 
     def _column(self, s: Set) -> tuple[int, int]:
         parts = [self._axis_column(a) for a in s]
-        return self.weights[s] * math.prod(p[0] for p in parts), self.weights[s] ** 2 * math.prod(p[1] for p in parts)
+        return self.weights[s] * math.prod(p[0] for p in parts), self.weights[s] ** 2 * math.prod(
+            p[1] for p in parts
+        )
 
     def _largest(self, a: int) -> int:
         n, turn = self.marginals.sizes[a], self.turns[a]
@@ -93,7 +99,9 @@ class TableGrid(Grid):
                     values = _returned(values, axis, self.turns[a], self.marginals.sizes[a])
             variance = 1 / (weight**2 * self._size(s) ** 2)
             out.append(
-                inference.Marginal(attributes=s, values=values, variance=variance, interaction=self.axes is not None)
+                inference.Marginal(
+                    attributes=s, values=values, variance=variance, interaction=self.axes is not None
+                )
             )
         if self.axes is not None:
             # What cannot vary (an attribute of one value, or of which only the total is asked) was not measured: it is zero.
@@ -106,7 +114,9 @@ class TableGrid(Grid):
         marginals = self._same(workload)
         fitted = inference.consistent_marginals(self.tables(measured), marginals.sets)
         return Fit(
-            np.concatenate([marginals.answers_of(s, m.values) for s, m in zip(marginals.sets, fitted, strict=True)]),
+            np.concatenate(
+                [marginals.answers_of(s, m.values) for s, m in zip(marginals.sets, fitted, strict=True)]
+            ),
             None,
         )
 
@@ -153,7 +163,9 @@ class TableGrid(Grid):
         if self.axes is not None:
             return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
         size = self.marginals.size_of(s)
-        shares = [w**2 * size / self.marginals.size_of(t) for t, w in self.weights.items() if set(s) <= set(t)]
+        shares = [
+            w**2 * size / self.marginals.size_of(t) for t, w in self.weights.items() if set(s) <= set(t)
+        ]
         return 1 / sum(shares)
 
     def _same(self, workload: Workload) -> Marginals:

@@ -161,6 +161,8 @@ def _best(weights: Matrix, separation: int, times: int) -> Matrix:
     for _ in range(min(times, -(-steps // separation))):
         now = np.zeros_like(before)
         for i in range(steps - 1, -1, -1):
-            now[:, i] = np.maximum(now[:, i + 1] if i + 1 < steps else 0.0, weights[:, i] + before[:, i + separation])
+            now[:, i] = np.maximum(
+                now[:, i + 1] if i + 1 < steps else 0.0, weights[:, i] + before[:, i + separation]
+            )
         before = now
     return before[:, 0]

@@ -273,17 +273,23 @@ class Explicit(Workload):
         rows = tuple(tuple(_require.listed(row=row)) for row in _require.listed(matrix=self.matrix))
         _require.non_empty(matrix=rows)
         if len({len(row) for row in rows}) > 1 or not rows[0]:
-            raise InvalidInput("the rows of a workload must have one length, of at least 1. Nothing was computed.")
+            raise InvalidInput(
+                "the rows of a workload must have one length, of at least 1. Nothing was computed."
+            )
         for row in rows:
             _require.finite(**{f"entry_{j}": value for j, value in enumerate(row)})
         object.__setattr__(self, "matrix", tuple(tuple(float(v) for v in row) for row in rows))
         if max(abs(v) for row in self.matrix for v in row) > LARGEST:
-            raise InvalidInput(f"the entries of a workload must be at most {LARGEST:g} in size. Nothing was computed.")
+            raise InvalidInput(
+                f"the entries of a workload must be at most {LARGEST:g} in size. Nothing was computed."
+            )
         over = tuple(_require.listed(over=self.over)) or (len(rows[0]),)
         for size in over:
             _require.integer(size=size, at_least=1)
         if math.prod(over) != len(rows[0]):
-            raise InvalidInput(f"attributes of sizes {over} have {math.prod(over)} cells, the rows {len(rows[0])}.")
+            raise InvalidInput(
+                f"attributes of sizes {over} have {math.prod(over)} cells, the rows {len(rows[0])}."
+            )
         object.__setattr__(self, "over", over)
 
     @property
@@ -342,8 +348,14 @@ def explicit(matrix: Any, over: Sequence[int] = ()) -> Explicit:
         array = np.asarray(matrix)
     except ValueError:
         raise InvalidInput("the rows of a workload must have one length. Nothing was computed.") from None
-    if array.ndim != 2 or array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
-        raise _require.fail("matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers")
+    if (
+        array.ndim != 2
+        or array.dtype == object
+        or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool)
+    ):
+        raise _require.fail(
+            "matrix", f"an array of shape {array.shape} and kind {array.dtype}", "rows of numbers"
+        )
     return Explicit(matrix=tuple(map(tuple, array.astype(np.float64).tolist())), over=tuple(over))
 
 

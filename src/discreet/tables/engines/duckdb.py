@@ -127,7 +127,9 @@ class DuckDB:
         names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
         with self._cancellable() as cursor:
             try:
-                reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(1 << 16)
+                reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
+                    1 << 16
+                )
             except Exception:
                 raise _withheld() from None
             while (batch := _next(reader)) is not None:
@@ -147,7 +149,9 @@ class DuckDB:
         # Text may say "infinity", which is a day to the engine and to nobody else.
         first, last = "DATE '0001-01-01'", "DATE '9999-12-31'"
         if to == "DATE":
-            value = f"CASE WHEN {value} < {first} THEN {first} WHEN {value} > {last} THEN {last} ELSE {value} END"
+            value = (
+                f"CASE WHEN {value} < {first} THEN {first} WHEN {value} > {last} THEN {last} ELSE {value} END"
+            )
         return f"{value} AS {quoted(column)}"
 
     @contextmanager
@@ -185,7 +189,9 @@ class DuckDB:
         wanted += [(t.name, t.schema, t.unit) for t in public.tables]
         for name, schema, unit in wanted:
             if name not in self._kinds:
-                raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(self._kinds)}.")
+                raise InvalidInput(
+                    f"table {name!r} is declared, and none of that name was given: {list(self._kinds)}."
+                )
             columns = self._kinds[name]
             missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
             if missing:
@@ -274,7 +280,9 @@ class _Opened:
             if self._answers():
                 self._check_files()
                 return
-            if any(_stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None):
+            if any(
+                _stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None
+            ):
                 raise EngineError(
                     "the engine stopped, and a file of the table has changed since it was opened. Nothing was charged. Open the table again."
                 )
@@ -282,7 +290,9 @@ class _Opened:
                 self._open()
                 self.lock()
             except Exception:
-                raise EngineError("the engine stopped and cannot be started again. Nothing was charged.") from None
+                raise EngineError(
+                    "the engine stopped and cannot be started again. Nothing was charged."
+                ) from None
 
     def _check_files(self) -> None:
         """Refuse a Parquet file that is not the one that was opened: queries read it where it lies, and of another one nobody has made
@@ -322,9 +332,13 @@ class _Opened:
 
 def _declared(public: Public) -> dict[str, list[str]]:
     """The columns of each table that queries may read."""
-    tables = [(public.table, public.schema, public.unit.column), *((t.name, t.schema, t.unit) for t in public.tables)]
+    tables = [
+        (public.table, public.schema, public.unit.column),
+        *((t.name, t.schema, t.unit) for t in public.tables),
+    ]
     return {
-        name: list(dict.fromkeys([*(c for c, _ in schema), *([unit] if unit else [])])) for name, schema, unit in tables
+        name: list(dict.fromkeys([*(c for c, _ in schema), *([unit] if unit else [])]))
+        for name, schema, unit in tables
     }
 
 
@@ -406,7 +420,9 @@ def engine_of(source: Source) -> Engine:
         table = source._table.select(wanted)
     else:  # no batch at all has no types either: nothing to count, whatever they are
         batches = list(source.batches(wanted))
-        table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in wanted})
+        table = (
+            pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in wanted})
+        )
     held = connect(table, source.public)
     if isinstance(source, Memory):
         source._discreet_engine = held

@@ -63,7 +63,9 @@ def _matches(g: Generator, node: Any) -> str:
 
 
 def _substring(g: Generator, node: Any) -> str:
-    parts = [f"CAST({argument(g, node, name)} AS BIGINT)" for name in ("start", "length") if node.args.get(name)]
+    parts = [
+        f"CAST({argument(g, node, name)} AS BIGINT)" for name in ("start", "length") if node.args.get(name)
+    ]
     return f"SUBSTRING({', '.join([argument(g, node, 'this'), *parts])})"
 
 

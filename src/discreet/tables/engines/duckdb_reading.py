@@ -79,7 +79,9 @@ def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
 def _columns(names: Any, columns: Any) -> pa.Table:
     listed = [str(name) for name in names]
     check_names("the table", listed)
-    return held(pa.table({name: to_arrow(name, column) for name, column in zip(listed, columns, strict=True)}))
+    return held(
+        pa.table({name: to_arrow(name, column) for name, column in zip(listed, columns, strict=True)})
+    )
 
 
 def _series(series: Any) -> Any:
@@ -105,14 +107,18 @@ def file_kind(path: str) -> str:
 class Reader:
     """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
 
-    def __init__(self, con: Any, folder: str, declared: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+    def __init__(
+        self, con: Any, folder: str, declared: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> None:
         self.con, self.folder, self.declared = con, folder, declared
         # DuckDB does not own the Arrow memory that it scans.
         self.held: dict[str, pa.Table] = {}
         self.arrow: dict[str, pa.Table] = {}
         self.paths: list[str] = []
         self.attached = 0
-        self.unreadable: dict[str, dict[str, str]] = {}  # columns whose type the engine would get wrong, by table
+        self.unreadable: dict[
+            str, dict[str, str]
+        ] = {}  # columns whose type the engine would get wrong, by table
 
     def __call__(self, name: str, data: Any) -> None:
         if isinstance(data, str | Path):
@@ -129,7 +135,9 @@ class Reader:
         try:
             return self.con.execute(sql)
         except Exception:  # its text may quote the file
-            raise InvalidInput(f"{what} cannot be read. Nothing was opened or charged. Check the file.") from None
+            raise InvalidInput(
+                f"{what} cannot be read. Nothing was opened or charged. Check the file."
+            ) from None
 
     def _parquet(self, name: str, path: str) -> None:
         import pyarrow.parquet as pq
@@ -138,7 +146,9 @@ class Reader:
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError):
-            raise InvalidInput(f"{what} cannot be read. Nothing was opened or charged. Check the file.") from None
+            raise InvalidInput(
+                f"{what} cannot be read. Nothing was opened or charged. Check the file."
+            ) from None
         check_names(name, [*schema.names, ROW])
         wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
         self.unreadable[name] = wide
@@ -151,13 +161,19 @@ class Reader:
 
     def _csv(self, name: str, path: str, written: Csv | None = None) -> None:
         read = _csv(path, name, None if written is None else written.format.delimiter)
-        columns = f"* {'' if written is None else _rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
-        self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", f"{Path(path).name!r}, as text in UTF-8,")
+        columns = (
+            f"* {'' if written is None else _rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
+        )
+        self._run(
+            f"CREATE TABLE {quoted(name)} AS SELECT {columns}", f"{Path(path).name!r}, as text in UTF-8,"
+        )
 
     def _database(self, name: str, data: Database) -> None:
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
         self.attached += 1
-        self._run(f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,")
+        self._run(
+            f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,"
+        )
         table, what = f"{inner}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
         columns = f"* {self._replaced(table, what, collated=True)}, rowid AS {ROW}"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {table}", what)
@@ -165,17 +181,24 @@ class Reader:
 
     def _batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
-        listed = [(quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns]
+        listed = [
+            (quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns
+        ]
         # Times of a coarse unit leave as they are: converting them is what fails.
         read = ", ".join(
-            column if new is None or new.startswith("TRY_CAST") else f"{new} AS {column}" for column, new in listed
+            column if new is None or new.startswith("TRY_CAST") else f"{new} AS {column}"
+            for column, new in listed
         )
         yield from self.con.execute(f"SELECT {read} FROM {table}").to_arrow_reader(1 << 16)
 
-    def _mend(self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]) -> None:
+    def _mend(
+        self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+    ) -> None:
         """Put a copy that can be read in the place of declared columns that cannot."""
         columns = list(dict.fromkeys(self.declared.get(name, ())))
-        described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()}
+        described = {
+            column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
+        }
         columns = [column for column in columns if kind_of(described.get(column, "BLOB")) in KINDS]
         if self._reads(name, columns, described):
             return
@@ -186,7 +209,9 @@ class Reader:
             self.con.execute(
                 f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * RENAME (file_row_number AS {ROW}) FROM {read}"
             )
-            described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()}
+            described = {
+                column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
+            }
             mended = self._reads(name, columns, described)
         except Exception:  # its text may quote the file
             mended = False
@@ -209,18 +234,27 @@ class Reader:
         return True
 
     def _replaced(
-        self, source: str, what: str, known: Mapping[str, str] = MappingProxyType({}), *, collated: bool = False
+        self,
+        source: str,
+        what: str,
+        known: Mapping[str, str] = MappingProxyType({}),
+        *,
+        collated: bool = False,
     ) -> str:
         """What a view says of columns that queries could fail on, or take two values of for one."""
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
         made = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
-        listed = ", ".join(f"{new} AS {quoted(column)}" for column, new in {**made, **known}.items() if new is not None)
+        listed = ", ".join(
+            f"{new} AS {quoted(column)}" for column, new in {**made, **known}.items() if new is not None
+        )
         return f"REPLACE ({listed}) " if listed else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
         known = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
         self.unreadable[name] = {
-            column: arrow_kind(table.schema.field(column).type) for column in table.column_names if column not in known
+            column: arrow_kind(table.schema.field(column).type)
+            for column in table.column_names
+            if column not in known
         }
         kept = table.select(known)
         if ROW not in known:
@@ -237,7 +271,9 @@ def _rewritten(written: Csv) -> str:
     if format.decimal != "." or format.thousands:
         for column in written.numbers:
             plain = (
-                f"replace({quoted(column)}, {literal(format.thousands)}, '')" if format.thousands else quoted(column)
+                f"replace({quoted(column)}, {literal(format.thousands)}, '')"
+                if format.thousands
+                else quoted(column)
             )
             parts.append(f"replace({plain}, {literal(format.decimal)}, '.') AS {quoted(column)}")
     if format.dates:
