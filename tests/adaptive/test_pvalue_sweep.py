@@ -26,7 +26,7 @@ from discreet.adaptive.significance import (
     ranks,
 )
 from discreet.adaptive.significance.result import DOUBT, simulated
-from discreet.mechanisms._tails import laplace_sum_error
+from discreet.mechanisms.noise_tails import laplace_sum_error
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 

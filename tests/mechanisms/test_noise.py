@@ -25,7 +25,7 @@ from discreet.mechanisms import (
     IntegerGaussian,
     IntegerLaplace,
     Sensitivity,
-    _tails,
+    noise_tails,
 )
 from discreet.mechanisms.grid import grid_l1, grid_l2, round_to_grid
 from discreet.sampling import SeededEntropy
@@ -112,7 +112,7 @@ def test_the_gaussian_tail_is_never_too_small_and_close(variance: Fraction, t: i
     k = np.arange(-int(40 * math.sqrt(v)) - 40, int(40 * math.sqrt(v)) + 41, dtype=np.float64)
     weights = np.exp(-(k**2) / (2 * v))
     exact = math.fsum(weights[np.abs(k) > t]) / math.fsum(weights)
-    bound = _tails.gaussian_tail(variance, t)
+    bound = noise_tails.gaussian_tail(variance, t)
     assert exact * (1 - 1e-12) <= bound
     if v <= 64**2:
         assert bound <= exact * (1 + 1e-9) + 1e-300
@@ -125,7 +125,7 @@ def test_sums_of_laplace_noise_stay_within_their_bound() -> None:
     draws = IntegerLaplace(scale=Fraction(5))(np.zeros((runs, terms), int), entropy=SeededEntropy(3)).sum(
         axis=1
     )
-    bound = _tails.laplace_sum_error(Fraction(5), terms, 0.1)
+    bound = noise_tails.laplace_sum_error(Fraction(5), terms, 0.1)
     covered = int((np.abs(draws) <= bound).sum())
     assert stats.binom.cdf(covered, runs, 0.9) > 1e-10
     assert bound < 2 * stats.norm.isf(0.05) * math.sqrt(terms * 2) * 5
@@ -226,7 +226,7 @@ def test_rounding_pushes_neighbors_apart_by_at_most_what_is_priced(pairs: list[A
         assert sum(moves) == 0
         return
     assert sum(moves) <= grid_l1(sum(apart) / step, entries)
-    l2_up = _tails.sqrt_up(sum(d * d for d in apart))
+    l2_up = noise_tails.sqrt_up(sum(d * d for d in apart))
     s = grid_l2(l2_up / step, entries)
     assert max(moves) <= s.linf
     assert s.l2_squared is not None

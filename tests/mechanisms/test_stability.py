@@ -33,8 +33,8 @@ from discreet.mechanisms import (
     TrustedStable,
     enough_subsamples,
 )
-from discreet.mechanisms._certified import exp_bounds, log_above, quantile, tail
 from discreet.mechanisms._order import Ordered
+from discreet.mechanisms.certified import exp_bounds, log_above, quantile, tail
 from discreet.mechanisms.sample_aggregate import read_units
 from discreet.mechanisms.smooth import SmoothNoise, polynomial_noise, smooth_noise
 from discreet.sampling import SeededEntropy

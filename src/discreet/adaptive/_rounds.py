@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import sampling
 from .._errors import Halted, InvalidInput
-from ..mechanisms import _certified
+from ..mechanisms import certified
 from ..mechanisms.noise import draw
 from ..sampling import Entropy
 
@@ -112,10 +112,10 @@ class Rounds:
         The noise on each side counts: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise, m >= 1.
         """
         thresholds = self.most if self.redraws else 1
-        rho = _certified.quantile(self.threshold, failure / (4 * thresholds)) - 1
-        return rho + _certified.quantile(self.query, failure / (4 * comparisons)) - 1
+        rho = certified.quantile(self.threshold, failure / (4 * thresholds)) - 1
+        return rho + certified.quantile(self.query, failure / (4 * comparisons)) - 1
 
     def spread(self, failure: Fraction, numbers: int) -> int:
         """a: none of `numbers` released values is further than a from the truth, outside a chance of `failure`."""
         assert self.value is not None
-        return _certified.quantile(self.value, failure / (2 * numbers)) - 1
+        return certified.quantile(self.value, failure / (2 * numbers)) - 1

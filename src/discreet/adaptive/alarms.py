@@ -18,7 +18,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import _columns
+from ..mechanisms import arrow_columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.selection import moves_one_way
@@ -67,7 +67,7 @@ class ChangeWatch:
     questions: int | None = None
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         self.scores.check(self.public)
         _require.integer(window=self.window, at_least=1)
         if self.window > self.times:

@@ -28,7 +28,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
-from ..mechanisms import _columns
+from ..mechanisms import arrow_columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.protocols import Integers, Release, Sensitivity, release
 from ..mechanisms.selection import Select, moves_one_way
@@ -191,11 +191,11 @@ class _Series:
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
-            times, values = (_columns.unpacked(batch.column(i)) for i in (0, 1))
-            here = _columns.present(times) & _columns.present(values)
-            at = np.floor(_columns.numbers(times, self.time)[here].astype(np.float64))
+            times, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
+            here = arrow_columns.present(times) & arrow_columns.present(values)
+            at = np.floor(arrow_columns.numbers(times, self.time)[here].astype(np.float64))
             clipped = np.clip(
-                _columns.numbers(values, self.column)[here].astype(np.float64),
+                arrow_columns.numbers(values, self.column)[here].astype(np.float64),
                 float(bounds.lower),
                 float(bounds.upper),
             )

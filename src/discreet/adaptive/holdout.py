@@ -21,7 +21,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, plain
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import Statistic, _certified, _columns
+from ..mechanisms import Statistic, arrow_columns, certified
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.sparse_vector import CONSTANTS
 from ..mechanisms.statistics import length_of, row_contribution, step_of
@@ -115,16 +115,16 @@ class Thresholdout:
     any_version: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         _require.positive(threshold=self.threshold, sigma=self.sigma)
         _require.integer(budget=self.budget, at_least=1)
         if self.budget > _MOST:
             raise _require.fail("budget", self.budget, f"at most {_MOST}")
         _require.ordered(lower=self.lower, upper=self.upper)
-        object.__setattr__(self, "step", _columns.as_step(self.step))
+        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
-        if max(abs(end) for end in (*self._ends, self._bar)) * self.size >= _columns.LIMIT:
+        if max(abs(end) for end in (*self._ends, self._bar)) * self.size >= arrow_columns.LIMIT:
             raise InvalidInput(
                 "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
             )
@@ -181,7 +181,7 @@ class Thresholdout:
         _require.integer(questions=questions, at_least=1)
         _require.open_probability(failure=failure)
         tau = _require.exact(tolerance, "tolerance")
-        logarithm = Fraction(_certified.log_above(4 * questions / _require.exact(failure, "failure")))
+        logarithm = Fraction(certified.log_above(4 * questions / _require.exact(failure, "failure")))
         named = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}
         return cls(public=public, budget=budget, **{**named, **more})
 
@@ -232,7 +232,7 @@ class Thresholdout:
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accepted(question, before["asked"])
         check_source(self.public, source)
-        sums = np.atleast_1d(_columns.integers(question.statistic(source))).reshape(-1)
+        sums = np.atleast_1d(arrow_columns.integers(question.statistic(source))).reshape(-1)
         if len(sums) != len(centers):
             raise InvalidInput("the statistic has another number of entries than there are training values.")
         exact = [factor * int(total) for total in sums.tolist()]
@@ -299,7 +299,7 @@ class Thresholdout:
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
         exact = (min(max(_require.exact(mean, "training"), low), high) for mean in given)
-        return [_columns.nearest(mean * scale) for mean in exact], int(factor)
+        return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
 
     def _worth(self, statistic: Any) -> Fraction:
         """What one unit of a statistic is worth; one that is asked in SQL knows it from the public facts."""

@@ -19,7 +19,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
 from ..accounting import Event, NonPrivate
-from ..mechanisms import _columns
+from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
@@ -114,7 +114,7 @@ class Ladder(_Reference):
         step, risk = _require.exact(self.step, "step"), Fraction(int(wrong.sum()), max(1, len(wrong)))
         if state["best"] is not None and not risk < Fraction(state["best"]) - step:
             return state, float(Fraction(state["best"])), False
-        shown = _columns.nearest(risk / step) * step
+        shown = arrow_columns.nearest(risk / step) * step
         return {"best": str(shown)}, float(shown), True
 
 

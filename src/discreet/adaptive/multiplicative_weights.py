@@ -21,7 +21,7 @@ from .._errors import InvalidInput
 from .._public import Boolean, Public
 from .._registry import described, plain
 from ..accounting import Event, NoOp
-from ..mechanisms import RedrawnSparseVector, Sensitivity, SparseVector, _columns
+from ..mechanisms import RedrawnSparseVector, Sensitivity, SparseVector, arrow_columns
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.statistics import require_rows
 from ..sampling import Entropy
@@ -80,7 +80,7 @@ class Where:
             keep = np.ones(batch.num_rows, bool)
             for i, (name, values) in enumerate(self.conditions):
                 known = labels(source.public, name)
-                codes = _columns.categories(_columns.unpacked(batch.column(i)), known, name)
+                codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(i)), known, name)
                 keep &= np.isin(codes, [known.index(value) for value in values])
             total += int(keep.sum())
         return np.array(total)
@@ -223,7 +223,7 @@ class MultiplicativeWeights:
         moves = self._moves(before)
         check_source(self.public, source)
         guess = self.size * float(_pictured(self, moves)[self._cells(question)].sum())
-        center, exact = round(guess), _columns.integers(question(source)).item()
+        center, exact = round(guess), arrow_columns.integers(question(source)).item()
         after, gap, told = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
         if gap is not None and told is not None:
             after["moves"] = [

@@ -35,7 +35,7 @@ from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
 from ..accounting import Event, NoOp, PureDP
-from ..mechanisms import SparseVector, _certified, _columns
+from ..mechanisms import SparseVector, arrow_columns, certified
 from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.sparse_vector import round_epsilon
 from ..mechanisms.stability import check_budget
@@ -106,7 +106,7 @@ class Paprika:
     questions: int | None = None
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         _require.positive(epsilon=self.epsilon)
         check_positives(self.rejections)
         if self.delta is not None:
@@ -290,5 +290,5 @@ def _threshold(
     if alpha is None:
         return critical(values, masses, TwoLaplaces(first=first, second=second), level)
     share = first / (first + second)  # about where what is lost to both is least
-    lowest = _certified.quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
+    lowest = certified.quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
     return critical(values, masses, OneLaplace(scale=second), level * (1 - share)) + lowest

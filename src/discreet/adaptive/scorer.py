@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .. import _require
 from .._errors import InvalidInput
-from ..mechanisms import Sensitivity, Trusted, _columns
+from ..mechanisms import Sensitivity, Trusted, arrow_columns
 from ..tables import Source
 from .holdout import Check, Thresholdout
 
@@ -81,7 +81,9 @@ class _Form:
         self.parts = [np.asarray(X[name] if self.frame else X[:, i]) for i, name in enumerate(self.names)] if hasattr(X, "shape") else []  # fmt: skip
 
     def rows(self, batch: Any) -> Any:
-        columns = [self._column(_columns.unpacked(batch.column(i)), i) for i in range(len(self.features))]
+        columns = [
+            self._column(arrow_columns.unpacked(batch.column(i)), i) for i in range(len(self.features))
+        ]
         return (
             self.frame(dict(zip(self.names, columns, strict=True)))
             if self.frame
@@ -92,14 +94,14 @@ class _Form:
         known = self.parts[at] if self.parts else None
         if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
             if not self.frame:
-                return _columns.numbers(array, str(self.features[at]))  # refuses text
+                return arrow_columns.numbers(array, str(self.features[at]))  # refuses text
             instead = None if known is None or not len(known) or _gaps(known) else known[0]
             return np.array(
                 [instead if value is None else value for value in array.to_pylist()], dtype=object
             )
-        values = _columns.numbers(array, str(self.features[at]))
+        values = arrow_columns.numbers(array, str(self.features[at]))
         if known is not None and _gaps(known):
-            values = np.where(_columns.present(array), values, np.nan)
+            values = np.where(arrow_columns.present(array), values, np.nan)
         return values
 
 

@@ -16,7 +16,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Boolean, Categories, Public
 from .._registry import described
-from ..mechanisms import _columns
+from ..mechanisms import arrow_columns
 from ..mechanisms.statistics import require_rows
 from ..tables import Source
 
@@ -93,7 +93,7 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
 
 def check_columns(public: Any, target: Any, id: Any) -> None:
     """That the target has declared labels, and the id is another column; one row is one unit."""
-    _columns.require_public(public)
+    arrow_columns.require_public(public)
     require_rows(public)
     categories(public, target)
     if not isinstance(id, str) or id == target:
@@ -108,14 +108,17 @@ def losses(source: Source, submission: Submission, target: str, id: str) -> tupl
     codes, labels = submission.codes(source.public, target), categories(source.public, target)
     ids, found = [], []
     for batch in source.batches([id, target]):
-        keys, truth = batch.column(0), _columns.categories(_columns.unpacked(batch.column(1)), labels, target)
+        keys, truth = (
+            batch.column(0),
+            arrow_columns.categories(arrow_columns.unpacked(batch.column(1)), labels, target),
+        )
         ids.append(keys)
         found.append(np.where(_predicted(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0))
     return ids, np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
 
 
 def _predicted(keys: Any, ids: Any, codes: Bits) -> Bits:
-    keys = _columns.unpacked(keys)
+    keys = arrow_columns.unpacked(keys)
     try:
         at = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)
     except (pa.ArrowException, NotImplementedError):  # ids of another kind match none

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from .._public import Public
 from ..tables import Source
-from . import _columns
+from . import arrow_columns
 
 Ints = NDArray[np.int64]
 _BLOCK = 8  # so few windows are compared at once without splitting
@@ -123,12 +123,12 @@ def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
     return padded
 
 
-def read(source: Source, public: Public, column: str, grid: _columns.Grid) -> Ordered:
+def read(source: Source, public: Public, column: str, grid: arrow_columns.Grid) -> Ordered:
     """The values of a column on its grid, sorted. A missing value is left out, or counts as the lower bound."""
     nullable = public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
-    for array in _columns.each(source, column):
-        here = _columns.present(array)
-        codes = grid(_columns.numbers(array, column))
+    for array in arrow_columns.each(source, column):
+        here = arrow_columns.present(array)
+        codes = grid(arrow_columns.numbers(array, column))
         parts.append(codes[here] if nullable else np.where(here, codes, grid.low))
     return Ordered(np.sort(np.concatenate(parts)), grid.low, grid.high)

@@ -30,7 +30,7 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
-from ._columns import integers, require_public
+from .arrow_columns import integers, require_public
 from .grid import in_units
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .protocols import Release, Statistic, check_source, release

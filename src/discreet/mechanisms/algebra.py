@@ -22,7 +22,7 @@ from .._registry import described
 from ..accounting import Event, Group, PureDP, basic, compose
 from ..sampling import Entropy
 from ..tables import Source
-from . import _columns
+from . import arrow_columns
 from .postprocess import require_mechanism
 from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
 from .statistics import require_rows
@@ -136,7 +136,7 @@ class Parallel:
     parts: tuple[tuple[str | int, Mechanism], ...]
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         pairs = tuple(_require.listed(a_part=part) for part in _require.listed(parts=self.parts))
         if any(len(pair) != 2 for pair in pairs):
             raise _require.fail("parts", self.parts, "pairs of a category and a mechanism")
@@ -218,8 +218,8 @@ class Part:
         values = self._source.public.categories(self._column).values
         wanted = values.index(self._category)
         for batch in self._source.batches([*names, *({self._column} - set(names))]):
-            key = _columns.unpacked(batch.column(batch.schema.get_field_index(self._column)))
-            inside = pa.array(_columns.categories(key, values, self._column) == wanted)
+            key = arrow_columns.unpacked(batch.column(batch.schema.get_field_index(self._column)))
+            inside = pa.array(arrow_columns.categories(key, values, self._column) == wanted)
             yield self._cut(batch.select(names), inside)
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
-from . import _columns
+from . import arrow_columns
 from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows
@@ -161,7 +161,7 @@ class BinarySearchBounds:
             middle = (low + high) // 2
             inside = int(covered[middle])
             signed = a * inside - (b - a) * (total - inside)
-            passed = int(noise(_columns.as_integers([signed]), entropy=entropy)[0]) >= 0
+            passed = int(noise(arrow_columns.as_integers([signed]), entropy=entropy)[0]) >= 0
             low, high = (low, middle) if passed else (middle, high)
         return high
 
@@ -178,8 +178,8 @@ def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
 
 def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> Any:
     """The values that are there, as floats inside the outermost edges."""
-    for array in _columns.each(source, column):
-        here, values = _columns.present(array), _columns.numbers(array, column).astype(np.float64)
+    for array in arrow_columns.each(source, column):
+        here, values = arrow_columns.present(array), arrow_columns.numbers(array, column).astype(np.float64)
         yield np.clip(values[here], edges[0], edges[-1])
 
 

@@ -26,8 +26,8 @@ from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy
-from . import _tails, calibration
-from ._columns import as_step
+from . import calibration, noise_tails
+from .arrow_columns import as_step
 from .noise import IntegerGaussian, IntegerLaplace, Real
 from .protocols import Integers, Sensitivity
 
@@ -109,7 +109,7 @@ class GridLaplace:
     def for_rho(cls, rho: Real, *, step: Real, sensitivity: Real, **more: Any) -> GridLaplace:
         """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4)."""
         _require.positive(rho=rho)
-        epsilon = _tails.sqrt_down(2 * _require.exact(rho, "rho"))
+        epsilon = noise_tails.sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
 
     @classmethod
@@ -261,7 +261,7 @@ def grid_l1(l1: Fraction, entries: int) -> int:
 
 def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensitivity:
     """All norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see `GridGaussian`."""
-    grown = l2**2 + entries + _tails.sqrt_up(4 * l2**2 * entries)  # (l2 + sqrt(entries))²
+    grown = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)  # (l2 + sqrt(entries))²
     widest = math.ceil(l2 if linf is None else min(l2, linf))
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(grown))
 

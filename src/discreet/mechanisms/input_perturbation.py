@@ -22,7 +22,7 @@ from .._registry import described
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
-from . import _columns, _tails, calibration
+from . import arrow_columns, calibration, noise_tails
 from .protocols import Release, check_source, release
 from .statistics import Sum, contributions
 
@@ -49,11 +49,11 @@ class InputPerturbation:
     release_as: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         require_relation(self.public.neighbors, REPLACE, ZERO_OUT, what="input perturbation")
         self.public.declared_size("input perturbation")
         object.__setattr__(self, "scale", _require.exact(self.scale, "scale"))
-        object.__setattr__(self, "step", _columns.as_step(self.step))
+        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         _require.positive(scale=self.scale)
         if not Fraction(1, 10**100) <= self.scale <= 10**100:
             raise _require.fail("scale", self.scale, "between 1e-100 and 1e100")
@@ -74,7 +74,7 @@ class InputPerturbation:
         moved = Sum(column, step).sensitivity(public).linf
         scale = calibration.discrete_laplace(epsilon, moved)
         return cls(
-            public=public, column=column, scale=scale, step=_columns.as_step(step), release_as=release_as
+            public=public, column=column, scale=scale, step=arrow_columns.as_step(step), release_as=release_as
         )
 
     @property
@@ -89,10 +89,10 @@ class InputPerturbation:
         )
 
     def error(self, confidence: float = 0.95) -> Any:
-        """A proved bound on the error of the sum or mean, from public numbers: see `_tails.laplace_sum_error`."""
+        """A proved bound on the error of the sum or mean, from public numbers: see `noise_tails.laplace_sum_error`."""
         _require.open_probability(confidence=confidence)
         rows = self.public.declared_size("input perturbation")
-        return self._scaled(_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
+        return self._scaled(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
 
     def _scaled(self, steps: int) -> Any:
         total = steps * self.step
@@ -104,7 +104,7 @@ class InputPerturbation:
         check_source(self.public, source)
         total = 0
         for part in contributions(Sum(self.column, self.step), source):
-            total += _columns.exact_sum(part)
+            total += arrow_columns.exact_sum(part)
         left = self.public.declared_size("input perturbation")
         while left > 0:  # the noise of a row is independent of its value, so it may be drawn and added apart
             draws = sampling.discrete_laplace(self.scale, min(left, 1 << 16), entropy)

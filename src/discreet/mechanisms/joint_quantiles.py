@@ -21,7 +21,7 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy, decide, exp_neg
 from ..tables import Source
-from ._columns import as_step
+from .arrow_columns import as_step
 from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
 from .quantiles import as_quantiles, grid_of, indices, number, swaps

@@ -24,7 +24,7 @@ from .._registry import described
 from ..accounting import Event, PureDP
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
-from . import _certified
+from . import certified
 
 Real = int | float | Fraction
 Codes = NDArray[np.int64]
@@ -54,7 +54,7 @@ class Lottery:
     @property
     def epsilon(self) -> float:
         """ln(ratio), rounded up."""
-        return _certified.log_above(self.ratio)
+        return certified.log_above(self.ratio)
 
     def event(self, neighbors: Neighbors) -> Event:
         """The price of one report for the one who gives it."""
@@ -300,7 +300,7 @@ def optimal_lottery(categories: int, epsilon: Real) -> Kary:
     _require.positive(epsilon=epsilon)
     if epsilon > _LARGEST_EPSILON:
         raise _require.fail("epsilon", epsilon, f"at most {_LARGEST_EPSILON}")
-    return Kary(categories=categories, odds=_certified.exp_below(_require.exact(epsilon, "epsilon")))
+    return Kary(categories=categories, odds=certified.exp_below(_require.exact(epsilon, "epsilon")))
 
 
 def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Design:

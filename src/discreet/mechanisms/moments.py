@@ -23,8 +23,8 @@ from .._registry import described
 from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
-from . import _columns
-from ._columns import as_step
+from . import arrow_columns
+from .arrow_columns import as_step
 from .bounds import BinarySearchBounds, HistogramBounds
 from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
@@ -121,15 +121,15 @@ def measure(
 def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bool) -> list[int]:
     count, total, square = 0, 0, 0
     half = scale.largest_square // 2
-    for array in _columns.each(source, column):
-        here, values = _columns.present(array), _columns.numbers(array, column)
+    for array in arrow_columns.each(source, column):
+        here, values = arrow_columns.present(array), arrow_columns.numbers(array, column)
         clipped = np.clip(values.astype(np.float64), float(scale.lower), float(scale.upper))
         above = (clipped - float(scale.lower)) * float(1 / scale.step)
         cell = np.clip(np.floor(above + 0.5), 0, scale.cells).astype(np.int64)
         cell = cell[here] if nullable else np.where(here, cell, 0)
         apart = cell - scale.middle
-        count, total = count + len(apart), total + _columns.exact_sum(apart)
-        square += _columns.exact_sum(apart * apart - half) if squares else 0
+        count, total = count + len(apart), total + arrow_columns.exact_sum(apart)
+        square += arrow_columns.exact_sum(apart * apart - half) if squares else 0
     return [count, total, square]
 
 
@@ -334,7 +334,7 @@ def _checked_cells(cells: int) -> int:
 def _scale(mechanism: Any) -> Scale:
     bounds: Bounds = mechanism.public.bounds(mechanism.column)
     lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
-    cells = _columns.nearest((upper - lower) / mechanism.step)
+    cells = arrow_columns.nearest((upper - lower) / mechanism.step)
     return Scale(lower, mechanism.step, _checked_cells(cells))
 
 
@@ -348,7 +348,7 @@ def _event(mechanism: Any) -> Event:
 
 
 def _boxed(value: int) -> Any:
-    return _columns.as_integers([value])
+    return arrow_columns.as_integers([value])
 
 
 def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:

@@ -29,8 +29,8 @@ from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
-from . import _tails, calibration
-from ._columns import integers
+from . import calibration, noise_tails
+from .arrow_columns import integers
 from .protocols import Integers, Sensitivity
 
 Real = int | float | Fraction
@@ -105,7 +105,7 @@ class IntegerLaplace:
     ) -> IntegerLaplace:
         """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4); epsilon is rounded down."""
         _require.positive(rho=rho)
-        epsilon = _tails.sqrt_down(2 * _require.exact(rho, "rho"))
+        epsilon = noise_tails.sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
 
     @classmethod
@@ -132,7 +132,7 @@ class IntegerLaplace:
     @property
     def mean_squared_error(self) -> float:
         """The exact variance of the noise, 2p / (1 - p)² with p = exp(-1 / scale), to the last bits of a float."""
-        return _tails.laplace_variance(self.scale)
+        return noise_tails.laplace_variance(self.scale)
 
     @property
     def standard_deviation(self) -> float:
@@ -143,7 +143,7 @@ class IntegerLaplace:
 
         Proof: P(|X| > t) = 2 p^(t+1) / (1 + p) with p = exp(-1 / scale), and the draws are independent.
         """
-        return _tails.laplace_error(self.scale, _tails.share(confidence, entries))
+        return noise_tails.laplace_error(self.scale, noise_tails.share(confidence, entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
         exact = integers(values)
@@ -225,15 +225,15 @@ class IntegerGaussian:
     @property
     def mean_squared_error(self) -> float:
         """The exact variance of the noise, to the last bits of a float; at most `variance` (Canonne, Kamath & Steinke 2020)."""
-        return _tails.gaussian_variance(self.variance)
+        return noise_tails.gaussian_variance(self.variance)
 
     @property
     def standard_deviation(self) -> float:
         return math.sqrt(self.mean_squared_error)
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
-        """A t such that all of `entries` draws stay within t with probability `confidence`; see `_tails.gaussian_tail`."""
-        return _tails.gaussian_error(self.variance, _tails.share(confidence, entries))
+        """A t such that all of `entries` draws stay within t with probability `confidence`; see `noise_tails.gaussian_tail`."""
+        return noise_tails.gaussian_error(self.variance, noise_tails.share(confidence, entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
         exact = integers(values)

@@ -23,7 +23,7 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
-from ._columns import as_step, nearest
+from .arrow_columns import as_step, nearest
 from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
 
 Real = int | float | Fraction

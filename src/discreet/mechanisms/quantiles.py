@@ -24,8 +24,8 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
-from . import _columns
-from ._columns import as_step
+from . import arrow_columns
+from .arrow_columns import as_step
 from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
 from .statistics import require_rows
@@ -204,7 +204,7 @@ class ApproximateQuantiles:
             raise _require.fail("jitter_bits", self.jitter_bits, "at most 62")
         _require.positive(epsilon=self.epsilon)
         low, high = self._ends()
-        if max(abs(low), abs(high)) >= _columns.LIMIT:
+        if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
             raise InvalidInput(
                 f"the grid with {self.jitter_bits} bits of jitter exceeds 2**62 points. Nothing was computed or released. "
                 f"Use a larger step or less jitter."
@@ -327,22 +327,22 @@ def swaps(public: Public, column: str) -> bool:
     return public.neighbors is REPLACE or blank_counts
 
 
-def grid_of(mechanism: Any) -> _columns.Grid:
-    return _columns.Grid(
+def grid_of(mechanism: Any) -> arrow_columns.Grid:
+    return arrow_columns.Grid(
         mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column
     )
 
 
-def _points(grid: _columns.Grid) -> int:
+def _points(grid: arrow_columns.Grid) -> int:
     return grid.high - grid.low + 1
 
 
-def indices(source: Source, column: str, grid: _columns.Grid) -> NDArray[np.int64]:
+def indices(source: Source, column: str, grid: arrow_columns.Grid) -> NDArray[np.int64]:
     """The grid point of every row that counts."""
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
-    for array in _columns.each(source, column):
-        here, on_grid = _columns.present(array), grid(_columns.numbers(array, column))
+    for array in arrow_columns.each(source, column):
+        here, on_grid = arrow_columns.present(array), grid(arrow_columns.numbers(array, column))
         parts.append(on_grid[here] if nullable else np.where(here, on_grid, grid.low))
     return np.concatenate(parts)
 

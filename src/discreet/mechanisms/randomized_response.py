@@ -21,7 +21,7 @@ from ..accounting import Event
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
-from . import _columns
+from . import arrow_columns
 from .lotteries import Codes, Design, Kary, Real, optimal_lottery
 from .protocols import Release, check_source, release
 from .statistics import require_rows
@@ -70,7 +70,7 @@ class RandomizedResponse:
     missing: bool = False
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         _require.flag(missing=self.missing)
         require_relation(
             self.public.neighbors,
@@ -121,8 +121,8 @@ class RandomizedResponse:
         check_source(self.public, source)
         design = self.design
         counts = np.zeros(design.reports, np.int64)
-        for array in _columns.each(source, self.column):
-            truths = _columns.categories(array, self.public.categories(self.column).values, self.column)
+        for array in arrow_columns.each(source, self.column):
+            truths = arrow_columns.categories(array, self.public.categories(self.column).values, self.column)
             counts += np.bincount(
                 design.respond(self._fill(truths, entropy), entropy), minlength=design.reports
             )

@@ -25,7 +25,7 @@ from .._registry import described
 from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
-from . import _certified, _columns, _order
+from . import _order, arrow_columns, certified
 from .noise import draw
 from .protocols import Release, check_source, release
 from .smooth import SmoothNoise, noisy_median, smooth_noise
@@ -93,9 +93,9 @@ class SampleAndAggregate:
     aggregate: str = "mean"
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
-        object.__setattr__(self, "step", _columns.as_step(self.step))
+        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         check_function(self.function)
         _require.integer(parts=self.parts, at_least=1)
         _require.positive(epsilon=self.epsilon)
@@ -109,8 +109,8 @@ class SampleAndAggregate:
         self._noise  # noqa: B018 - checks epsilon and delta
 
     @property
-    def _grid(self) -> _columns.Grid:
-        return _columns.Grid(self.bounds, _columns.as_step(self.step), "of answers")
+    def _grid(self) -> arrow_columns.Grid:
+        return arrow_columns.Grid(self.bounds, arrow_columns.as_step(self.step), "of answers")
 
     @property
     def _noise(self) -> SmoothNoise | Fraction:
@@ -136,10 +136,10 @@ class SampleAndAggregate:
         Of a median, a bound for all data: its true error depends on them.
         """
         _require.open_probability(confidence=confidence)
-        noise, step = self._noise, _columns.as_step(self.step)
+        noise, step = self._noise, arrow_columns.as_step(self.step)
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
-        reached = _certified.quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+        reached = certified.quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
         return _require.float_or_inf(reached * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -150,9 +150,9 @@ class SampleAndAggregate:
         order = sampling.permutation(len(units), entropy)
         table, part_of = table.take(pa.array(order)), part_of[order]
         answers = self._on_grid([self._answer(table, part_of == part) for part in range(self.parts)])
-        step, noise = _columns.as_step(self.step), self._noise
+        step, noise = arrow_columns.as_step(self.step), self._noise
         if isinstance(noise, Fraction):
-            noisy = _columns.exact_sum(answers) + draw(noise, entropy)
+            noisy = arrow_columns.exact_sum(answers) + draw(noise, entropy)
             value = min(max(noisy * step / self.parts, self._grid.low * step), self._grid.high * step)
             return release(float(value), event=self.event, entropy=entropy, error=self.error)
         code = noisy_median(_order.Ordered(np.sort(answers), self._grid.low, self._grid.high), noise, entropy)
@@ -214,7 +214,7 @@ class SubsampleAggregateStable:
     subsamples: int | None = None
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
         check_function(self.function)
         check_budget(self.epsilon, self.delta)
@@ -253,7 +253,7 @@ class SubsampleAggregateStable:
             return Fraction(0)
         rate, count = self.exact_rate, self.count
         chernoff = rate * count * Fraction(386_294_361, 10**9)  # 2 ln 2 - 1 = 0.38629436111...
-        return 1 / _certified.exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
+        return 1 / certified.exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
 
     @property
     def reach(self) -> int:
@@ -264,7 +264,7 @@ class SubsampleAggregateStable:
                 f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit is in too many of them with "
                 f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. Nothing was read. Take more (`enough_subsamples`)."
             )
-        return _certified.quantile(self._scale, left)
+        return certified.quantile(self._scale, left)
 
     @property
     def _scale(self) -> Fraction:
@@ -277,7 +277,7 @@ class SubsampleAggregateStable:
     def error(self, confidence: float = 0.95) -> int:
         """In subsamples: if the commonest answer leads by so many, and no unit is in too many, it is released with `confidence`."""
         _require.open_probability(confidence=confidence)
-        slack = _certified.quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
+        slack = certified.quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
         return 2 * self.most + self.reach + slack
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

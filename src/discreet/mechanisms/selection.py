@@ -23,7 +23,7 @@ from .._registry import described
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
-from . import _columns
+from . import arrow_columns
 from .choosers import (
     Chooser,
     ExponentialMechanism,
@@ -95,10 +95,10 @@ class _Cells:
         """The cell of every row; a row without one of its coordinates is nowhere."""
         bounds = [source.public.bounds(name) for name in (self.x, self.y)]
         for batch in source.batches([self.x, self.y]):
-            arrays = [_columns.unpacked(batch.column(0)), _columns.unpacked(batch.column(1))]
-            here = _columns.present(arrays[0]) & _columns.present(arrays[1])
+            arrays = [arrow_columns.unpacked(batch.column(0)), arrow_columns.unpacked(batch.column(1))]
+            here = arrow_columns.present(arrays[0]) & arrow_columns.present(arrays[1])
             i, j = (
-                self._cell(_columns.numbers(array, name)[here], bound)
+                self._cell(arrow_columns.numbers(array, name)[here], bound)
                 for array, name, bound in zip(arrays, (self.x, self.y), bounds, strict=True)
             )
             yield i, j
@@ -180,7 +180,7 @@ class Select:
     chooser: Chooser
 
     def __post_init__(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
         _require.non_empty(candidates=self.candidates)
         if len(set(self.candidates)) < len(self.candidates):

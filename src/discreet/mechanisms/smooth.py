@@ -18,7 +18,7 @@ from .._registry import described
 from ..accounting import ApproximateDP, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
-from . import _certified, _columns, _order
+from . import _order, arrow_columns, certified
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
@@ -100,7 +100,7 @@ class SmoothNoise:
         """How smooth the bound must be; with what is lost to rounding taken off."""
         if self.delta is None:
             return float(self.epsilon) / (2 * self.power) * (1 - 1e-9) - _ROUNDING
-        log_term = _certified.log_above(2 / _require.exact(self.delta, "delta"))
+        log_term = certified.log_above(2 / _require.exact(self.delta, "delta"))
         return math.log1p(float(self.epsilon) / (2 * log_term)) * (1 - 1e-9) - _ROUNDING
 
     def draw(self, smooth: float, entropy: Entropy) -> int:
@@ -108,7 +108,7 @@ class SmoothNoise:
         bound = Fraction(smooth * (1 + 1e-12))
         if self.delta is not None:
             return int(sampling.discrete_laplace(2 * bound / self.epsilon, 1, entropy)[0])
-        spread = _certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0]
+        spread = certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0]
         return polynomial_noise(bound / (spread - 1), self.power, entropy)
 
     def error(self, width: int, confidence: float) -> int:
@@ -120,8 +120,8 @@ class SmoothNoise:
         half = (1 - _require.exact(confidence, "confidence")) / 2
         worst = Fraction(float(width) * (1 + 1e-12)) + 1
         if self.delta is not None:
-            return min(width, _certified.quantile(2 * worst / self.epsilon, half) - 1)
-        scale = worst / (_certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
+            return min(width, certified.quantile(2 * worst / self.epsilon, half) - 1)
+        scale = worst / (certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
         return min(
             width, _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > half)
         )
@@ -175,12 +175,12 @@ class SmoothSensitivityMedian:
 
     def __post_init__(self) -> None:
         require_rows(self.public)
-        object.__setattr__(self, "step", _columns.as_step(self.step))
+        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         self._grid  # noqa: B018 - checks column and bounds
         self._noise  # noqa: B018 - checks the rest
 
     @property
-    def _grid(self) -> _columns.Grid:
+    def _grid(self) -> arrow_columns.Grid:
         return bounded_grid(self.public, self.column, self.step)
 
     @property
@@ -196,20 +196,23 @@ class SmoothSensitivityMedian:
     def error(self, confidence: float = 0.95) -> int | float:
         """A bound for all data, the worst included; usually far above the true error, of which nothing is told."""
         width = self._grid.high - self._grid.low
-        return in_unit(self._noise.error(width, confidence), _columns.as_step(self.step))
+        return in_unit(self._noise.error(width, confidence), arrow_columns.as_step(self.step))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         ordered = _order.read(source, self.public, self.column, self._grid)
         code = noisy_median(ordered, self._noise, entropy)
         return release(
-            in_unit(code, _columns.as_step(self.step)), event=self.event, entropy=entropy, error=self.error
+            in_unit(code, arrow_columns.as_step(self.step)),
+            event=self.event,
+            entropy=entropy,
+            error=self.error,
         )
 
 
-def bounded_grid(public: Public, column: str, step: Real) -> _columns.Grid:
+def bounded_grid(public: Public, column: str, step: Real) -> arrow_columns.Grid:
     """The grid of a declared column, at least one step wide."""
-    grid = _columns.Grid(public.bounds(column), _columns.as_step(step), column)
+    grid = arrow_columns.Grid(public.bounds(column), arrow_columns.as_step(step), column)
     if grid.low == grid.high:
         raise _require.fail(
             "step", step, f"small enough that the bounds of column {column!r} are a step apart"

@@ -19,7 +19,7 @@ from .._public import Public
 from .._registry import described
 from ..accounting import Event, Filter, PureDP
 from ..accounting.composition import optimal_delta
-from . import _certified
+from . import certified
 from .stability import check_budget
 from .threshold import Real, SparseVector, Thresholds, check_positives
 
@@ -133,7 +133,7 @@ def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
     _require.positive(epsilon=epsilon)
     _require.open_probability(delta=delta)
     return _require.exact(epsilon, "epsilon"), Fraction(
-        _certified.log_above(1 / _require.exact(delta, "delta"))
+        certified.log_above(1 / _require.exact(delta, "delta"))
     )
 
 

@@ -22,7 +22,7 @@ from .._registry import described
 from ..accounting import ApproximateDP, Event
 from ..sampling import Entropy
 from ..tables import Source
-from . import _certified, _columns, _order
+from . import _order, arrow_columns, certified
 from .noise import draw
 from .protocols import Release, check_source, release
 from .smooth import bounded_grid, in_unit
@@ -99,7 +99,7 @@ class StableMedian:
     step: Real = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", _columns.as_step(self.step))
+        object.__setattr__(self, "step", arrow_columns.as_step(self.step))
 
     def check(self, public: Public, bound: int) -> None:
         require_rows(public)
@@ -178,7 +178,7 @@ class DistanceToInstability:
     @property
     def reach(self) -> int:
         """The noisy distance that passes: noise alone gets there with probability at most delta."""
-        return _certified.quantile(self._scale, _require.exact(self.delta, "delta"))
+        return certified.quantile(self._scale, _require.exact(self.delta, "delta"))
 
     @property
     def _scale(self) -> Fraction:
@@ -244,7 +244,7 @@ class ProposeTestRelease:
 
     @property
     def reach(self) -> int:
-        return _certified.quantile(self.scales[0], _require.exact(self.delta, "delta"))
+        return certified.quantile(self.scales[0], _require.exact(self.delta, "delta"))
 
     @property
     def event(self) -> Event:
@@ -299,4 +299,4 @@ def check_budget(epsilon: Any, delta: Any) -> None:
 def _slack(scale: Fraction, confidence: float, sides: int = 1) -> int:
     """The largest noise, on one side or both, that occurs with probability `confidence`."""
     _require.open_probability(confidence=confidence)
-    return _certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1
+    return certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

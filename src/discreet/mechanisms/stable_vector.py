@@ -18,8 +18,8 @@ from .._registry import described
 from ..accounting import ApproximateDP, Event, NoOp
 from ..sampling import Entropy
 from ..tables import Source
-from . import _certified
-from ._columns import require_public
+from . import certified
+from .arrow_columns import require_public
 from .noise import draw
 from .protocols import Release, check_source, release
 from .sparse_vector import RedrawnSparseVector, check_constants
@@ -89,7 +89,7 @@ class StableSparseVector:
         delta = _require.exact(self.delta, "delta") / (1 if self.constants is None else 2)
         threshold_scale, query_scale = self.scales
         odds = self.questions * _moment(threshold_scale, query_scale) / delta
-        return math.ceil(query_scale * Fraction(_certified.log_above(max(odds, Fraction(1)))))
+        return math.ceil(query_scale * Fraction(certified.log_above(max(odds, Fraction(1)))))
 
     @property
     def event(self) -> Event:
@@ -100,8 +100,8 @@ class StableSparseVector:
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale = self.scales
-        rho = _certified.quantile(threshold_scale, half) - 1
-        nu = _certified.quantile(query_scale, half / self.questions) - 1
+        rho = certified.quantile(threshold_scale, half) - 1
+        nu = certified.quantile(query_scale, half / self.questions) - 1
         return self.threshold + rho + nu
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
@@ -147,6 +147,6 @@ class StableSparseVector:
 
 def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
     """An upper bound of E[q^rho] / (1+q)."""
-    r_low, r_high = (1 / bound for bound in reversed(_certified.exp_bounds(1 / threshold_scale)))
-    q_low, q_high = (1 / bound for bound in reversed(_certified.exp_bounds(1 / query_scale)))
+    r_low, r_high = (1 / bound for bound in reversed(certified.exp_bounds(1 / threshold_scale)))
+    q_low, q_high = (1 / bound for bound in reversed(certified.exp_bounds(1 / query_scale)))
     return (1 - r_low) ** 2 / ((1 - r_high * q_high) * (1 - r_high / q_low) * (1 + q_low))

@@ -19,8 +19,8 @@ from .._errors import InvalidInput, Unsupported
 from .._public import REPLACE, ZERO_OUT, Bounds, Neighbors, Public
 from .._registry import described
 from ..tables import Source
-from . import _columns
-from ._columns import as_step, check_edges, integers, require_public
+from . import arrow_columns
+from .arrow_columns import as_step, check_edges, integers, require_public
 from .protocols import Integers, Sensitivity, Statistic
 
 
@@ -126,7 +126,9 @@ class CountNonNull(_OneRow):
 
     def __call__(self, source: Source) -> Integers:
         require_rows(source.public)
-        return _scalar(sum(int(_columns.present(a).sum()) for a in _columns.each(source, self.column)))
+        return _scalar(
+            sum(int(arrow_columns.present(a).sum()) for a in arrow_columns.each(source, self.column))
+        )
 
 
 @described("mechanisms.PowerSum")
@@ -138,7 +140,7 @@ class PowerSum(_OneRow):
     counts as the lower bound where the column is declared `nullable=False`.
 
     Guarantee: one row moves it by `row_contribution` of the range of (g - center)**power over the clipped grid.
-    Proof:     g lies in [low, high] (`_columns.Grid`). An odd power is monotone; an even one is largest at an end, and smallest
+    Proof:     g lies in [low, high] (`arrow_columns.Grid`). An odd power is monotone; an even one is largest at an end, and smallest
                at the center if that lies inside, else at the nearer end. The sum is exact, so nothing else moves.
     """
 
@@ -164,11 +166,11 @@ class PowerSum(_OneRow):
 
     def range(self, public: Public) -> tuple[int, int]:
         """The smallest and the largest that one present value can add."""
-        grid = _columns.Grid(public.bounds(self.column), self.grid, self.column)
+        grid = arrow_columns.Grid(public.bounds(self.column), self.grid, self.column)
         ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
         if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
             ends[0] = 0
-        if max(abs(end) for end in ends) >= _columns.LIMIT:
+        if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
             raise InvalidInput(
                 f"power {self.power} of column {self.column!r} exceeds 2**62 in steps of {self.grid}. Nothing was read. "
                 f"Choose a larger step."
@@ -178,16 +180,16 @@ class PowerSum(_OneRow):
     def __call__(self, source: Source) -> Integers:
         require_rows(source.public)
         self.range(source.public)
-        return _scalar(sum(_columns.exact_sum(part) for part in contributions(self, source)))
+        return _scalar(sum(arrow_columns.exact_sum(part) for part in contributions(self, source)))
 
 
 def contributions(statistic: PowerSum, source: Source) -> Any:
     """What each row adds to the sum, one int64 array per batch."""
     bounds = source.public.bounds(statistic.column)
-    grid = _columns.Grid(bounds, statistic.grid, statistic.column)
-    for array in _columns.each(source, statistic.column):
-        here = _columns.present(array)
-        on_grid = grid(_columns.numbers(array, statistic.column))
+    grid = arrow_columns.Grid(bounds, statistic.grid, statistic.column)
+    for array in arrow_columns.each(source, statistic.column):
+        here = arrow_columns.present(array)
+        on_grid = grid(arrow_columns.numbers(array, statistic.column))
         if not bounds.nullable:
             on_grid = np.where(here, on_grid, grid.low)
         added = (on_grid - statistic.center) ** statistic.power
@@ -205,7 +207,10 @@ def SumOfSquares(
     """The sum of squared distances from a public `center` (rounded to the grid); with count and sum it gives the variance."""
     grid = as_step(step)
     return PowerSum(
-        column=column, grid=grid, power=2, center=_columns.nearest(_require.exact(center, "center") / grid)
+        column=column,
+        grid=grid,
+        power=2,
+        center=arrow_columns.nearest(_require.exact(center, "center") / grid),
     )
 
 
@@ -246,13 +251,13 @@ class Histogram(_OneRow):
         require_rows(source.public)
         length = self.length(source.public)
         total = np.zeros(length + 1, np.int64)
-        for array in _columns.each(source, self.column):
+        for array in arrow_columns.each(source, self.column):
             total += np.bincount(self._bins(array, source.public) + 1, minlength=length + 1)
         return total[1:]
 
     def _bins(self, array: Any, public: Public) -> Integers:
         if self.edges is None:
-            return _columns.categories(array, public.categories(self.column).values, self.column)
+            return arrow_columns.categories(array, public.categories(self.column).values, self.column)
         edges = np.array([float(e) for e in self.edges])
         values, here = _clipped(array, public.bounds(self.column), self.column)
         bins = np.searchsorted(edges, values, side="right") - 1
@@ -287,7 +292,7 @@ class CountsBelow(_OneRow):
         require_rows(source.public)
         edges = np.array([float(e) for e in self.thresholds])
         total = np.zeros(len(edges), np.int64)
-        for array in _columns.each(source, self.column):
+        for array in arrow_columns.each(source, self.column):
             values, here = _clipped(array, source.public.bounds(self.column), self.column)
             # entry i counts v < edge i: the row enters at the first edge above v
             first = np.searchsorted(edges, values[here], side="right")
@@ -373,16 +378,16 @@ def length_of(statistic: Statistic, public: Public) -> int | None:
 
 def _clipped(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
     """The values as floats inside their bounds, and which of them count."""
-    here = _columns.present(array)
+    here = arrow_columns.present(array)
     low, high = float(bounds.lower), float(bounds.upper)
-    values = np.clip(_columns.numbers(array, column).astype(np.float64), low, high)
+    values = np.clip(arrow_columns.numbers(array, column).astype(np.float64), low, high)
     if bounds.nullable:
         return values, here
     return np.where(here, values, low), np.ones(len(here), bool)
 
 
 def _scalar(value: int) -> Integers:
-    return _columns.as_integers([value]).reshape(())
+    return arrow_columns.as_integers([value]).reshape(())
 
 
 __all__ = [

@@ -25,7 +25,7 @@ from .._registry import described
 from ..accounting import Event, NoOp, PureDP
 from ..sampling import Entropy
 from ..tables import Source
-from . import _certified, _columns
+from . import arrow_columns, certified
 from .noise import draw
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of
@@ -147,7 +147,7 @@ class Thresholds:
         return self.threshold + draw(self.scales[0], entropy)
 
     def _check_common(self) -> None:
-        _columns.require_public(self.public)
+        arrow_columns.require_public(self.public)
         _require.integer(threshold=self.threshold)
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         if self.questions is not None:
@@ -214,8 +214,8 @@ class Thresholds:
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
         # P(|X| >= m) = 2 P(X >= m); what is not reached is m
-        rho = _certified.quantile(threshold_scale, half / (2 * thresholds)) - 1
-        nu = _certified.quantile(query_scale, half / (2 * comparisons)) - 1
+        rho = certified.quantile(threshold_scale, half / (2 * thresholds)) - 1
+        nu = certified.quantile(query_scale, half / (2 * comparisons)) - 1
         return rho + nu
 
     def _error_of(self, answer: Answer) -> Callable[[float], int]:
@@ -224,7 +224,7 @@ class Thresholds:
         if answer.value is not None and numeric_scale is not None:
             scale = numeric_scale
             return lambda confidence: (
-                _certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+                certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
             )
         return lambda confidence: self._accuracy(confidence, 1, 1)
 
@@ -391,7 +391,7 @@ def check_positives(positives: Any) -> None:
 
 
 def number(value: Any) -> int:
-    array = _columns.integers(value)
+    array = arrow_columns.integers(value)
     if array.size != 1:
         raise InvalidInput(
             "a question must have a single number as its value. Nothing was drawn or released."

@@ -18,8 +18,8 @@ from ..._errors import InvalidInput
 from ..._public import REPLACE, Public
 from ..._registry import described
 from ...accounting import Event
-from ...mechanisms._tails import laplace_sum_error
 from ...mechanisms.noise import IntegerLaplace
+from ...mechanisms.noise_tails import laplace_sum_error
 from ...mechanisms.protocols import Integers, Release, Sensitivity, check_source, release
 from ...mechanisms.statistics import Histogram, require_rows
 from ...sampling import Entropy

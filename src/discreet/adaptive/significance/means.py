@@ -14,8 +14,8 @@ from ..._errors import InvalidInput
 from ..._public import REPLACE, Public
 from ..._registry import described
 from ...accounting import Event, compose
-from ...mechanisms import _columns
-from ...mechanisms._columns import as_step
+from ...mechanisms import arrow_columns
+from ...mechanisms.arrow_columns import as_step
 from ...mechanisms.noise import IntegerLaplace
 from ...mechanisms.protocols import Integers, Release, Sensitivity, check_source, release
 from ...mechanisms.statistics import require_rows, row_contribution
@@ -37,7 +37,7 @@ class GroupSums:
     """For each group the sum over its rows of (steps above `center`)**power; power 0 counts them.
 
     Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace: also two, by that each.
-    Proof:     terms are integers of a public range (`_columns.Grid`), and a row is in at most one group. Rows without a value or
+    Proof:     terms are integers of a public range (`arrow_columns.Grid`), and a row is in at most one group. Rows without a value or
                without a group add nothing.
     """
 
@@ -62,11 +62,11 @@ class GroupSums:
 
     def range(self, public: Public) -> tuple[int, int]:
         """The smallest and the largest term."""
-        grid = _columns.Grid(public.bounds(self.column), self.step, self.column)
+        grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
         ends = [(at - self.center) ** self.power for at in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
             ends.append(0)
-        if max(abs(end) for end in ends) >= _columns.LIMIT:
+        if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
             raise InvalidInput(f"column {self.column!r} has too many steps of {self.step}. Nothing was read.")
         return min(ends), max(ends)
 
@@ -85,16 +85,16 @@ class GroupSums:
         public = source.public
         require_rows(public)
         self.range(public)
-        grid = _columns.Grid(public.bounds(self.column), self.step, self.column)
+        grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
         totals = [0] * len(self.groups)
         for batch in source.batches([self.column, self.group]):
-            array = _columns.unpacked(batch.column(0))
-            here, values = _columns.present(array), _columns.numbers(array, self.column)
+            array = arrow_columns.unpacked(batch.column(0))
+            here, values = arrow_columns.present(array), arrow_columns.numbers(array, self.column)
             terms = (grid(values) - self.center) ** self.power
             group = shared.groups_in(batch, 1, self.group, public, self.groups)
             for i in range(len(totals)):
-                totals[i] += _columns.exact_sum(terms[here & (group == i)])
-        return _columns.as_integers(totals)
+                totals[i] += arrow_columns.exact_sum(terms[here & (group == i)])
+        return arrow_columns.as_integers(totals)
 
 
 class _Measured(NamedTuple):
@@ -141,7 +141,7 @@ class TwoSampleMeanTest:
         shared.check_groups(self.public, self.group, self.groups, 2, 2)
         _require.one_of(shared.SIDES, alternative=self.alternative)
         shared.check_runs(self.runs)
-        grid = _columns.Grid(self.public.bounds(self.column), as_step(self.step), self.column)
+        grid = arrow_columns.Grid(self.public.bounds(self.column), as_step(self.step), self.column)
         if not 1 <= grid.high - grid.low <= _MOST_STEPS:
             raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MOST_STEPS} apart")
 
@@ -149,7 +149,7 @@ class TwoSampleMeanTest:
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
         """Counts, sums, and squares, the latter two about the middle of the range."""
         step = as_step(self.step)
-        grid = _columns.Grid(self.public.bounds(self.column), step, self.column)
+        grid = arrow_columns.Grid(self.public.bounds(self.column), step, self.column)
         groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))
         place: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
         center = (grid.low + grid.high) // 2

@@ -20,9 +20,9 @@ from ..._errors import InvalidInput
 from ..._public import REPLACE, Boolean, Bounds, Categories, Public
 from ..._registry import described
 from ...accounting import Event
-from ...mechanisms import _columns
-from ...mechanisms._tails import laplace_sum_error
+from ...mechanisms import arrow_columns
 from ...mechanisms.noise import IntegerLaplace
+from ...mechanisms.noise_tails import laplace_sum_error
 from ...mechanisms.protocols import Integers, Release, Sensitivity, check_source, release
 from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
@@ -89,8 +89,8 @@ class YesNo:
         if isinstance(fact, Bounds):
             values, here = shared.values_in(batch, 0, self.column, public)
             return values >= float(self.success), here  # type: ignore[arg-type]
-        array = _columns.unpacked(batch.column(0))
-        return _columns.numbers(array, self.column) != 0, _columns.present(array)
+        array = arrow_columns.unpacked(batch.column(0))
+        return arrow_columns.numbers(array, self.column) != 0, arrow_columns.present(array)
 
 
 @described("adaptive.ProportionTest")

@@ -24,9 +24,9 @@ from ..._errors import Unsupported
 from ..._public import ADD_REMOVE, REPLACE, Public
 from ..._registry import described
 from ...accounting import ApproximateDP, DiscreteLaplace, Event, compose
-from ...mechanisms import _certified
-from ...mechanisms._tails import laplace_sum_error
+from ...mechanisms import certified
 from ...mechanisms.noise import IntegerLaplace, draw
+from ...mechanisms.noise_tails import laplace_sum_error
 from ...mechanisms.protocols import Release, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
@@ -114,7 +114,7 @@ class _Signs:
         size = self.public.declared_size("this test") if declared else _MOST
         scale = self._scale(self.moved(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
-        slack = _certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
+        slack = certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
         most = [min(size, value + slack) for value in sizes]
         pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) >= _FEWEST else 1.0
         told = TestResult(
@@ -130,7 +130,7 @@ class _Signs:
         """So far may the sum of this many noises lie below zero, outside a chance of `delta`."""
         assert self.delta is not None
         if sizes == 1:
-            return _certified.quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
+            return certified.quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
         return laplace_sum_error(self.sizes_noise.scale, sizes, self.delta)
 
 

@@ -18,7 +18,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._public import Public
 from ..._registry import described
-from ...mechanisms import _columns
+from ...mechanisms import arrow_columns
 from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 
@@ -99,18 +99,18 @@ def two_sided(greater: float, less: float, alternative: str) -> float:
 
 def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats, NDArray[np.bool_]]:
     """The numbers of a column inside their bounds, and which rows have one."""
-    array = _columns.unpacked(batch.column(at))
+    array = arrow_columns.unpacked(batch.column(at))
     bounds = public.bounds(column)
     found = np.clip(
-        _columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper)
+        arrow_columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper)
     )
-    return found, _columns.present(array)
+    return found, arrow_columns.present(array)
 
 
 def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[Any, ...]) -> NDArray[np.int64]:
     """For each row the place of its category among `groups`, or -1."""
     values = public.categories(column).values
-    found = _columns.categories(_columns.unpacked(batch.column(at)), values, column)
+    found = arrow_columns.categories(arrow_columns.unpacked(batch.column(at)), values, column)
     place = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
     named: NDArray[np.int64] = place[found]
     return named

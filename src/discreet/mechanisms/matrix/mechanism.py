@@ -31,7 +31,7 @@ from ..._registry import described
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
-from .._columns import require_public, unpacked
+from ..arrow_columns import require_public, unpacked
 from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
