@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -81,7 +82,14 @@ class Plan:
 
 
 def plan(text: str, public: Public) -> Plan:
-    """The checked plan of a query, or a QueryError that says what to write instead."""
+    """Return the checked plan of a query, or a QueryError that says what to write instead."""
+    # 1, 1.0 and True are equal as categories and yet not the same facts: their spelling tells them apart
+    return _planned(text, public, repr(public))
+
+
+# A question is planned when it is built, and again when its description is read back before the charge.
+@lru_cache(maxsize=64)
+def _planned(text: str, public: Public, spelling: str) -> Plan:
     select = parse(text)
     try:
         return _Planner(select, public).plan()
