@@ -1,1 +1,4 @@
-"""Benchmarks against named rivals. `python -m benchmarks` runs all; each module here with a `main()` is one."""
+"""Benchmarks against named rivals.
+
+`python -m benchmarks` runs all; each module here with a `main()` is one.
+"""

@@ -1,6 +1,7 @@
 """Runs every benchmark module, each in its own process, with the rivals' Python where it is installed.
 
-`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. Exits non-zero if a target is missed.
+`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. Exits non-zero if a target is
+missed.
 """
 
 from __future__ import annotations

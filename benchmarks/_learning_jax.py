@@ -1,4 +1,5 @@
-"""The models of `benchmarks.learning` in JAX, with a step of jax-privacy: clipped gradients by vmap, noise, SGD, all in one compiled function."""
+"""The models of `benchmarks.learning` in JAX, with a step of jax-privacy: clipped gradients by vmap, noise,
+SGD, all in one compiled function."""
 
 from __future__ import annotations
 
@@ -100,7 +101,14 @@ def _transformer() -> tuple[Any, Apply]:
         return {"w": jnp.ones(d), "b": jnp.zeros(d)}
 
     def layer() -> Any:
-        return {"qkv": w.dense(d, 3 * d), "out": w.dense(d, d), "n1": norm(), "up": w.dense(d, 512), "down": w.dense(512, d), "n2": norm()}  # fmt: skip
+        return {
+            "qkv": w.dense(d, 3 * d),
+            "out": w.dense(d, d),
+            "n1": norm(),
+            "up": w.dense(d, 512),
+            "down": w.dense(512, d),
+            "n2": norm(),
+        }
 
     params = {"in": w.dense(32, d), "layers": [layer(), layer()], "head": w.dense(d, 10)}
 
@@ -157,7 +165,8 @@ MODELS: dict[str, Callable[[], tuple[Any, Apply]]] = {
 
 
 def stepper(name: str, batch: int, lr: float) -> Callable[[Any, Any], None]:
-    """A private step on numpy arrays; the best that jax-privacy offers on CPU: one compiled function, everything inside."""
+    """A private step on numpy arrays; the best that jax-privacy offers on CPU: one compiled function,
+    everything inside."""
     params, apply = MODELS[name]()
 
     def loss(params: Any, x: Any, y: Any) -> Any:

@@ -1,7 +1,9 @@
-"""Workloads against what others offer for them, at the same price: OpenDP's trees, sums of noisy cells, and mbi's graphical models.
+"""Workloads against what others offer for them, at the same price: OpenDP's trees, sums of noisy cells, and
+mbi's graphical models.
 
-Each side is run several times on the same table. Shown are the root mean squared error over all questions and runs, which is what is predicted,
-the median over runs of the error of one run, and median CPU-seconds of a run. HDMM is not compared: the package index has nothing of that name.
+Each side is run several times on the same table. Shown are the root mean squared error over all questions and
+runs, which is what is predicted, the median over runs of the error of one run, and median CPU-seconds of a
+run. HDMM is not compared: the package index has nothing of that name.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def measured(run: Callable[[], Any], truth: Any, runs: int) -> Measured:
 def show(name: str, result: Measured, ours: Measured, note: str = "") -> None:
     print(
         f"  {name:34} rmse {result.rmse:8.3f} ({result.rmse / ours.rmse:6.3f} of ours)   "
-        f"median {result.median:8.3f} ({result.median / ours.median:6.3f})   {result.seconds:8.4f} CPU-s   {note}",
+        f"median {result.median:8.3f} ({result.median / ours.median:6.3f})   {result.seconds:8.4f} "
+        f"CPU-s   {note}",
         flush=True,
     )
 
@@ -84,8 +87,8 @@ def opendp_tree(
 ) -> Callable[[], Any]:
     """OpenDP's tree of counts at that price by its own privacy map, its consistent leaves, and their sums.
 
-    With Gaussian noise its map charges as many times the noise as there are layers, where one row moves the tree by the square root of that
-    in l2; `corrected` gives it the noise of the latter.
+    With Gaussian noise its map charges as many times the noise as there are layers, where one row moves the
+    tree by the square root of that in l2; `corrected` gives it the noise of the latter.
     """
     import opendp.prelude as dp
 
@@ -192,9 +195,11 @@ def mbi_estimate(tables: list[Any], sets: Any, sizes: Any, rho: float, rounds: i
 
 
 def tables(path: Path, runs: int, rounds: dict[int, int], rho: float = 0.5) -> None:
-    """All 2-way tables of eight columns of Adult; `rounds` of mbi's mirror descent, and how often each number is run.
+    """All 2-way tables of eight columns of Adult; `rounds` of mbi's mirror descent, and how often each number
+    is run.
 
-    What mbi gives is never negative, and one distribution; ours is unbiased. It is made for more than these tables, so that no target is set.
+    What mbi gives is never negative, and one distribution; ours is unbiased. It is made for more than these
+    tables, so that no target is set.
     """
     public, cells, source = adult(path)
     workload = matrix.marginals(cells.domain(public), ways=2)
@@ -205,7 +210,8 @@ def tables(path: Path, runs: int, rounds: dict[int, int], rho: float = 0.5) -> N
     asked = matrix.answer(public, cells, workload, rho=rho)
     planning = time.process_time() - start
     print(
-        f"2-way tables of 8 columns of Adult, rho {rho:g}: {len(workload.sets)} tables, {len(truth):,} counts, "
+        f"2-way tables of 8 columns of Adult, rho {rho:g}: {len(workload.sets)} tables, "
+        f"{len(truth):,} counts, "
         f"{workload.cells:,} cells; medians of {runs} runs"
     )
     ours = measured(lambda: asked(source, entropy=Entropy()).value.answers, truth, runs)

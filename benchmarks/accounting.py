@@ -1,7 +1,9 @@
-"""The privacy loss accountant against dp-accounting and prv-accountant, in one process: time at equal tolerance, and at their defaults.
+"""The privacy loss accountant against dp-accounting and prv-accountant, in one process: time at equal
+tolerance, and at their defaults.
 
-Each rival runs at its default mesh, and again at the coarsest mesh whose upper bound is within 1e-4 of the truth (found by making
-it finer fourfold; given up, and counted with the last time, once a run takes longer than PATIENCE).
+Each rival runs at its default mesh, and again at the coarsest mesh whose upper bound is within 1e-4 of the
+truth (found by making it finer fourfold; given up, and counted with the last time, once a run takes longer
+than PATIENCE).
 """
 
 from __future__ import annotations
@@ -109,8 +111,10 @@ def against(name: str, rival: Callable[..., float], default: float, factor: floa
         plain.append(theirs / ours)
         fitted.append(equal / ours)
         print(
-            f"  rate {rate:<9.4g} noise {noise:<5g} steps {steps:<7d} delta {delta:<7g} ours {high:10.6f} {ours * 1e3:7.1f} ms   "
-            f"{name} default {value:10.6f} {theirs * 1e3:8.1f} ms   equal tolerance {'' if reached else '>'}{equal * 1e3:8.1f} ms",
+            f"  rate {rate:<9.4g} noise {noise:<5g} steps {steps:<7d} delta {delta:<7g} ours "
+            f"{high:10.6f} {ours * 1e3:7.1f} ms   "
+            f"{name} default {value:10.6f} {theirs * 1e3:8.1f} ms   equal tolerance "
+            f"{'' if reached else '>'}{equal * 1e3:8.1f} ms",
             flush=True,
         )
     a, b = statistics.median(plain), statistics.median(fitted)
@@ -143,7 +147,10 @@ def calibration() -> bool:
         )
 
     theirs, other = seconds(rival, repeats=1)
-    text = f"ours {noise:.5f} in {ours * 1e3:.0f} ms, dp_accounting {other:.5f} in {theirs * 1e3:.0f} ms: {theirs / ours:.0f}x faster"
+    text = (
+        f"ours {noise:.5f} in {ours * 1e3:.0f} ms, dp_accounting {other:.5f} in {theirs * 1e3:.0f} ms: "
+        f"{theirs / ours:.0f}x faster"
+    )
     return line("pld_calibrate", text, ">= 10x", theirs / ours >= 10)
 
 
@@ -153,7 +160,8 @@ def limits() -> bool:
         spent, high = seconds(lambda: pld.epsilon(run_of(rate, noise, steps), delta), repeats=1)  # noqa: B023
         slowest = max(slowest, spent)
         print(
-            f"  rate {rate:<9.4g} noise {noise:<5g} steps {steps:<9d} delta {delta:<7g} epsilon {high:.6g} in {spent * 1e3:.0f} ms"
+            f"  rate {rate:<9.4g} noise {noise:<5g} steps {steps:<9d} delta {delta:<7g} epsilon "
+            f"{high:.6g} in {spent * 1e3:.0f} ms"
         )
     schedule = acc.compose([run_of(0.01, 1 + i / 50, 100) for i in range(100)])
     spent, _ = seconds(lambda: pld.epsilon(schedule, 1e-6), repeats=1)

@@ -1,7 +1,9 @@
-"""The Science 2015 experiment at n = d = 10000: what a plain holdout promises too much, and what the reusable one does; in CPU-seconds.
+"""The Science 2015 experiment at n = d = 10000: what a plain holdout promises too much, and what the reusable
+one does; in CPU-seconds.
 
-100 runs, with and without signal. Where plain reuse is off by more than 0.08, the reusable holdout must be within 0.01 of fresh people,
-and each experiment (100 runs of both) must take less than a minute. Also: answers a second of holdout, board and weights, unledgered.
+100 runs, with and without signal. Where plain reuse is off by more than 0.08, the reusable holdout must be
+within 0.01 of fresh people, and each experiment (100 runs of both) must take less than a minute. Also:
+answers a second of holdout, board and weights, unledgered.
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ def experiment(signal: bool) -> bool:
     error = float((ours.holdout - ours.fresh).std(axis=0)[broken].max() / RUNS**0.5)
     ok = bool(broken.any()) and worst <= WITHIN and took < SECONDS
     print(
-        f"adaptive.science {'signal' if signal else 'no signal':9}  plain off by up to {plain.optimism.max():.3f}  reusable within {worst:.4f} "
-        f"(+- {error:.4f}) where plain is off by more than {OFF}  target <= {WITHIN}  {took:.1f} CPU-s  target < {SECONDS:g}  "
+        f"adaptive.science {'signal' if signal else 'no signal':9}  plain off by up to "
+        f"{plain.optimism.max():.3f}  reusable within {worst:.4f} "
+        f"(+- {error:.4f}) where plain is off by more than {OFF}  target <= {WITHIN}  {took:.1f} "
+        f"CPU-s  target < {SECONDS:g}  "
         f"{ours.findings.mean():.0f} findings a run  {'ok' if ok else 'MISSED'}\n"
-        f"{'':29}with the paper's T = 4 / sqrt(n): within {np.abs(theirs.optimism[broken]).max():.4f}, {theirs.findings.mean():.0f} findings a run"
+        f"{'':29}with the paper's T = 4 / sqrt(n): within "
+        f"{np.abs(theirs.optimism[broken]).max():.4f}, {theirs.findings.mean():.0f} findings a run"
     )
     return ok
 

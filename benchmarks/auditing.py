@@ -1,7 +1,9 @@
-"""Audits at length: rivals' mechanisms by the same attacks, LiRA with and without privacy, training from inside, many canaries.
+"""Audits at length: rivals' mechanisms by the same attacks, LiRA with and without privacy, training from
+inside, many canaries.
 
-`python -m benchmarks auditing`. The reports on rivals are saved as pages in out/audits. A claim that is refuted is a finding about the rival, not a
-missed target; a refuted claim of ours, or an attack that has lost its teeth, is one.
+`python -m benchmarks auditing`. The reports on rivals are saved as pages in out/audits. A claim that is
+refuted is a finding about the rival, not a missed target; a refuted claim of ours, or an attack that has lost
+its teeth, is one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def line(name: str, text: str, target: str, ok: bool) -> bool:
 
 
 def opendp_mechanisms() -> dict[str, Callable[[Any], Any]]:
-    """opendp's Laplace on whole numbers and on floats, geometric and randomized response, all at epsilon 1."""
+    """opendp's Laplace on whole numbers and on floats, geometric and randomized response, all at epsilon
+    1."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -60,7 +63,8 @@ def diffprivlib_mechanisms() -> dict[str, Callable[[Any], Any]]:
 
 
 def _without_models(package: str) -> None:
-    """Only its mechanisms: diffprivlib 0.6.6 as a whole does not load beside scikit-learn 1.9, whose trees it reaches into."""
+    """Only its mechanisms: diffprivlib 0.6.6 as a whole does not load beside scikit-learn 1.9, whose trees it
+    reaches into."""
     spec = importlib.util.find_spec(package)
     if package not in sys.modules and spec is not None:
         sys.modules[package] = types.ModuleType(package)
@@ -73,7 +77,8 @@ def ours() -> dict[str, Callable[[Any], Any]]:
 
 
 def rivals() -> bool:
-    """Each mechanism by learned events, and its last bits by Mironov's and the precision attack; a page for each."""
+    """Each mechanism by learned events, and its last bits by Mironov's and the precision attack; a page for
+    each."""
     OUT.mkdir(parents=True, exist_ok=True)
     found = [report(name, run, own=True) for name, run in ours().items()]
     for load in (opendp_mechanisms, diffprivlib_mechanisms):
@@ -119,7 +124,8 @@ def digits(people: int) -> tuple[Any, Any]:
 
 
 def lira(models: int = 64, private_models: int = 32, people: int = 600) -> bool:
-    """An overfitted network, and private logistic regressions of epsilon 2: the long form of tests/auditing/test_membership.py."""
+    """An overfitted network, and private logistic regressions of epsilon 2: the long form of
+    tests/auditing/test_membership.py."""
     from sklearn.neural_network import MLPClassifier
 
     from discreet import learning
@@ -153,14 +159,20 @@ def lira(models: int = 64, private_models: int = 32, people: int = 600) -> bool:
         roc = auditing.lira_roc(shadows, online=online, fixed_variance=True)
         at = roc.at(0.01)
         name = f"lira, {'online' if online else 'offline'}, no privacy"
-        text = f"TPR {roc.tpr_at(0.01):.3f} at 1% FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), AUC {roc.auc:.3f}"
+        text = (
+            f"TPR {roc.tpr_at(0.01):.3f} at 1% FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), AUC "
+            f"{roc.auc:.3f}"
+        )
         ok &= line(name, text, "TPR > 0.1" if online else "reported", not online or at.tpr[0] > 0.1)
     roc = auditing.lira_roc(
         auditing.train_shadows(private, people, models=private_models, seed=2), fixed_variance=True
     )
     for rate in (0.01, 0.1):
         at = roc.at(rate)
-        text = f"TPR {roc.tpr_at(rate):.3f} at {rate:g} FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), AUC {roc.auc:.3f}"
+        text = (
+            f"TPR {roc.tpr_at(rate):.3f} at {rate:g} FPR (limits {at.tpr[0]:.3f} to {at.tpr[1]:.3f}), "
+            f"AUC {roc.auc:.3f}"
+        )
         ok &= line("lira, epsilon 2", text, "<= e^eps FPR + delta", not at.above(LIRA_EPSILON, LIRA_DELTA))
     return ok
 
@@ -174,9 +186,15 @@ def training(
     from discreet import learning
 
     made = learning.Trainer(
-        nn.Embedding(canaries, 1), lambda out, goal: out[:, 0] * goal, epsilon=epsilon, delta=1e-5, rate=rate, batch=100, steps=steps,
+        nn.Embedding(canaries, 1),
+        lambda out, goal: out[:, 0] * goal,
+        epsilon=epsilon,
+        delta=1e-5,
+        rate=rate,
+        batch=100,
+        steps=steps,
         optimizer=learning.SGD(lr=1.0),
-    )  # fmt: skip
+    )
     scores, coins = [], []
     for _ in range(runs):
         included, sums = np.random.default_rng().random(canaries) < 0.5, []
@@ -200,7 +218,10 @@ def training(
     found = auditing.audit_canaries(
         np.concatenate(scores), np.concatenate(coins), family=family, noise_multiplier=made.noise_multiplier
     )
-    text = f"{found.epsilon:.2f} shown ({found.epsilon / epsilon:.0%}); one run {found.one_run_epsilon:.2f}, with its curve {found.one_run_curve_epsilon:.2f}"
+    text = (
+        f"{found.epsilon:.2f} shown ({found.epsilon / epsilon:.0%}); one run "
+        f"{found.one_run_epsilon:.2f}, with its curve {found.one_run_curve_epsilon:.2f}"
+    )
     return line(f"training, epsilon {epsilon:g}", text, ">= 60%", found.epsilon >= 0.6 * epsilon)
 
 
@@ -213,7 +234,10 @@ def many_canaries() -> bool:
     guesses, right = auditing.guess_by_score(scores, included, 5000)
     curve = auditing.one_run_gaussian_epsilon(100_000, guesses, right, delta=1e-5)
     seconds = time.process_time() - started
-    text = f"{seconds:.1f} CPU-s; epsilon {plain:.2f}, as a Gaussian {curve:.2f} (the truth is {acc.epsilon(acc.Gaussian(noise_multiplier=0.5), delta=1e-5):.2f})"
+    text = (
+        f"{seconds:.1f} CPU-s; epsilon {plain:.2f}, as a Gaussian {curve:.2f} (the truth is "
+        f"{acc.epsilon(acc.Gaussian(noise_multiplier=0.5), delta=1e-5):.2f})"
+    )
     return line("one run, 100,000 canaries", text, "< 60 s", seconds < 60)
 
 

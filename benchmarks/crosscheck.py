@@ -1,7 +1,9 @@
-"""Hundreds of random events, priced by us and by the rivals: is anybody's certified upper bound below somebody else's certified lower bound?
+"""Hundreds of random events, priced by us and by the rivals: is anybody's certified upper bound below
+somebody else's certified lower bound?
 
-A contradiction is a bug in one of the two; each is printed with both numbers. Rivals: dp-accounting's PLD (pessimistic, so an upper bound)
-and RDP (upper), prv-accountant (an interval), autodp's RDP of subsampled Gaussians (upper). Ours: `acc.bounds`.
+A contradiction is a bug in one of the two; each is printed with both numbers. Rivals: dp-accounting's PLD
+(pessimistic, so an upper bound) and RDP (upper), prv-accountant (an interval), autodp's RDP of subsampled
+Gaussians (upper). Ours: `acc.bounds`.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def cases() -> list[Case]:
 
 
 def other_cases() -> list[Case]:
-    """Events of which only one of the rival's accountants has a price: discrete noise, fixed-size and truncated samples, tuning, rho."""
+    """Events of which only one of the rival's accountants has a price: discrete noise, fixed-size and
+    truncated samples, tuning, rho."""
     from dp_accounting import dp_event as dpa
 
     draw = random.Random(SEED + 1)

@@ -1,8 +1,11 @@
-"""False discoveries, power, changepoints: measured against published figures, a rival package, and tests without privacy.
+"""False discoveries, power, changepoints: measured against published figures, a rival package, and tests
+without privacy.
 
-* PAPRIKA's settings, 8 signals among 100, a thousand people: FDR at most 5% and power at least a public implementation's.
+* PAPRIKA's settings, 8 signals among 100, a thousand people: FDR at most 5% and power at least a public
+  implementation's.
 * Changepoints: mean error over Bernoulli series of 200 at most the paper's; alarms: false ones, and delay.
-* LORD++ and SAFFRON against `online-fdr` (PyPI), with its own spending sequences: the same decisions and the same levels to the last digits.
+* LORD++ and SAFFRON against `online-fdr` (PyPI), with its own spending sequences: the same decisions and the
+  same levels to the last digits.
 * Power of each private test beside its classical counterpart, on the same tables.
 """
 
@@ -49,7 +52,8 @@ from discreet.tables import Memory
 PEOPLE, STEP = 1000, Fraction(1, 20)
 COIN = Binomial(trials=PEOPLE, chance=0.5)
 SPAN = TruncatedExponential(trials=PEOPLE, rate=1, bound=1, step=STEP)
-# What is there at the start, and what a discovery earns, is paid out evenly over 100 tests: as many as there are. Beside it the default sequence.
+# What is there at the start, and what a discovery earns, is paid out evenly over 100 tests: as many as there
+# are. Beside it the default sequence.
 EVEN = AlphaInvesting(alpha=0.05, wealth=0.05, spending=Listed(terms=(0.01,) * 100))
 PUBLISHED = {1: (0.067, 0.975), 3: (0.022, 1.0)}  # FDR and power of a public implementation, few runs
 PAPER = {1: 4.0, 0.5: 7.3, 0.1: 28.0}  # mean errors, Cummings et al. 2018
@@ -129,8 +133,13 @@ def offline(runs: int = 25) -> list[bool]:
         false = np.array([(f & ~signal).sum() / max(1, f.sum()) for f in found])
         power = np.array([(f & signal).sum() / 8 for f in found])
         good.append(
-            state(f"private BH, epsilon {epsilon}", f"FDR {false.mean():.3f}  power {power.mean():.3f}", "FDR <= .05", bool(false.mean() <= 0.05))
-        )  # fmt: skip
+            state(
+                f"private BH, epsilon {epsilon}",
+                f"FDR {false.mean():.3f}  power {power.mean():.3f}",
+                "FDR <= .05",
+                bool(false.mean() <= 0.05),
+            )
+        )
     return good
 
 
@@ -143,9 +152,17 @@ def changes(runs: int = 150) -> list[bool]:
     }
     for name, law in laws.items():
         tables = [
-            Memory({"t": days, "x": np.where(days >= 101, law.draw(random, 200, changed=True), law.draw(random, 200, changed=False))}, public)
+            Memory(
+                {
+                    "t": days,
+                    "x": np.where(
+                        days >= 101, law.draw(random, 200, changed=True), law.draw(random, 200, changed=False)
+                    ),
+                },
+                public,
+            )
             for _ in range(runs)
-        ]  # fmt: skip
+        ]
         for epsilon, bar in PAPER.items():
             find = changepoint(public=public, column="x", time="t", times=200, epsilon=epsilon, change=law)
             off = np.array([abs(find(source, entropy=Entropy()).value - 101) for source in tables])
@@ -153,8 +170,13 @@ def changes(runs: int = 150) -> list[bool]:
             known = name == "Bernoulli"
             figures = f"mean error {off.mean():.2f} +- {width:.2f}"
             good.append(
-                state(f"changepoint {name}, epsilon {epsilon:g}", figures, f"paper {bar}" if known else "", bool(off.mean() <= bar) if known else None)
-            )  # fmt: skip
+                state(
+                    f"changepoint {name}, epsilon {epsilon:g}",
+                    figures,
+                    f"paper {bar}" if known else "",
+                    bool(off.mean() <= bar) if known else None,
+                )
+            )
     return good
 
 
@@ -171,7 +193,10 @@ def watches() -> list[bool]:
             false = float(np.isfinite(trials.alarms(tuned, change_at=None, runs=500, seed=9)).mean())
             seen = trials.alarms(tuned, change_at=201, runs=200, seed=10)
             late = seen[np.isfinite(seen) & (seen >= 201)] - 201
-            figures = f"false alarms {false:.3f}  found {len(late) / 200:.2f}  delay {np.median(late) if len(late) else np.inf:.0f}"
+            figures = (
+                f"false alarms {false:.3f}  found {len(late) / 200:.2f}  delay "
+                f"{np.median(late) if len(late) else np.inf:.0f}"
+            )
             good.append(
                 state(
                     f"watch epsilon {epsilon:g}, asked {wanted:g}",
@@ -231,7 +256,10 @@ def rival(streams: int = 20, length: int = 1000) -> list[bool]:
                 levels.append(theirs.alpha)
             same = same and decided == ours.rejected.tolist()
             worst = max(worst, float(np.max(np.abs(np.array(levels) / ours.levels - 1))))
-        figures = f"{streams} streams of {length}: decisions {'equal' if same else 'DIFFER'}, levels within {worst:.1e}"
+        figures = (
+            f"{streams} streams of {length}: decisions {'equal' if same else 'DIFFER'}, levels within "
+            f"{worst:.1e}"
+        )
         good.append(state(f"{name} = online-fdr 1.0.0", figures, "equal, 1e-12", same and worst < 1e-12))
     return good
 
@@ -251,15 +279,49 @@ def powers(runs: int = 40, people: int = 1000) -> list[bool]:
     delta: dict[str, Any] = {"public": public, "epsilon": 1, "delta": 1e-6}
     ours: dict[str, Any] = {"public": public, "epsilon": 1}
     tests: dict[str, tuple[Any, Any]] = {
-        "proportion, trials known": (ProportionTest(**ours, column="ill", chance=0.3, trials=people), lambda d: stats.binomtest(int(d["ill"].sum()), people, 0.3).pvalue),
-        "proportion, counts bought": (ProportionTest(**ours, column="ill", chance=0.3), lambda d: stats.binomtest(int(d["ill"].sum()), people, 0.3).pvalue),
-        "goodness of fit": (GoodnessOfFitTest(**ours, column="site", shares=(0.5, 0.3, 0.2), runs=999), lambda d: stats.chisquare([(d["site"] == s).sum() for s in sites], people * np.array([0.5, 0.3, 0.2])).pvalue),
-        "independence": (IndependenceTest(**ours, first="arm", second="site", runs=999), lambda d: stats.chi2_contingency([[((d["arm"] == a) & (d["site"] == s)).sum() for s in sites] for a in "ab"]).pvalue),
-        "two-sample mean": (TwoSampleMeanTest(**ours, column="x", group="arm", step=Fraction(1, 4), runs=999), lambda d: stats.ttest_ind(d["x"][d["arm"] == "a"], d["x"][d["arm"] == "b"], equal_var=False).pvalue),
-        "Mann-Whitney": (MannWhitneyTest(**delta, column="x", group="arm"), lambda d: stats.mannwhitneyu(d["x"][d["arm"] == "a"], d["x"][d["arm"] == "b"]).pvalue),
-        "Kruskal-Wallis": (KruskalWallisTest(**delta, column="y", group="site", runs=999), lambda d: stats.kruskal(*(d["y"][d["site"] == s] for s in sites)).pvalue),
-        "correlation": (CorrelationTest(**delta, first="x", second="y"), lambda d: stats.kendalltau(d["x"], d["y"]).pvalue),
-    }  # fmt: skip
+        "proportion, trials known": (
+            ProportionTest(**ours, column="ill", chance=0.3, trials=people),
+            lambda d: stats.binomtest(int(d["ill"].sum()), people, 0.3).pvalue,
+        ),
+        "proportion, counts bought": (
+            ProportionTest(**ours, column="ill", chance=0.3),
+            lambda d: stats.binomtest(int(d["ill"].sum()), people, 0.3).pvalue,
+        ),
+        "goodness of fit": (
+            GoodnessOfFitTest(**ours, column="site", shares=(0.5, 0.3, 0.2), runs=999),
+            lambda d: (
+                stats.chisquare(
+                    [(d["site"] == s).sum() for s in sites], people * np.array([0.5, 0.3, 0.2])
+                ).pvalue
+            ),
+        ),
+        "independence": (
+            IndependenceTest(**ours, first="arm", second="site", runs=999),
+            lambda d: (
+                stats.chi2_contingency(
+                    [[((d["arm"] == a) & (d["site"] == s)).sum() for s in sites] for a in "ab"]
+                ).pvalue
+            ),
+        ),
+        "two-sample mean": (
+            TwoSampleMeanTest(**ours, column="x", group="arm", step=Fraction(1, 4), runs=999),
+            lambda d: (
+                stats.ttest_ind(d["x"][d["arm"] == "a"], d["x"][d["arm"] == "b"], equal_var=False).pvalue
+            ),
+        ),
+        "Mann-Whitney": (
+            MannWhitneyTest(**delta, column="x", group="arm"),
+            lambda d: stats.mannwhitneyu(d["x"][d["arm"] == "a"], d["x"][d["arm"] == "b"]).pvalue,
+        ),
+        "Kruskal-Wallis": (
+            KruskalWallisTest(**delta, column="y", group="site", runs=999),
+            lambda d: stats.kruskal(*(d["y"][d["site"] == s] for s in sites)).pvalue,
+        ),
+        "correlation": (
+            CorrelationTest(**delta, first="x", second="y"),
+            lambda d: stats.kendalltau(d["x"], d["y"]).pvalue,
+        ),
+    }
     random, entropy, good = np.random.default_rng(4), Entropy(), []
     for effect in (0.0, 0.5, 1.0):
         tables = [_table(random, people, effect) for _ in range(runs)]

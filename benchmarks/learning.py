@@ -1,11 +1,14 @@
-"""Whole private training steps against the same plain torch step, every mode of Opacus, and jax-privacy; in CPU time, on one thread and on two.
+"""Whole private training steps against the same plain torch step, every mode of Opacus, and jax-privacy; in
+CPU time, on one thread and on two.
 
-Every contender is a process of its own, started afresh for each model as a script that trains it would be: what a process trained before changes how its
-allocator behaves, by a tenth and more. They take turns, a few steps each, and medians are compared. Where things came to lie in memory makes one process of
-the same code faster than another, by a twentieth: of plain torch and of ours there are three each, and the one in the middle counts. All of them copy
-the rows of a batch out of a data set and update the model. Ours is `Run.step`: it tosses a coin for every example of the set, and draws its noise from AES. The
-others are given the rows of a shuffled order, which costs them nothing. `DISCREET_BENCH=mlp,lstm` picks models, `DISCREET_BENCH=memory` peak memory,
-`DISCREET_RIVALS=ew,ghost` rivals, `DISCREET_THREADS=1` threads.
+Every contender is a process of its own, started afresh for each model as a script that trains it would be:
+what a process trained before changes how its allocator behaves, by a tenth and more. They take turns, a few
+steps each, and medians are compared. Where things came to lie in memory makes one process of the same code
+faster than another, by a twentieth: of plain torch and of ours there are three each, and the one in the
+middle counts. All of them copy the rows of a batch out of a data set and update the model. Ours is
+`Run.step`: it tosses a coin for every example of the set, and draws its noise from AES. The others are given
+the rows of a shuffled order, which costs them nothing. `DISCREET_BENCH=mlp,lstm` picks models,
+`DISCREET_BENCH=memory` peak memory, `DISCREET_RIVALS=ew,ghost` rivals, `DISCREET_THREADS=1` threads.
 """
 
 from __future__ import annotations
@@ -72,9 +75,17 @@ def cases() -> dict[str, Case]:
 
     def mnist() -> Any:  # Papernot et al. 2021, arXiv:2007.14191
         return nn.Sequential(
-            nn.Conv2d(1, 16, 8, 2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Conv2d(16, 32, 4, 2), nn.Tanh(),
-            nn.MaxPool2d(2, 1), nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
-        )  # fmt: skip
+            nn.Conv2d(1, 16, 8, 2, padding=3),
+            nn.Tanh(),
+            nn.MaxPool2d(2, 1),
+            nn.Conv2d(16, 32, 4, 2),
+            nn.Tanh(),
+            nn.MaxPool2d(2, 1),
+            nn.Flatten(),
+            nn.Linear(512, 32),
+            nn.Tanh(),
+            nn.Linear(32, 10),
+        )
 
     def cifar() -> Any:
         parts: list[Any] = []
@@ -154,9 +165,16 @@ def ours(name: str, case: Case, microbatch: int | None = None) -> Step:
 
     public = Public(size=case.size)
     trainer = Trainer(
-        case.build(), nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, clip=1.0, batch=case.batch, steps=10**9, optimizer=SGD(lr=LR),
+        case.build(),
+        nn.CrossEntropyLoss(),
+        public=public,
+        noise_multiplier=1.0,
+        clip=1.0,
+        batch=case.batch,
+        steps=10**9,
+        optimizer=SGD(lr=LR),
         microbatch=microbatch,
-    )  # fmt: skip
+    )
     run = trainer.start(Examples(*case.data(case.size), public), entropy=Entropy())
     run.__enter__()
     return run.step
@@ -219,7 +237,8 @@ def built(contender: str, name: str, case: Case) -> Step:
 
 
 def worker(contender: str) -> None:
-    """Takes orders on stdin: `make CASE THREADS` builds and warms up, `go N` runs N steps; answers with CPU-seconds a step, or `no`."""
+    """Takes orders on stdin: `make CASE THREADS` builds and warms up, `go N` runs N steps; answers with
+    CPU-seconds a step, or `no`."""
     warnings.simplefilter("ignore")
     step: Step | None = None
     for line in sys.stdin:
@@ -227,7 +246,12 @@ def worker(contender: str) -> None:
         if order == "make":
             threads = int(rest[1])
             torch.set_num_threads(threads)
-            os.sched_setaffinity(0, set(range(min(threads, os.cpu_count() or 1))) if contender == "jax-privacy" else range(os.cpu_count() or 1))  # fmt: skip
+            os.sched_setaffinity(
+                0,
+                set(range(min(threads, os.cpu_count() or 1)))
+                if contender == "jax-privacy"
+                else range(os.cpu_count() or 1),
+            )
             torch.manual_seed(0)
             step = None
             try:
@@ -255,9 +279,13 @@ class Contender:
         self.times: list[float] = []
         code = f"from benchmarks.learning import worker; worker({name!r})"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             cwd=Path(__file__).parent.parent,
-        )  # fmt: skip
+        )
 
     def ask(self, order: str) -> str:
         assert self._process.stdin is not None
@@ -313,9 +341,13 @@ def _compared(name: str, case: Case, threads: int, contenders: list[Contender]) 
     times = _middle(present)
     over = times["ours"] / times["plain"]
     met = [over <= case.at_most]
-    what = f"learning.{name:<12} {threads} thread{'s' if threads > 1 else ' '}  ours {times['ours'] * 1e3:8.3f} ms"
+    what = (
+        f"learning.{name:<12} {threads} thread{'s' if threads > 1 else ' '}  ours "
+        f"{times['ours'] * 1e3:8.3f} ms"
+    )
     print(
-        f"{what}   plain       {times['plain'] * 1e3:8.3f} ms   {over:6.2f}x the plain step   target <= {case.at_most:<4} {_said(met[-1])}"
+        f"{what}   plain       {times['plain'] * 1e3:8.3f} ms   {over:6.2f}x the plain step   target "
+        f"<= {case.at_most:<4} {_said(met[-1])}"
     )
     for rivals in (MODES, ("jax-privacy",)):
         found = {rival: times[rival] for rival in rivals if rival in times}
@@ -324,7 +356,8 @@ def _compared(name: str, case: Case, threads: int, contenders: list[Contender]) 
             met.append(found[best] >= case.faster * times["ours"])
             modes = ", ".join(f"{rival} {t / times['plain']:.1f}x" for rival, t in found.items())
             print(
-                f"{what}   {best:<11} {found[best] * 1e3:8.3f} ms   {found[best] / times['ours']:6.2f}x faster           target >= {case.faster:<4} "
+                f"{what}   {best:<11} {found[best] * 1e3:8.3f} ms   "
+                f"{found[best] / times['ours']:6.2f}x faster           target >= {case.faster:<4} "
                 f"{_said(met[-1])}   (over plain: {modes})"
             )
     met.append(_fastest(what, times, [c.name for c in contenders if c.name not in times]))
@@ -347,7 +380,8 @@ def _fastest(what: str, times: dict[str, float], absent: list[str]) -> bool:
     met = rivals[closest] > times["ours"]
     missing = f"; not running it: {', '.join(absent)}" if absent else ""
     print(
-        f"{what}   faster than every rival   {_said(met)}   ({len(rivals)} ran, closest {closest} {rivals[closest] / times['ours']:.2f}x{missing})"
+        f"{what}   faster than every rival   {_said(met)}   ({len(rivals)} ran, closest {closest} "
+        f"{rivals[closest] / times['ours']:.2f}x{missing})"
     )
     return met
 
@@ -359,12 +393,20 @@ def _said(met: bool) -> str:
 def peak(contender: str, name: str, batch: int, microbatch: int | None) -> float:
     """Megabytes that a fresh process held at most, over a few steps on a small data set."""
     code = (
-        f"import resource; from benchmarks import learning as b; from dataclasses import replace; b.torch.set_num_threads(1); "
+        f"import resource; from benchmarks import learning as b; from dataclasses import replace; "
+        f"b.torch.set_num_threads(1); "
         f"case = replace(b.cases()[{name!r}], batch={batch}, size={2 * batch}); "
-        f"step = b.ours({name!r}, case, {microbatch}) if {contender!r} == 'ours' else b.plain({name!r}, case); [step() for _ in range(6)]; "
+        f"step = b.ours({name!r}, case, {microbatch}) if {contender!r} == 'ours' else "
+        f"b.plain({name!r}, case); [step() for _ in range(6)]; "
         f"print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)  # fmt: skip
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
     return float(found.stdout)
 
 
@@ -376,12 +418,20 @@ def memory() -> bool:
             statistics.median(peak(c, name, batch, None) for _ in range(3)) for c in ("ours", "plain")
         )
         met.append(mine <= 1.3 * base)
-        print(f"learning.{name:<12} peak memory  ours {mine:6.0f} MB   plain {base:6.0f} MB   {mine / base:5.2f}x   target <= 1.3  {_said(met[-1])}", flush=True)  # fmt: skip
+        print(
+            f"learning.{name:<12} peak memory  ours {mine:6.0f} MB   plain {base:6.0f} MB   "
+            f"{mine / base:5.2f}x   target <= 1.3  {_said(met[-1])}",
+            flush=True,
+        )
     data = 64 * 32 * 4 / 2**20  # megabytes of one example
     found = {batch: peak("ours", "transformer", batch, 16) - 2 * batch * data for batch in (64, 256, 1024)}
     met.append(max(found.values()) <= 1.1 * min(found.values()))
     shown = ", ".join(f"{batch}: {mb:.0f} MB" for batch, mb in found.items())
-    print(f"learning.transformer  peak memory without the data, microbatch 16, by batch: {shown}   target: flat   {_said(met[-1])}", flush=True)  # fmt: skip
+    print(
+        f"learning.transformer  peak memory without the data, microbatch 16, by batch: {shown}   target: "
+        f"flat   {_said(met[-1])}",
+        flush=True,
+    )
     return all(met)
 
 

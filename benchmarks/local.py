@@ -1,7 +1,9 @@
-"""The local model against pure-ldp and multi-freq-ldpy: a million reports encoded and a domain of ten thousand values estimated, in CPU seconds.
+"""The local model against pure-ldp and multi-freq-ldpy: a million reports encoded and a domain of ten
+thousand values estimated, in CPU seconds.
 
-Rivals go report by report in Python; they are measured on fewer reports in the same process, and their time is scaled to a million. Where a rival has a
-fast variant of local hashing (pure-ldp's FastLH, a list of 128 hash functions), that is what is measured.
+Rivals go report by report in Python; they are measured on fewer reports in the same process, and their time
+is scaled to a million. Where a rival has a fast variant of local hashing (pure-ldp's FastLH, a list of 128
+hash functions), that is what is measured.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def main() -> int:
         times[name] = spent
         results.append(spent <= LIMIT and 0.9 < excess < 1.1)
         print(
-            f"local.{name:<18} ours {spent:7.2f} s   error {excess:.3f} of its formula   target <= {LIMIT:g} s   "
+            f"local.{name:<18} ours {spent:7.2f} s   error {excess:.3f} of its formula   target <= "
+            f"{LIMIT:g} s   "
             f"{'ok' if results[-1] else 'MISSED'}",
             flush=True,
         )
@@ -96,7 +99,8 @@ def main() -> int:
         ratio = theirs / times[type(chosen).__name__]
         results.append(ratio > 1)
         print(
-            f"local.{type(chosen).__name__:<18} ours {times[type(chosen).__name__]:7.2f} s   {rival:<16}{theirs:10.1f} s   {ratio:.0f}x faster   "
+            f"local.{type(chosen).__name__:<18} ours {times[type(chosen).__name__]:7.2f} s   "
+            f"{rival:<16}{theirs:10.1f} s   {ratio:.0f}x faster   "
             f"target > 1x   {'ok' if results[-1] else 'MISSED'}",
             flush=True,
         )

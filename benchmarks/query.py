@@ -1,7 +1,8 @@
 """Private queries against the engine itself and against opendp's Polars, in CPU-seconds, in one run.
 
-10 million rows, 1 million users, 50 groups: COUNT and SUM with at most 4 groups a user; and the same for a unit of one row. Then the
-memory that 10 and 100 million rows take. (The semantics product on Adult is a slow test, where its file is at hand.)
+10 million rows, 1 million users, 50 groups: COUNT and SUM with at most 4 groups a user; and the same for a
+unit of one row. Then the memory that 10 and 100 million rows take. (The semantics product on Adult is a slow
+test, where its file is at hand.)
 """
 
 from __future__ import annotations
@@ -128,12 +129,14 @@ def row_level(path: Path, column: str, label: str, most: float) -> bool:
 
 
 def conversion_alone(path: Path) -> None:
-    """What the engine takes for no more than turning a float into a whole number: no exact sum can be cheaper. For information."""
+    """What the engine takes for no more than turning a float into a whole number: no exact sum can be
+    cheaper. For information."""
     run = plain_engine(path)
     sql = SQL.replace("SUM(x)", "SUM(CAST(x AS BIGINT))")
     floor, plain = (seconds(lambda text=text: run(text), 15) for text in (sql, SQL))  # type: ignore[misc]
     print(
-        f"query.row level, the engine's bare cast       {floor:7.3f} s   plain query   {plain:8.3f} s   {floor / plain:5.2f}x",
+        f"query.row level, the engine's bare cast       {floor:7.3f} s   plain query   {plain:8.3f} "
+        f"s   {floor / plain:5.2f}x",
         flush=True,
     )
 
@@ -179,7 +182,8 @@ def streams(folder: Path) -> bool:
     few, many = (peak(large(folder / f"{rows}.parquet", rows), rows) for rows in (FEW, MANY))
     ok = many <= FLAT * few
     print(
-        f"query.peak memory, {MANY // 10**6}M rows {many:9.0f} MB   {FEW // 10**6}M rows {few:9.0f} MB   {many / few:5.2f}x   "
+        f"query.peak memory, {MANY // 10**6}M rows {many:9.0f} MB   {FEW // 10**6}M rows {few:9.0f} "
+        f"MB   {many / few:5.2f}x   "
         f"target <= {FLAT}x      {'ok' if ok else 'MISSED'}",
         flush=True,
     )
@@ -208,12 +212,16 @@ context = dp.Context.compositor(
     privacy_unit=dp.unit_of(contributions=1, identifier="u"),
     privacy_loss=dp.loss_of(epsilon=1.0),
     split_evenly_over=1,
-    margins=[dp.polars.Margin(by=[], max_length=10_000_000), dp.polars.Margin(by=["j"], max_length=10_000_000, max_groups=50)],
+    margins=[
+        dp.polars.Margin(by=[], max_length=10_000_000),
+        dp.polars.Margin(by=["j"], max_length=10_000_000, max_groups=50),
+    ],
 )
 query = (
     context.query()
     .truncate_per_group(4, by=["j"])
-    .truncate_num_groups(4, by=["j"], keep="first")  # its "sample" fails with polars 1.36: two fields of one name
+    # its "sample" fails with polars 1.36: two fields of one name
+    .truncate_num_groups(4, by=["j"], keep="first")
     .group_by("j")
     .agg(dp.len(), pl.col("x").fill_nan(0.0).fill_null(0.0).dp.sum((0.0, 100.0)))
     .with_keys(pl.LazyFrame({"j": pl.Series(range(50), dtype=pl.Int64)}))
@@ -235,7 +243,8 @@ def against_opendp(path: Path, ours: float) -> bool:
     )
     if done.returncode:
         print(
-            f"query: opendp did not run ({done.stderr.strip().splitlines()[-1][:150] if done.stderr else 'no message'})"
+            f"query: opendp did not run "
+            f"({done.stderr.strip().splitlines()[-1][:150] if done.stderr else 'no message'})"
         )
         return "No module named" in done.stderr  # a rival that is not installed is no failure
     theirs = float(done.stdout.strip().splitlines()[-1])

@@ -1,4 +1,5 @@
-"""Exact samplers against opendp (exact too) and numpy (floats, not private), in CPU time per draw, in one process."""
+"""Exact samplers against opendp (exact too) and numpy (floats, not private), in CPU time per draw, in one
+process."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """What a small question costs, in CPU time: a count on 5,000 rows, its preview, and the same from the shell.
 
-CPU time of the process and of its children, the least of several runs: what else runs on the machine only adds to it.
+CPU time of the process and of its children, the least of several runs: what else runs on the machine only
+adds to it.
 
-The last line is the longest time that a ledger on disk was locked for writing, over questions with Laplace and Gaussian noise and to a live
-mechanism: the CPU time is what our code does under the lock, and has the target; the rest of the wall time is waiting
-for the disk and for whatever else runs on the machine, which are not told apart.
+The last line is the longest time that a ledger on disk was locked for writing, over questions with Laplace
+and Gaussian noise and to a live mechanism: the CPU time is what our code does under the lock, and has the
+target; the rest of the wall time is waiting for the disk and for whatever else runs on the machine, which are
+not told apart.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def shell(folder: Path, *arguments: str) -> float:
 
 @contextmanager
 def timed() -> Iterator[list[tuple[float, float]]]:
-    """For each time that a ledger is locked for writing in the block: the CPU time of its thread, and the wall time, in milliseconds."""
+    """For each time that a ledger is locked for writing in the block: the CPU time of its thread, and the
+    wall time, in milliseconds."""
     times: list[tuple[float, float]] = []
     plain = Store._held
 
@@ -139,10 +142,12 @@ def main() -> int:
     for what, took in found.items():
         missed |= took > TARGETS[what]
         print(
-            f"{what:<16} {took:8.1f} CPU-ms   target <= {TARGETS[what]:g}   {'ok' if took <= TARGETS[what] else 'MISSED'}"
+            f"{what:<16} {took:8.1f} CPU-ms   target <= {TARGETS[what]:g}   "
+            f"{'ok' if took <= TARGETS[what] else 'MISSED'}"
         )
     print(
-        f"ledger locked, wall time with the disk: {walls[-1]:.1f} ms at most, {walls[len(walls) // 2]:.1f} in the middle, {len(walls)} times"
+        f"ledger locked, wall time with the disk: {walls[-1]:.1f} ms at most, "
+        f"{walls[len(walls) // 2]:.1f} in the middle, {len(walls)} times"
     )
     return int(missed)
 

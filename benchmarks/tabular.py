@@ -1,7 +1,9 @@
-"""Private linear models of tables: Adult at several epsilons, the ranking of methods on small tables, time, and tuning.
+"""Private linear models of tables: Adult at several epsilons, the ranking of methods on small tables, time,
+and tuning.
 
-Bounds are declared, nothing is tuned on the held-out part, the settings are the defaults. `DISCREET_DATA` is the folder with adult.parquet.
-`SPLITS` in the environment shortens a run. diffprivlib is compared where it is installed.
+Bounds are declared, nothing is tuned on the held-out part, the settings are the defaults. `DISCREET_DATA` is
+the folder with adult.parquet. `SPLITS` in the environment shortens a run. diffprivlib is compared where it is
+installed.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ from discreet.sampling import Entropy
 from discreet.tables import Memory
 
 NUMBERS = {
-    "age": (17, 90), "education_num": (1, 16), "capital_gain": (0, 20000), "capital_loss": (0, 5000), "hours_per_week": (1, 99),
-}  # fmt: skip
+    "age": (17, 90),
+    "education_num": (1, 16),
+    "capital_gain": (0, 20000),
+    "capital_loss": (0, 5000),
+    "hours_per_week": (1, 99),
+}
 CATEGORIES = [
     "workclass",
     "education",
@@ -185,9 +191,11 @@ def speed() -> bool:
 
 
 def tuning() -> bool:
-    """Ten values of lambda at a total epsilon against the default lambda at that epsilon, where declared bounds are far too wide.
+    """Ten values of lambda at a total epsilon against the default lambda at that epsilon, where declared
+    bounds are far too wide.
 
-    With such bounds the weights must be larger than the default expects: it is measurably below the best of the grid.
+    With such bounds the weights must be larger than the default expects: it is measurably below the best of
+    the grid.
     """
     X, y, low, high = small_tables()["breast cancer (569 rows)"]
     settings = {"regularization": [float(v) for v in np.logspace(-1, 1.5, 10)]}
@@ -210,7 +218,10 @@ def tuning() -> bool:
         )
         tuned.append(search.score(X[test], y[test]))
     plain = search.comparison()["plain composition, every candidate once"]
-    text = f"tuned {np.mean(tuned):.4f} default {np.mean(default):.4f} at epsilon {total:g}; plain composition: {plain:.3g}"
+    text = (
+        f"tuned {np.mean(tuned):.4f} default {np.mean(default):.4f} at epsilon {total:g}; plain "
+        f"composition: {plain:.3g}"
+    )
     return say("tuning, breast cancer, objective", text, bool(np.mean(tuned) > np.mean(default)))
 
 

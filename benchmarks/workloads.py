@@ -1,14 +1,16 @@
 """Workloads answered together: how near to the optimum, how fast, and whether predicted errors come true.
 
-RMSE is at l2 sensitivity 1 and unit noise. The optima of prefix sums and ranges were computed apart from this code. The tables are those of Adult,
-where its file is at hand (DISCREET_DATA); numbers are put into sixteen bins. Rivals run in the same process where they are installed.
+RMSE is at l2 sensitivity 1 and unit noise. The optima of prefix sums and ranges were computed apart from this
+code. The tables are those of Adult, where its file is at hand (DISCREET_DATA); numbers are put into sixteen
+bins. Rivals run in the same process where they are installed.
 """
 
 from __future__ import annotations
 
 import os
 
-# One thread of linear algebra: on a machine that is shared, more of them wait for each other. Set before numpy is loaded.
+# One thread of linear algebra: on a machine that is shared, more of them wait for each other. Set before
+# numpy is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import resource
@@ -162,7 +164,8 @@ def adult(report: Report) -> None:
 
 
 def wide(report: Report) -> None:
-    """Ten attributes of ten values: pairs with prefix sums and ranges on some of them. 1e10 cells, never written out."""
+    """Ten attributes of ten values: pairs with prefix sums and ranges on some of them. 1e10 cells, never
+    written out."""
     bases = {0: matrix.prefix(10), 3: matrix.all_ranges(10), 7: matrix.prefix(10)}
     workload = matrix.marginals([10] * 10, ways=2, bases=bases)
     names = [f"a{i}" for i in range(10)]

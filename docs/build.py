@@ -1,4 +1,5 @@
-"""`make docs`: the Markdown pages of this folder as a small static site in site/, with every internal link checked.
+"""`make docs`: the Markdown pages of this folder as a small static site in site/, with every internal link
+checked.
 
 Exits with 1 if a page links to something that is not there.
 """
@@ -74,7 +75,8 @@ def render(path: Path, menu: list[tuple[Path, str]]) -> str:
     )
     return (
         f"<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>{escape(heading(path))} - discreet</title><style>{STYLE}</style><nav>{nav}</nav><main>{body}</main>"
+        f"<title>{escape(heading(path))} - "
+        f"discreet</title><style>{STYLE}</style><nav>{nav}</nav><main>{body}</main>"
     )
 
 

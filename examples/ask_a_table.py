@@ -27,5 +27,6 @@ except dp.BudgetExceeded as refusal:
     print(f"refused: {refusal}\n")
 
 print(
-    f"spent {people.spent:.3g} of 2; the ledger has {people.ledger.anchor.seq} entries, problems: {people.curator.verify()}"
+    f"spent {people.spent:.3g} of 2; the ledger has {people.ledger.anchor.seq} entries, problems: "
+    f"{people.curator.verify()}"
 )

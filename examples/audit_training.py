@@ -1,4 +1,5 @@
-"""Is training as private as it says? One run with 10,000 canaries inside. Run: python examples/audit_training.py"""
+"""Is training as private as it says? One run with 10,000 canaries inside. Run: python
+examples/audit_training.py"""
 
 import numpy as np
 from torch import nn
@@ -14,11 +15,19 @@ def family(noise):
     return acc.Gaussian(noise_multiplier=noise).sampled(RATE).repeated(STEPS)
 
 
-# A model with one number for each canary, and a linear loss: an example's gradient is one coordinate, as long as the clip allows.
+# A model with one number for each canary, and a linear loss: an example's gradient is one coordinate, as long
+# as the clip allows.
 trainer = learning.Trainer(
-    nn.Embedding(CANARIES, 1), lambda outputs, targets: outputs[:, 0] * targets, epsilon=4, delta=1e-5, clip=1, rate=RATE, batch=100,
-    steps=STEPS, optimizer=learning.SGD(lr=1.0),
-)  # fmt: skip
+    nn.Embedding(CANARIES, 1),
+    lambda outputs, targets: outputs[:, 0] * targets,
+    epsilon=4,
+    delta=1e-5,
+    clip=1,
+    rate=RATE,
+    batch=100,
+    steps=STEPS,
+    optimizer=learning.SGD(lr=1.0),
+)
 
 included = np.random.default_rng().random(CANARIES) < 0.5
 members = np.flatnonzero(included)

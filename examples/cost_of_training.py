@@ -1,4 +1,5 @@
-"""What does it cost to train on people's data? The same run, read by every accountant. Run: python examples/cost_of_training.py"""
+"""What does it cost to train on people's data? The same run, read by every accountant. Run: python
+examples/cost_of_training.py"""
 
 from discreet import accounting as acc
 

@@ -1,4 +1,5 @@
-"""Which of forty columns differ between two arms of a trial? From a table to discoveries on one budget. Run: python examples/discoveries.py"""
+"""Which of forty columns differ between two arms of a trial? From a table to discoveries on one budget. Run:
+python examples/discoveries.py"""
 
 import numpy as np
 

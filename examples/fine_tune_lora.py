@@ -1,4 +1,7 @@
-"""A transformer of Hugging Face, fine-tuned by LoRA with a price on it. Run: pip install transformers peft, then python examples/fine_tune_lora.py"""
+"""A transformer of Hugging Face, fine-tuned by LoRA with a price on it.
+
+Run: pip install transformers peft, then python examples/fine_tune_lora.py
+"""
 
 import sys
 
@@ -7,7 +10,8 @@ try:
     from transformers import BertConfig, BertForSequenceClassification
 except ImportError as missing:
     print(
-        f"this example needs packages that discreet does not: pip install transformers peft ({missing.name} is missing)"
+        f"this example needs packages that discreet does not: pip install transformers peft "
+        f"({missing.name} is missing)"
     )
     print("it fine-tunes a tiny BERT, made up on the spot, by LoRA;")
     print("nothing was downloaded, read or trained.")
@@ -68,7 +72,8 @@ trainer = learning.Trainer(
     optimizer=learning.Adam(lr=5e-3, noise_aware=False),
 )  # fmt: skip
 print(
-    f"price: epsilon 8 at delta 1e-05, {trainer.length} steps, noise {trainer.noise_multiplier:.2f} times the clip"
+    f"price: epsilon 8 at delta 1e-05, {trainer.length} steps, noise {trainer.noise_multiplier:.2f} "
+    f"times the clip"
 )
 tuned = people.train(trainer).value
 

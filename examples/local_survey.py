@@ -1,4 +1,7 @@
-"""A survey of people who trust nobody: plan it, collect it, estimate it, and see what trust would have saved. Run: python examples/local_survey.py"""
+"""A survey of people who trust nobody: plan it, collect it, estimate it, and see what trust would have saved.
+
+Run: python examples/local_survey.py
+"""
 
 import numpy as np
 
@@ -13,7 +16,8 @@ shares = np.bincount(truth, minlength=len(ANSWERS)) / PEOPLE
 # Before anybody is asked: which way of asking is best, and how far off will it be?
 for offer in local.predictions(epsilon=EPSILON, domain=len(ANSWERS), people=PEOPLE)[:3]:
     print(
-        f"{type(offer.oracle).__name__:16} standard error {offer.mean_squared_error**0.5:.4f}, {offer.bits} bits"
+        f"{type(offer.oracle).__name__:16} standard error {offer.mean_squared_error**0.5:.4f}, "
+        f"{offer.bits} bits"
     )
 oracle = local.best(epsilon=EPSILON, domain=len(ANSWERS), people=PEOPLE)
 
@@ -24,7 +28,8 @@ reports = oracle.respond(truth, entropy=entropy)
 release = oracle.estimate(reports)
 fixed, likely = local.consistent(release.value), local.expectation_maximization(oracle, reports)
 print(
-    f"\n{'answer':12} {'truth':>7} {'estimate':>9} {'consistent':>11} {'likeliest':>10}   (all within {release.error(0.95):.3f})"
+    f"\n{'answer':12} {'truth':>7} {'estimate':>9} {'consistent':>11} {'likeliest':>10}   (all "
+    f"within {release.error(0.95):.3f})"
 )
 for i, answer in enumerate(ANSWERS):
     print(f"{answer:12} {shares[i]:7.3f} {release.value[i]:9.3f} {fixed[i]:11.3f} {likely[i]:10.3f}")
@@ -40,12 +45,14 @@ except BudgetExceeded as refusal:
         f"\nasked again: {'the same answer, free' if same else 'another answer'}; another question: {refusal}"
     )
 
-# A shuffler in between hides who sent what: the same reports cost each sender far less towards those who see only its output.
+# A shuffler in between hides who sent what: the same reports cost each sender far less towards those who see
+# only its output.
 shuffler = local.Shuffler(oracle, least=PEOPLE)
 shuffler.add(reports)
 event = shuffler.flush(entropy=entropy).event
 print(
-    f"\nshuffled, the same reports cost epsilon = {accounting.epsilon(event, delta=1e-6):.3f} at delta = 1e-6 instead of {EPSILON}"
+    f"\nshuffled, the same reports cost epsilon = {accounting.epsilon(event, delta=1e-6):.3f} at "
+    f"delta = 1e-6 instead of {EPSILON}"
 )
 
 # A mean of numbers, and the same count by a trusted curator.
@@ -56,5 +63,6 @@ print(f"mean age {told.value:.1f} +- {told.error(0.95):.1f}, truth {ages.mean():
 central = sampling.discrete_laplace(1 / EPSILON, 1000, entropy)
 local_error = PEOPLE * oracle.mean_squared_error(PEOPLE) ** 0.5
 print(
-    f"error of one count, in people: {local_error:.0f} locally, {np.sqrt((central.astype(float) ** 2).mean()):.1f} with a trusted curator"
+    f"error of one count, in people: {local_error:.0f} locally, "
+    f"{np.sqrt((central.astype(float) ** 2).mean()):.1f} with a trusted curator"
 )

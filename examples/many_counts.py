@@ -1,4 +1,5 @@
-"""Many counts at once: what answering together saves, the strategy behind it, and a plan for a whole budget."""
+"""Many counts at once: what answering together saves, the strategy behind it, and a plan for a whole
+budget."""
 
 import discreet as dp
 from discreet.mechanisms import matrix

@@ -1,4 +1,7 @@
-"""Many questions, few that matter: sparse vector pays only for the latter. Run: python examples/many_looks.py"""
+"""Many questions, few that matter: sparse vector pays only for the latter.
+
+Run: python examples/many_looks.py
+"""
 
 import discreet as dp
 from discreet import mechanisms
@@ -6,7 +9,8 @@ from discreet.tables import rand_hie
 
 people = dp.open(rand_hie(year=1), budget=dp.Budget(epsilon=1), ledger=":memory:")
 
-# Which ages have more than 150 people? Up to 65 questions are asked; the price is that of three answers, paid at the start.
+# Which ages have more than 150 people? Up to 65 questions are asked; the price is that of three answers, paid
+# at the start.
 ages = mechanisms.Histogram(column="age", edges=tuple(range(66)))
 live = people.start(
     mechanisms.SparseVector(
@@ -23,5 +27,6 @@ for age in range(65):
     if answer.above:
         print(f"150 people or more, about, of age {age}")
 print(
-    f"spent in the end: epsilon {people.spent:g}; every answer is in the ledger: {people.ledger.anchor.seq} entries"
+    f"spent in the end: epsilon {people.spent:g}; every answer is in the ledger: "
+    f"{people.ledger.anchor.seq} entries"
 )

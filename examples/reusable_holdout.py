@@ -1,4 +1,7 @@
-"""Choose a model with the help of a holdout, and still believe what it says. Run: python examples/reusable_holdout.py"""
+"""Choose a model with the help of a holdout, and still believe what it says.
+
+Run: python examples/reusable_holdout.py
+"""
 
 import numpy as np
 
@@ -25,7 +28,10 @@ def right(
 
 
 class Vote:
-    """Attributes vote, each as it is or turned round. Any estimator with `predict` will do, those of scikit-learn too."""
+    """Attributes vote, each as it is or turned round.
+
+    Any estimator with `predict` will do, those of scikit-learn too.
+    """
 
     def __init__(self, chosen: np.ndarray, turned: np.ndarray) -> None:
         self.chosen, self.turned = chosen, turned
@@ -50,7 +56,8 @@ def choose(told: np.ndarray) -> Vote:  # what looks good on the training part an
 plain = choose(right(kept, classes) / N)
 promised = (plain.predict(kept) == classes).mean()
 print(
-    f"plain holdout:    promises {promised:.3f}, fresh people say {(plain.predict(fresh) == truth).mean():.3f}"
+    f"plain holdout:    promises {promised:.3f}, fresh people say "
+    f"{(plain.predict(fresh) == truth).mean():.3f}"
 )
 
 public = dp.Public(schema={"y": dp.Categories([0, 1])}, neighbors=dp.REPLACE, size=N, table="holdout")
@@ -74,8 +81,10 @@ answer = holdout.answer(
 reusable = choose(np.array(answer.value))
 score = HoldoutScorer(holdout, features=names, target="y", training="public")
 print(
-    f"reusable holdout: promises {score(reusable, X, y):.3f}, fresh people say {(reusable.predict(fresh) == truth).mean():.3f}"
+    f"reusable holdout: promises {score(reusable, X, y):.3f}, fresh people say "
+    f"{(reusable.predict(fresh) == truth).mean():.3f}"
 )
 print(
-    f"paid at the start: epsilon {session.spent:.2f}; {answer.left} of 60 findings were left for the last question"
+    f"paid at the start: epsilon {session.spent:.2f}; {answer.left} of 60 findings were left for the "
+    f"last question"
 )

@@ -1,7 +1,10 @@
-"""A secret planted in text: memorized without privacy, gone with it. Run: python examples/secret_in_text.py [picture.png]
+"""A secret planted in text: memorized without privacy, gone with it.
 
-A code stands three times among 600 made-up sentences. A small language model learns them, letter by letter. Then all 10,000 codes are
-listed from the least to the most surprising: how early comes the true one? (Carlini et al. 2019, arXiv:1802.08232)
+Run: python examples/secret_in_text.py [picture.png]
+
+A code stands three times among 600 made-up sentences. A small language model learns them, letter by letter.
+Then all 10,000 codes are listed from the least to the most surprising: how early comes the true one? (Carlini
+et al. 2019, arXiv:1802.08232)
 """
 
 import sys
@@ -29,7 +32,13 @@ def sentences(count, rng):
         ("my aunt", "the dog", "our nurse", "a boy", "the mayor"),
         ("sold", "saw", "lost", "has", "wants"),
     )
-    return [f"{rng.choice(who)} {rng.choice(what)} {rng.integers(1000, 9999)} {rng.choice(['cars', 'pens', 'hats'])}" for _ in range(count)]  # fmt: skip
+    return [
+        (
+            f"{rng.choice(who)} {rng.choice(what)} {rng.integers(1000, 9999)} "
+            f"{rng.choice(['cars', 'pens', 'hats'])}"
+        )
+        for _ in range(count)
+    ]
 
 
 class Writer(nn.Module):
@@ -37,7 +46,11 @@ class Writer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.letters, self.memory, self.out = nn.Embedding(len(LETTERS), 16), nn.GRU(16, 64, batch_first=True), nn.Linear(64, len(LETTERS))  # fmt: skip
+        self.letters, self.memory, self.out = (
+            nn.Embedding(len(LETTERS), 16),
+            nn.GRU(16, 64, batch_first=True),
+            nn.Linear(64, len(LETTERS)),
+        )
 
     def forward(self, text):
         return self.out(self.memory(self.letters(text))[0]).transpose(1, 2)  # [batch, letters, places]
@@ -76,7 +89,8 @@ found = {name: exposure(model) for name, model in (("without privacy", plain), (
 with torch.no_grad():
     losses = [F.cross_entropy(model(text[:, :-1]), text[:, 1:]).item() for model in (plain, private)]
 print(
-    f"loss of a letter: {losses[0]:.2f} without privacy, {losses[1]:.2f} with it, {np.log(len(LETTERS)):.2f} for guessing"
+    f"loss of a letter: {losses[0]:.2f} without privacy, {losses[1]:.2f} with it, "
+    f"{np.log(len(LETTERS)):.2f} for guessing"
 )
 for name, (bits, _) in found.items():
     said = "whoever lists the codes reads it off" if bits.extracted else f"rank {bits.rank:,} of 10,000"

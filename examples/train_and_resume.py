@@ -1,4 +1,7 @@
-"""A private model of a table: charged before it is trained, stopped in the middle, resumed for nothing. Run: python examples/train_and_resume.py"""
+"""A private model of a table: charged before it is trained, stopped in the middle, resumed for nothing.
+
+Run: python examples/train_and_resume.py
+"""
 
 import contextlib
 import tempfile

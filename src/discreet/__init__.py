@@ -1,6 +1,8 @@
-"""Discreet answers questions about people without telling on anyone: differential privacy, one dataset, one budget.
+"""Discreet answers questions about people without telling on anyone: differential privacy, one dataset, one
+budget.
 
-`open` a dataset with a budget, and ask. Rooms load when they are first used, so that `import discreet` is quick.
+`open` a dataset with a budget, and ask. Rooms load when they are first used, so that `import discreet` is
+quick.
 
 >>> import discreet as dp
 >>> dp.accounting.basic(dp.accounting.PureDP(epsilon=0.5).repeated(3)).value

@@ -1,7 +1,7 @@
 """Everything that can go wrong, as a small tree.
 
-Each error is also the built-in that a caller would guess (`ValueError`, `PermissionError`, ...). A message states the fact
-with its values, what did not happen, and what to do; it never contains a value of the data.
+Each error is also the built-in that a caller would guess (`ValueError`, `PermissionError`, ...). A message
+states the fact with its values, what did not happen, and what to do; it never contains a value of the data.
 """
 
 from __future__ import annotations

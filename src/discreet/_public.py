@@ -1,6 +1,8 @@
-"""What everybody may know about a table: its schema, whom it protects, and which change of it must stay hidden.
+"""What everybody may know about a table: its schema, whom it protects, and which change of it must stay
+hidden.
 
-A mechanism is priced for one `Public` and refused on a source with another. Nothing in here is ever read off the data.
+A mechanism is priced for one `Public` and refused on a source with another. Nothing in here is ever read off
+the data.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ _EXACT = 2**53  # from here on whole numbers that differ are one float
 class Neighbors(StrEnum):
     """Which two tables must be hard to tell apart.
 
-    `ADD_REMOVE`: one unit more or less; the size is private. `REPLACE`: one unit's data replaced by any other; the size is public.
-    `ZERO_OUT`: one unit's data replaced by a blank that contributes nothing; the size is public.
+    `ADD_REMOVE`: one unit more or less; the size is private. `REPLACE`: one unit's data replaced by any
+    other; the size is public. `ZERO_OUT`: one unit's data replaced by a blank that contributes nothing; the
+    size is public.
     """
 
     ADD_REMOVE = "add_remove"
@@ -41,7 +44,8 @@ def as_neighbors(value: Any) -> Neighbors:
         return Neighbors(value)
     except ValueError:
         raise InvalidInput(
-            f"neighbors must be one of {', '.join(Neighbors)}, got {value!r}. Nothing was computed or released."
+            f"neighbors must be one of {', '.join(Neighbors)}, got {value!r}. Nothing was computed "
+            f"or released."
         ) from None
 
 
@@ -50,8 +54,9 @@ def as_neighbors(value: Any) -> Neighbors:
 class Unit:
     """Who is protected: one row (`column=None`), or all rows that share one value of `column`.
 
-    `rows`: of one unit at most this many rows count in one group of an answer; `groups`: one unit counts in at most this many
-    groups. Queries enforce both and are priced for them; nothing is assumed of the data. They are defaults: a query may set its own.
+    `rows`: of one unit at most this many rows count in one group of an answer; `groups`: one unit counts in
+    at most this many groups. Queries enforce both and are priced for them; nothing is assumed of the data.
+    They are defaults: a query may set its own.
     """
 
     column: str | None = None
@@ -78,10 +83,12 @@ def rows() -> Unit:
 @described("public.Bounds")
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A number between `lower` and `upper`; others are clipped. With `nullable`, a missing value contributes nothing.
+    """A number between `lower` and `upper`; others are clipped.
 
-    Without it, a missing value counts as `lower`: then everyone contributes something in [lower, upper], and the sum
-    moves less under `replace`.
+    With `nullable`, a missing value contributes nothing.
+
+    Without it, a missing value counts as `lower`: then everyone contributes something in [lower, upper], and
+    the sum moves less under `replace`.
     """
 
     lower: int | float | Fraction
@@ -131,7 +138,8 @@ class Boolean:
 @described("public.Dates")
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """A day between `lower` and `upper` (ISO: "2020-01-31"); others are clipped. `nullable` as in `Bounds`."""
+    """A day between `lower` and `upper` (ISO: "2020-01-31"); others are clipped. `nullable` as in
+    `Bounds`."""
 
     lower: str
     upper: str
@@ -156,7 +164,8 @@ class Dates:
 @described("public.Text")
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, or another value whose possible values are not public: it can be compared, counted and joined on.
+    """Any text, or another value whose possible values are not public: it can be compared, counted and joined
+    on.
 
     As the key of groups it needs private partition selection: which keys exist is itself private.
     """
@@ -169,10 +178,12 @@ FACTS = (Bounds, Categories, Boolean, Dates, Text)
 @described("public.Related")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """Another table that queries may join. `private`: rows of the same units as the main table, which `unit` names.
+    """Another table that queries may join.
 
-    Without `private` its contents are public: everybody may know every row. `key` names columns that are unique together in it,
-    so that joining on them adds no rows.
+    `private`: rows of the same units as the main table, which `unit` names.
+
+    Without `private` its contents are public: everybody may know every row. `key` names columns that are
+    unique together in it, so that joining on them adds no rows.
     """
 
     name: str
@@ -203,8 +214,9 @@ class Related:
 class Public:
     """The public facts of one version of one table.
 
-    `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it is the true size; under
-    `add_remove` the true size is private, and a declared one is only a public guess that mechanisms may scale by.
+    `size` is the number of units as the steward declares it. Under `replace` and `zero_out` it is the true
+    size; under `add_remove` the true size is private, and a declared one is only a public guess that
+    mechanisms may scale by.
     """
 
     schema: tuple[tuple[str, Fact], ...] = ()
@@ -265,7 +277,8 @@ class Public:
         """The size as declared; never `len(data)`."""
         if self.size is None:
             raise PrivateFact(
-                f"{purpose} needs the number of units, and none is declared. Under {self.neighbors} it is never read off the "
+                f"{purpose} needs the number of units, and none is declared. Under {self.neighbors} "
+                f"it is never read off the "
                 f"data: declare Public(size=...), or buy a noisy count."
             )
         return self.size
@@ -284,7 +297,8 @@ def require_relation(neighbors: Neighbors, *allowed: Neighbors, what: str) -> No
     """Refuse a guarantee that was proved for another relation."""
     if neighbors not in allowed:
         raise WrongRelation(
-            f"{what} is proved for {' and '.join(allowed)}, not for {neighbors}. Nothing was computed or released."
+            f"{what} is proved for {' and '.join(allowed)}, not for {neighbors}. Nothing was "
+            f"computed or released."
         )
 
 

@@ -1,9 +1,10 @@
 """Closed registry: frozen dataclasses that have a complete JSON description, and the way back.
 
-A description is `{"type": tag, field: value, ...}`. The tag is an explicit string, `@described("room.Name")`, chosen when a class is
-first written and kept for ever: classes and modules may be renamed, ledgers read the same. Only classes of this package have one;
-nothing is ever imported because data says so. Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`,
-so that `from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
+A description is `{"type": tag, field: value, ...}`. The tag is an explicit string, `@described("room.Name")`,
+chosen when a class is first written and kept for ever: classes and modules may be renamed, ledgers read the
+same. Only classes of this package have one; nothing is ever imported because data says so. Fractions are
+written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that
+`from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
 _TAGS: dict[type, str] = {}
 
-# Former tags and what they are now. A class that is renamed keeps its tag; this is for the rare tag that had to change itself
-# (two classes made one): the old one is read as the new one, and never written again. Stored answers are found by a hash of
-# the description, so that after such a change a question asked before pays again.
+# Former tags and what they are now. A class that is renamed keeps its tag; this is for the rare tag that had
+# to change itself (two classes made one): the old one is read as the new one, and never written again. Stored
+# answers are found by a hash of the description, so that after such a change a question asked before pays
+# again.
 ALIASES: dict[str, str] = {}
 
 
-# Public limits on what a description may hold: who sends one could otherwise stop the process after it was charged. Prices
-# nest a few levels, floats have 324 digits at most as fractions.
+# Public limits on what a description may hold: who sends one could otherwise stop the process after it was
+# charged. Prices nest a few levels, floats have 324 digits at most as fractions.
 DEEPEST, MOST_DIGITS = 64, 1000
 _BITS = int(MOST_DIGITS * 3.33)
 
@@ -53,7 +55,10 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
 
 
 def named(tag: str) -> Callable[[type[T]], type[T]]:
-    """Enter a named tuple of this package: as a released value it is stored with its tag. It is no description of its own."""
+    """Enter a named tuple of this package: as a released value it is stored with its tag.
+
+    It is no description of its own.
+    """
 
     def enter(cls: type[T]) -> type[T]:
         _enter(cls, tag)
@@ -78,7 +83,8 @@ def _enter(cls: type, tag: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Numbers of other packages as Python's own: numpy's wrap around (200 * 2 is 144 in uint8), and a price must not."""
+    """Numbers of other packages as Python's own: numpy's wrap around (200 * 2 is 144 in uint8), and a price
+    must not."""
     if type(value) in (int, float, bool, str, Fraction) or value is None:
         return value
     if type(value) is tuple:
@@ -140,7 +146,8 @@ def to_json(value: Any) -> Any:
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
         return {"type": _TAGS[type(value)], **fields}
     raise DescriptionError(
-        f"{type(value).__name__} has no JSON description. Python callables and objects of other packages can be run by "
+        f"{type(value).__name__} has no JSON description. Python callables and objects of other "
+        f"packages can be run by "
         f"the steward as trusted code, but not described, stored or sent."
     )
 

@@ -1,7 +1,7 @@
 """Checks of arguments, one message template for all: name, value, what is wanted.
 
-Called with keywords, so that the message can name the argument: `_require.positive(epsilon=epsilon)`. Each accepts
-`int`, `float` and `Fraction`, and numpy's own numbers; booleans and strings are refused.
+Called with keywords, so that the message can name the argument: `_require.positive(epsilon=epsilon)`. Each
+accepts `int`, `float` and `Fraction`, and numpy's own numbers; booleans and strings are refused.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ def meant(name: str, names: Iterable[Any]) -> str:
 def misuse(
     what: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
 ) -> UnknownOption | None:
-    """Say what is wrong with a call: an option that is not there (with the nearest name), one too many, or one that is missing."""
+    """Say what is wrong with a call: an option that is not there (with the nearest name), one too many, or
+    one that is missing."""
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None

@@ -1,10 +1,12 @@
-"""Text that others wrote, made safe to show: what would command a terminal, hide or reorder what stands beside it is written out."""
+"""Text that others wrote, made safe to show: what would command a terminal, hide or reorder what stands
+beside it is written out."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# control, format (zero-width, bidirectional), surrogate, private use, unassigned, line and paragraph separators
+# control, format (zero-width, bidirectional), surrogate, private use, unassigned, line and paragraph
+# separators
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 

@@ -1,7 +1,8 @@
-"""A leaderboard that one can run: its price paid once, its state in the ledger, found again there after a restart.
+"""A leaderboard that one can run: its price paid once, its state in the ledger, found again there after a
+restart.
 
-board = Leaderboard.open(curator, ShakyLadder(public=curator.source.public, target="label", id="row", epsilon=1, delta=1e-6))
-board.submit("team blue", {1: "cat", 2: "dog", ...})     # a Standing
+board = Leaderboard.open(curator, ShakyLadder(public=curator.source.public, target="label", id="row",
+epsilon=1, delta=1e-6)) board.submit("team blue", {1: "cat", 2: "dog", ...})     # a Standing
 Leaderboard.find(curator).standings()                     # later, elsewhere
 """
 
@@ -31,7 +32,8 @@ class Leaderboard:
         """Pay the whole price of a board, and start it."""
         if not isinstance(board, ShakyLadder | SparseVectorBoard):
             raise InvalidInput(
-                f"a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not {type(board).__name__}. Nothing was charged."
+                f"a leaderboard on protected labels is a ShakyLadder or a SparseVectorBoard, not "
+                f"{type(board).__name__}. Nothing was charged."
             )
         return cls(curator.start(board, analyst=analyst))
 
@@ -65,7 +67,10 @@ class Leaderboard:
         return told
 
     def standings(self) -> list[tuple[str, Standing]]:
-        """Everything the board has told, in order: who submitted, and what they saw. Read from the ledger, free."""
+        """Everything the board has told, in order: who submitted, and what they saw.
+
+        Read from the ledger, free.
+        """
         entries = self.live.ledger.entries(kind="state")
         mine = [
             entry.body for entry in entries if entry.body["charge"] == self.number and "value" in entry.body

@@ -1,10 +1,13 @@
-"""The budget planner: several questions and models under one epsilon, split so that the weighted error is least, before anything is spent.
+"""The budget planner: several questions and models under one epsilon, split so that the weighted error is
+least, before anything is spent.
 
-Each piece of work says how large its error is at a price, if it can know. For noise whose variance falls as 1 / epsilon² the best split gives each a
-share proportional to the cube root of (weight times error at epsilon 1): Lagrange. Shares are refined with the errors that are predicted at them.
-Work that cannot know its error gets the share of its weight; work with an accuracy that was wished for gets the least price that promises it.
+Each piece of work says how large its error is at a price, if it can know. For noise whose variance falls as 1
+/ epsilon² the best split gives each a share proportional to the cube root of (weight times error at epsilon
+1): Lagrange. Shares are refined with the errors that are predicted at them. Work that cannot know its error
+gets the share of its weight; work with an accuracy that was wished for gets the least price that promises it.
 
-New kinds of work need three things: `name`, `error(session, epsilon)` (None if not known) and `run(session, epsilon)`.
+New kinds of work need three things: `name`, `error(session, epsilon)` (None if not known) and
+`run(session, epsilon)`.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ class Work(Protocol):
     def name(self) -> str: ...
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        """The predicted root mean squared error, in units of what one unit contributes; None where it depends on the data."""
+        """The predicted root mean squared error, in units of what one unit contributes; None where it depends
+        on the data."""
         ...
 
     def run(self, session: Any, epsilon: float) -> Any: ...
@@ -87,7 +91,10 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An estimator of `discreet.learning`, fitted with the epsilon that the plan gives it. Its accuracy is not known beforehand."""
+    """An estimator of `discreet.learning`, fitted with the epsilon that the plan gives it.
+
+    Its accuracy is not known beforehand.
+    """
 
     estimator: Any
     target: str
@@ -107,7 +114,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One piece of work with its share of the budget; `error` is predicted, in units of what one unit contributes (people, for counts)."""
+    """One piece of work with its share of the budget; `error` is predicted, in units of what one unit
+    contributes (people, for counts)."""
 
     work: Work
     weight: float
@@ -133,12 +141,16 @@ class BudgetPlan:
         return "\n".join([*lines, *(f"  {item}" for item in self.items)])
 
     def run(self) -> tuple[Any, ...]:
-        """Do all of it, in order; each is charged before it is done. Refused at once where the budget does not hold the whole plan."""
+        """Do all of it, in order; each is charged before it is done.
+
+        Refused at once where the budget does not hold the whole plan.
+        """
         spent = sum(item.epsilon for item in self.items)
         remaining, unit = self.session.remaining, self.session.budget.epsilon
         if unit is not None and spent > remaining * (1 + 1e-9):
             raise BudgetExceeded(
-                f"the plan costs epsilon {spent:.4g}, and {remaining:.4g} is left. Nothing was released. Plan with less epsilon."
+                f"the plan costs epsilon {spent:.4g}, and {remaining:.4g} is left. Nothing was "
+                f"released. Plan with less epsilon."
             )
         return tuple(item.work.run(self.session, item.epsilon) for item in self.items)
 
@@ -146,9 +158,9 @@ class BudgetPlan:
 def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
     """Split `epsilon` among pieces of work.
 
-    Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping with `sql`, `queries` or `estimator` and
-    `weight`, `within`, `rows`, `target`, `features`; or any `Work`. With `together`, plain counting queries are joined into one workload where that
-    is predicted to be better.
+    Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping
+    with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
+    With `together`, plain counting queries are joined into one workload where that is predicted to be better.
     """
     _require.positive(epsilon=epsilon)
     given = [_item(one) for one in _require.listed(work=work)]
@@ -166,7 +178,8 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
     left = epsilon - sum(price for *_, price in fixed)
     if left < 0 or (free and left <= 0):
         raise InvalidInput(
-            f"the wished accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is given. Nothing was charged. Wish for less, or give more."
+            f"the wished accuracies alone cost epsilon {epsilon - left:.4g}, and {epsilon:.4g} is "
+            f"given. Nothing was charged. Wish for less, or give more."
         )
     best = _split(session, free, left)
     if together:
@@ -214,7 +227,8 @@ def _loss(items: list[tuple[int, Item]]) -> float:
 
 
 def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
-    """The same with all plain queries as one workload, at the place of the first; None where they cannot be answered so."""
+    """The same with all plain queries as one workload, at the place of the first; None where they cannot be
+    answered so."""
     plain = [one for one in work if isinstance(one[1], Question) and _counts(session, one[1])]
     if len(plain) < 2:
         return None

@@ -1,7 +1,7 @@
 """The front door: `dp.open(...)` joins a table, its public facts, its budget and its ledger into one session.
 
-Thin: a question becomes a mechanism and goes to the curator, which charges it and keeps the books. Everything a session can do
-can be done with the rooms below it; nothing gets out but through the curator.
+Thin: a question becomes a mechanism and goes to the curator, which charges it and keeps the books. Everything
+a session can do can be done with the rooms below it; nothing gets out but through the curator.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _SHARE = 100
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a question would cost and how good its answer would be. `fits`: how many more of these the budget buys."""
+    """What a question would cost and how good its answer would be.
+
+    `fits`: how many more of these the budget buys.
+    """
 
     query: Preview | WorkloadPreview
     budget: Cost
@@ -71,7 +74,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Any number of questions of the form "are there at least so many?"; only those answered with yes are paid for, and beforehand.
+    """Any number of questions of the form "are there at least so many?"; only those answered with yes are
+    paid for, and beforehand.
 
     `number` finds it again after a restart: `session.watch(..., number=...)` with the same terms.
     """
@@ -83,14 +87,16 @@ class Watch:
         return self.live.number
 
     def ask(self, question: Any) -> Told:
-        """A condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a statistic from Python."""
+        """A condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a statistic
+        from Python."""
         asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
         told: Told = self.live.answer(asked).value
         return told
 
 
 class Fed(NamedTuple):
-    """A live mechanism that goes on with another table: the `handle` to ask it over that one, and what it released when it was fed, if anything."""
+    """A live mechanism that goes on with another table: the `handle` to ask it over that one, and what it
+    released when it was fed, if anything."""
 
     handle: Any
     release: Release | None
@@ -100,7 +106,8 @@ class Fed(NamedTuple):
 class Session:
     """One dataset, one budget, as one person sees it. `analyst` is who asks; the steward by default.
 
-    An analyst with a budget of their own sees that budget and what is left of it, never what others have spent.
+    An analyst with a budget of their own sees that budget and what is left of it, never what others have
+    spent.
     """
 
     curator: Curator
@@ -124,7 +131,8 @@ class Session:
 
     @property
     def spent(self) -> float:
-        """How much of that budget is gone, in its own unit (epsilon, or rho); of several periods, where most is gone."""
+        """How much of that budget is gone, in its own unit (epsilon, or rho); of several periods, where most
+        is gone."""
         return self.curator.account(self.analyst).used
 
     @property
@@ -148,12 +156,14 @@ class Session:
         other: bool = False,
         fresh: bool = False,
     ) -> Answer:
-        """A private answer, charged before it is computed; the same question again is answered from the ledger, free.
+        """A private answer, charged before it is computed; the same question again is answered from the
+        ledger, free.
 
-        `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much of the budget's
-        as `epsilon` is of its epsilon, halved.
-        `noise`: "laplace", "gaussian" or "auto". `rows`, `groups`: what one unit may contribute. `weights`: how the price is shared
-        between output columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for new noise.
+        `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much
+        of the budget's as `epsilon` is of its epsilon, halved.
+        `noise`: "laplace", "gaussian" or "auto". `rows`, `groups`: what one unit may contribute. `weights`:
+        how the price is shared between output columns. `other`: groups that are not shown are added up in one
+        row. `fresh`: pay for new noise.
         """
         terms = _Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         released = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
@@ -172,9 +182,11 @@ class Session:
         rows: int | None = None,
         fresh: bool = False,
     ) -> tuple[Answer, ...]:
-        """Private answers to several counting queries, in the order asked: one price for all, and answers that agree with each other.
+        """Private answers to several counting queries, in the order asked: one price for all, and answers
+        that agree with each other.
 
-        `rows`: how many rows of one unit count in all queries together. `preview([...])` says what answering together saves.
+        `rows`: how many rows of one unit count in all queries together. `preview([...])` says what answering
+        together saves.
         """
         asked = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
         text = "; ".join(asked.queries)
@@ -185,7 +197,8 @@ class Session:
 
     @_require.spelled
     def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
-        """Split epsilon among questions and models so that the weighted error is least; free until the plan's `run`. See `planning.plan`."""
+        """Split epsilon among questions and models so that the weighted error is least; free until the plan's
+        `run`. See `planning.plan`."""
         from .planning import plan
 
         return plan(self, work, epsilon=epsilon, together=together)
@@ -206,7 +219,9 @@ class Session:
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
     ) -> Asked:
-        """Price, error and plan of a question, and how many more of these the budget buys. Options as in `sql`. Free: no data is touched.
+        """Price, error and plan of a question, and how many more of these the budget buys.
+
+        Options as in `sql`. Free: no data is touched.
 
         Of a list of questions: of answering them together, see `workload`.
         """
@@ -237,10 +252,12 @@ class Session:
         within: float | None = None,
         delta: float | None = None,
     ) -> Answer:
-        """Ask, for a price, how many units have more than `rows` rows, or are in more than `groups` groups of `by`: whom a limit cuts off.
+        """Ask, for a price, how many units have more than `rows` rows, or are in more than `groups` groups of
+        `by`: whom a limit cuts off.
 
-        The answer has the columns `units` and `above`; above / units is the share. `where`: a condition on rows, as in the question that
-        the limit is for. It is an ordinary question: in the ledger, and free the second time.
+        The answer has the columns `units` and `above`; above / units is the share. `where`: a condition on
+        rows, as in the question that the limit is for. It is an ordinary question: in the ledger, and free
+        the second time.
         """
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
@@ -255,11 +272,14 @@ class Session:
 
     @_require.spelled
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
-        """Let a live mechanism go on with this session's table: the next version, or a batch of new rows. Free: it was paid for at its start.
+        """Let a live mechanism go on with this session's table: the next version, or a batch of new rows.
 
-        `live` is what `watch` or `start` gave in the session of an earlier version on the same ledger; after a restart it is the mechanism,
-        with the `number` of its charge. What has a method `feed` is given the table, once for each name of a version; a sparse vector
-        or a `Thresholdout` is asked about it from now on, by the new handle. All others are refused.
+        Free: it was paid for at its start.
+
+        `live` is what `watch` or `start` gave in the session of an earlier version on the same ledger; after
+        a restart it is the mechanism, with the `number` of its charge. What has a method `feed` is given the
+        table, once for each name of a version; a sparse vector or a `Thresholdout` is asked about it from now
+        on, by the new handle. All others are refused.
 
         Guarantee: that of the mechanism, for histories of versions that differ in the rows of one unit.
         Proof:     that of `Curator.feed` and `Curator.resume`, which do all of it.
@@ -269,7 +289,8 @@ class Session:
         goes_on = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
         if goes_on and mechanism is not live and mechanism.public == self.public:
             raise InvalidInput(
-                f"this goes on with the version {self.public.version!r} of the table already. Nothing was read or released. Open the new data as "
+                f"this goes on with the version {self.public.version!r} of the table already. "
+                f"Nothing was read or released. Open the new data as "
                 f"a version of its own, dp.open(..., version=...), and feed it there."
             )
         release = None if goes_on else self.curator.feed(mechanism, number)
@@ -282,7 +303,8 @@ class Session:
         if isinstance(running, Live) and number is None:
             if os.path.realpath(running.ledger.path) != os.path.realpath(self.ledger.path):
                 raise InvalidInput(
-                    "this was started on another ledger, where its price was paid. Nothing was read or released. Open the new version of the "
+                    "this was started on another ledger, where its price was paid. Nothing was read "
+                    "or released. Open the new version of the "
                     "table with that ledger, dp.open(..., ledger=...), or start a new one here."
                 )
             return running.mechanism, running.number
@@ -304,9 +326,12 @@ class Session:
         text: str | None = None,
         progress: segments.Watch | None = None,
     ) -> Release:
-        """Train a model (`learning.Trainer`), charged first. With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
+        """Train a model (`learning.Trainer`), charged first.
 
-        `progress` is called after each step with public facts: the step, and the number of steps. `text` is for the record.
+        With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
+
+        `progress` is called after each step with public facts: the step, and the number of steps. `text` is
+        for the record.
         """
         if checkpoint is not None:
             _try_room(Path(checkpoint), trainer)
@@ -323,7 +348,10 @@ class Session:
         every: int | None = None,
         progress: segments.Watch | None = None,
     ) -> Release:
-        """Go on with a run from its newest checkpoint, with the trainer it was started with. Free: it was paid for at its start."""
+        """Go on with a run from its newest checkpoint, with the trainer it was started with.
+
+        Free: it was paid for at its start.
+        """
         return segments.resume(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
         )
@@ -342,9 +370,10 @@ class Session:
     ) -> Any:
         """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
 
-        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run yet, and
-        `adopt(release, mechanism)`. What is trained in steps goes through `train`, with `checkpoint`, `every` and `progress` as there;
-        what runs once goes through `ask`. `features` are by default all columns that can be.
+        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run
+        yet, and `adopt(release, mechanism)`. What is trained in steps goes through `train`, with
+        `checkpoint`, `every` and `progress` as there; what runs once goes through `ask`. `features` are by
+        default all columns that can be.
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
@@ -360,7 +389,8 @@ class Session:
             released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(
-                f"{type(estimator).__name__} is fitted in one step: there is nothing to save or to watch on the way. Nothing was charged. "
+                f"{type(estimator).__name__} is fitted in one step: there is nothing to save or to "
+                f"watch on the way. Nothing was charged. "
                 f"Leave checkpoint= and progress= out."
             )
         else:
@@ -383,24 +413,35 @@ class Session:
         monotone: bool | None = None,
         split: tuple[Real, ...] | None = None,
     ) -> Watch:
-        """Ask which of many counts are above a threshold: a sparse vector, paid now, that halts after `positives` that are.
+        """Ask which of many counts are above a threshold: a sparse vector, paid now, that halts after
+        `positives` that are.
 
-        `numeric` also buys a noisy value for each, `gap` tells how far above, free; `questions`, `sensitivity`, `monotone` (by default
-        that of counts) and `split` as in `mechanisms.SparseVector`. With a delta the threshold is drawn anew after each, which is
-        cheaper for many. `number` goes on with one that was started before.
+        `numeric` also buys a noisy value for each, `gap` tells how far above, free; `questions`,
+        `sensitivity`, `monotone` (by default that of counts) and `split` as in `mechanisms.SparseVector`.
+        With a delta the threshold is drawn anew after each, which is cheaper for many. `number` goes on with
+        one that was started before.
         """
         terms: dict[str, Any] = {
-            "public": self.public, "threshold": threshold, "epsilon": epsilon, "positives": positives,
+            "public": self.public,
+            "threshold": threshold,
+            "epsilon": epsilon,
+            "positives": positives,
             "monotone": self.public.neighbors is ADD_REMOVE if monotone is None else monotone,
-            "numeric": numeric, "gap": gap, "questions": questions, "sensitivity": sensitivity, "split": split,
-        }  # fmt: skip
+            "numeric": numeric,
+            "gap": gap,
+            "questions": questions,
+            "sensitivity": sensitivity,
+            "split": split,
+        }
         vector = SparseVector(**terms) if delta == 0 else RedrawnSparseVector(**terms, delta=delta)
         return Watch(self.start(vector) if number is None else self.curator.resume(vector, number))
 
     def during(self, *periods: str) -> Session:
-        """The rows of some periods only, where budgets are per period: what is asked is charged to each of these.
+        """The rows of some periods only, where budgets are per period: what is asked is charged to each of
+        these.
 
-        A session without periods asks about the whole table, and is charged to every period, past and to come.
+        A session without periods asks about the whole table, and is charged to every period, past and to
+        come.
         """
         return replace(self, curator=self.curator.during(*periods))
 
@@ -446,7 +487,8 @@ class Session:
         return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))
 
     def _delta(self, epsilon: Any, policy: Policy) -> float:
-        """The delta that goes with an epsilon unless told otherwise: so much that deltas last as long as epsilon does."""
+        """The delta that goes with an epsilon unless told otherwise: so much that deltas last as long as
+        epsilon does."""
         own = policy.of(self.analyst)
         return min(_share(budget, epsilon) for budget in (policy.budget, own) if budget is not None)
 
@@ -484,7 +526,8 @@ class _Terms:
         """Return the query; `delta` is the one that goes with an epsilon unless another is given."""
         if self.epsilon is None and self.rho is None and self.within is None:
             raise InvalidInput(
-                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). Nothing was charged."
+                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
+                "Nothing was charged."
             )
         own: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
         if self.delta is not None:
@@ -495,9 +538,19 @@ class _Terms:
                 return whole
         weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
         return ask(
-            text, public, epsilon=self.epsilon, rho=self.rho, within=self.within, confidence=self.confidence,
-            delta=own, noise=self.noise, rows=self.rows, groups=self.groups, weights=weights, other=self.other,
-        )  # fmt: skip
+            text,
+            public,
+            epsilon=self.epsilon,
+            rho=self.rho,
+            within=self.within,
+            confidence=self.confidence,
+            delta=own,
+            noise=self.noise,
+            rows=self.rows,
+            groups=self.groups,
+            weights=weights,
+            other=self.other,
+        )
 
     def _together(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
         """Return the statement as a workload where that is better, or the only way; see `query.together`."""
@@ -528,13 +581,17 @@ def open(
     memory: str | None = None,
     large_delta: bool = False,
 ) -> Session:
-    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or a mapping of columns.
+    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or
+    a mapping of columns.
 
-    `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other tables that the schema
-    declares, by name; a schema file may say itself where these are. `unit`: `dp.rows()` if nobody has two rows, or the column
-    that tells people apart: it has no default. `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the books, made with `budget` if it is not there yet; ":memory:" is for trying
-    things out, and forgets. For a file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of
-    the engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
+    `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
+    tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
+    `dp.rows()` if nobody has two rows, or the column that tells people apart: it has no default.
+    `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the
+    books, made with `budget` if it is not there yet; ":memory:" is for trying things out, and forgets. For a
+    file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of the
+    engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine
+    may use; the rest goes to disk.
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
@@ -598,7 +655,8 @@ def _existing(
         analysts is not None and tuple(analysts.items()) != policy.analysts
     ):
         raise LedgerError(
-            f"{path} was made with {policy.budget} and analysts {[name for name, _ in policy.analysts]}. Nothing was changed. Open it "
+            f"{path} was made with {policy.budget} and analysts "
+            f"{[name for name, _ in policy.analysts]}. Nothing was changed. Open it "
             f"without a budget, or change the budgets with session.curator.change_policy(...)."
         )
     return curator
@@ -632,12 +690,14 @@ def _public(
         return _agreed(load(Path(schema)), unit, size, table)
     if schema is None:
         raise InvalidInput(
-            "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema file as `discreet init` drafts it. "
+            "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
+            "file as `discreet init` drafts it. "
             "Nothing is ever read off the data for that."
         )
     if unit is None:
         raise InvalidInput(
-            "say whom the table protects. Nothing was opened. unit=dp.rows() if nobody can have two rows, or unit='person_id', the column "
+            "say whom the table protects. Nothing was opened. unit=dp.rows() if nobody can have two "
+            "rows, or unit='person_id', the column "
             "that tells people apart: taking a row for a person where people have many would protect nobody."
         )
     return Public(
@@ -654,20 +714,23 @@ def _public(
 
 
 def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
-    """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on which of the two is read."""
+    """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
+    which of the two is read."""
     said = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
     own = {"unit": public.unit, "size": public.size, "table": public.table}
     for name, value in said.items():
         same = value == own[name] or (isinstance(unit, str) and name == "unit" and unit == public.unit.column)
         if value is not None and not same:
             raise InvalidInput(
-                f"the schema says {name} = {own[name]!r}, and {name}={value!r} was given beside it. Nothing was opened. Say it in one place."
+                f"the schema says {name} = {own[name]!r}, and {name}={value!r} was given beside it. "
+                f"Nothing was opened. Say it in one place."
             )
     return public
 
 
 def _try_room(checkpoint: Path, trainer: Any) -> None:
-    """Write, and take away again, a file as large as a checkpoint will be about: a disk that is full should be noticed before the charge."""
+    """Write, and take away again, a file as large as a checkpoint will be about: a disk that is full should
+    be noticed before the charge."""
     parameters = getattr(getattr(trainer, "model", None), "parameters", None)
     count = sum(int(p.numel()) for p in parameters()) if callable(parameters) else 0
     # weights, two moments of an optimizer and an average, as floats; half a megabyte for all else
@@ -686,7 +749,8 @@ def _try_room(checkpoint: Path, trainer: Any) -> None:
     except OSError as error:
         trial.unlink(missing_ok=True)
         raise InvalidInput(
-            f"a checkpoint of about {size / 1e6:.1f} MB cannot be written at {checkpoint} ({error.strerror}). Nothing was charged or trained."
+            f"a checkpoint of about {size / 1e6:.1f} MB cannot be written at {checkpoint} "
+            f"({error.strerror}). Nothing was charged or trained."
         ) from None
     trial.unlink()
 

@@ -1,4 +1,5 @@
-"""Random allocation: the exact curve against integrals, against one step, and its place among the other bounds."""
+"""Random allocation: the exact curve against integrals, against one step, and its place among the other
+bounds."""
 
 from __future__ import annotations
 

@@ -117,7 +117,8 @@ def test_votes_cost_less_with_consensus_and_never_more_than_the_worst_case() -> 
 
 
 def test_data_dependent_cost_covers_a_two_class_vote_exactly() -> None:
-    # with two classes the answer is a coin: compare with its exact divergence to the neighbor with one vote moved
+    # with two classes the answer is a coin: compare with its exact divergence to the neighbor with one vote
+    # moved
     sigma, order = 4.0, 3.0
     for gap in (2, 10, 24):
         q = pate.other_answer([100 + gap, 100], sigma)

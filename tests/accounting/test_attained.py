@@ -1,4 +1,5 @@
-"""Lower bounds are of mechanisms that exist; choices priced by the block are never cheaper than the best adaptive analyst."""
+"""Lower bounds are of mechanisms that exist; choices priced by the block are never cheaper than the best
+adaptive analyst."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ def hockey(p: np.ndarray, q: np.ndarray, x: float) -> float:
     return float(np.maximum(p - math.exp(x) * q, 0.0).sum())
 
 
-# --- exponential mechanisms by the block ------------------------------------------------------------------------------------
+# --- exponential mechanisms by the block --------------------------------------------------------------------
 
 
 def adaptive(epsilon: float, times: int, x: float, grid: int) -> float:
-    """What an analyst reaches who picks the worst of `grid` candidate pairs at every step: explicit recursion over outcomes."""
+    """What an analyst reaches who picks the worst of `grid` candidate pairs at every step: explicit recursion
+    over outcomes."""
     if times == 0:
         return max(0.0, -math.expm1(x))
     best = 0.0
@@ -81,7 +83,7 @@ def test_many_exponential_mechanisms_are_nearly_exact():
     assert low <= high <= acc.epsilon(acc.ExponentialMechanism(epsilon=0.2).repeated(60), delta=1e-6)
 
 
-# --- passes, shuffles, groups --------------------------------------------------------------------------------------------------
+# --- passes, shuffles, groups -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("steps", "selected", "noise"), [(2, 1, 1.0), (3, 2, 1.5)])
@@ -180,7 +182,7 @@ def test_a_group_priced_as_one_pure_event_would_be_dearer():
     assert acc.epsilon(group, delta=1e-6) < acc.epsilon(acc.PureDP(epsilon=0.5).repeated(20), delta=1e-6)
 
 
-# --- choices and vectors --------------------------------------------------------------------------------------------------------
+# --- choices and vectors ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", ["laplace", "exponential"])
@@ -248,7 +250,7 @@ def test_removing_is_the_worse_direction_for_sampled_vectors_of_discrete_gaussia
             assert removing <= claimed(order) * (1 + 1e-9)
 
 
-# --- ends and edges ---------------------------------------------------------------------------------------------------------------
+# --- ends and edges -----------------------------------------------------------------------------------------
 
 
 def test_what_is_surely_lost_is_lost_from_both_ends():

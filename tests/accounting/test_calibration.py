@@ -1,4 +1,5 @@
-"""Calibration: tight to its tolerance, never optimistic, for noise, steps, rates and attackers; and the front door's manners."""
+"""Calibration: tight to its tolerance, never optimistic, for noise, steps, rates and attackers; and the front
+door's manners."""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ def test_the_capped_pair_is_within_epsilon_and_below_the_original_at_every_order
 
 
 def test_one_cap_on_both_sides_would_be_wrong_for_sampled_pairs() -> None:
-    """The mutant: with one threshold for both directions the deltas differ, and normalized the pair exceeds epsilon."""
+    """The mutant: with one threshold for both directions the deltas differ, and normalized the pair exceeds
+    epsilon."""
     q = np.array([0.5, 0.4, 0.1])
     p = 0.9 * q + 0.1 * np.array([0.05, 0.15, 0.8])
     epsilon = 0.3

@@ -1,4 +1,5 @@
-"""Basic, advanced and optimal composition on bare numbers: against exhaustive enumeration and known values."""
+"""Basic, advanced and optimal composition on bare numbers: against exhaustive enumeration and known
+values."""
 
 from __future__ import annotations
 

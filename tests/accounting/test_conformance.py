@@ -1,4 +1,5 @@
-"""What every accountant must satisfy, on every event: a number or a refusal by name, monotone, and ordered as theory says."""
+"""What every accountant must satisfy, on every event: a number or a refusal by name, monotone, and ordered as
+theory says."""
 
 from __future__ import annotations
 

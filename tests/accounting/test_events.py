@@ -1,4 +1,5 @@
-"""Events: frozen, hashable, there and back through JSON, and refused for relations their theorem is not about."""
+"""Events: frozen, hashable, there and back through JSON, and refused for relations their theorem is not
+about."""
 
 from __future__ import annotations
 

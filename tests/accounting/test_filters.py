@@ -1,4 +1,5 @@
-"""Filters: never beyond the budget whatever is asked, whatever the order; the rule is exact, and its mutants are caught leaking."""
+"""Filters: never beyond the budget whatever is asked, whatever the order; the rule is exact, and its mutants
+are caught leaking."""
 
 from __future__ import annotations
 
@@ -286,7 +287,8 @@ def leaky_response(epsilon: float, delta: float) -> Coin:
 
 
 def worst(budget: Any, coins: list[Coin], epsilon: float) -> float:
-    """sup over adaptive analysts of sup over A of P(A) - e^epsilon Q(A): dynamic programming over (counts, likelihoods)."""
+    """sup over adaptive analysts of sup over A of P(A) - e^epsilon Q(A): dynamic programming over (counts,
+    likelihoods)."""
 
     @cache
     def admitted(counts: tuple[int, ...]) -> bool:
@@ -362,7 +364,8 @@ def test_mutants_of_the_rule_leak(mutant: type[Filter], budget: dict[str, Any], 
 
 
 class _AtMost:
-    """A filter that also stops after so many events, to keep the search finite when a mutant never refuses."""
+    """A filter that also stops after so many events, to keep the search finite when a mutant never
+    refuses."""
 
     def __init__(self, budget: Filter, most: int) -> None:
         self.budget, self.most = budget, most
@@ -373,7 +376,8 @@ class _AtMost:
 
 
 class ExactTotal:
-    """The rule that looks natural: admit while the exact delta of everything run, as one plan, is within the budget."""
+    """The rule that looks natural: admit while the exact delta of everything run, as one plan, is within the
+    budget."""
 
     def __init__(self, coins: list[Coin], epsilon: float, delta: float) -> None:
         self.coins, self.epsilon, self.delta = coins, epsilon, delta
@@ -409,7 +413,8 @@ def test_stopping_on_the_exact_total_of_a_plan_leaks() -> None:
 
 
 def renyi(order: float, p: float, loss: float) -> float:
-    """Of a coin that shows heads with chance p under P and p e^-loss under Q: the larger of both directions."""
+    """Of a coin that shows heads with chance p under P and p e^-loss under Q: the larger of both
+    directions."""
     q = p * math.exp(-loss)
     tails = (1 - p) / (1 - q)
     there = p * math.exp((order - 1) * loss) + (1 - p) * tails ** (order - 1)
@@ -426,7 +431,10 @@ def largest_chance(order: float, loss: float, room: float) -> float:
 
 
 def two_order_attack(budget: Filter, epsilon: float, p: float, loss: float) -> float:
-    """First a coin; on heads spend all of the higher order, on tails all of the lower. Returns P(A) - e^epsilon Q(A), exactly."""
+    """First a coin; on heads spend all of the higher order, on tails all of the lower.
+
+    Returns P(A) - e^epsilon Q(A), exactly.
+    """
     low, high = budget.orders or ()
     _, low_limit, high_limit = (float(limit) * (1 - 1e-12) for limit in budget.limits)
     heads, tails = loss, math.log((1 - p) / (1 - p * math.exp(-loss)))
@@ -581,7 +589,8 @@ def test_the_loss_never_exceeds_the_reading_but_with_probability_delta() -> None
 
     @cache
     def fixed_time(counts: tuple[int, ...]) -> float:
-        """The mutant: the exact (1 - delta)-quantile of the loss at each time, right for a time fixed in advance."""
+        """The mutant: the exact (1 - delta)-quantile of the loss at each time, right for a time fixed in
+        advance."""
         return _quantile(coins, counts, 0.05)
 
     assert ever_wrong(honest, coins, 20) <= 0.05

@@ -1,4 +1,5 @@
-"""Laws that hold for all events, on random nested ones: nothing costs less than nothing, and no whole less than a part of it."""
+"""Laws that hold for all events, on random nested ones: nothing costs less than nothing, and no whole less
+than a part of it."""
 
 from __future__ import annotations
 
@@ -138,7 +139,7 @@ def test_the_upper_end_of_a_whole_is_at_least_the_lower_end_of_each_part() -> No
         assert above >= max(lowest) * (1 - 1e-12), (parts, delta, above, lowest)
 
 
-# --- the best of a random number of trials, against its exact law ----------------------------------------------------------
+# --- the best of a random number of trials, against its exact law -------------------------------------------
 
 
 def _generating(trials: acc.Trials, x: float) -> float:

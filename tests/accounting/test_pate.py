@@ -1,4 +1,5 @@
-"""Smooth sensitivity of PATE's data-dependent cost: smooth over neighbors by its definition, and never below what a vote can do."""
+"""Smooth sensitivity of PATE's data-dependent cost: smooth over neighbors by its definition, and never below
+what a vote can do."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def test_cells_that_are_not_nested_fail_the_check(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_price_of_the_release_holds_for_every_ratio_of_scales_that_smoothness_allows() -> None:
-    """Over a fine grid of ratios, both ends included, and for values as far apart as the smaller scale allows."""
+    """Over a fine grid of ratios, both ends included, and for values as far apart as the smaller scale
+    allows."""
     for order in (1.1, 3.0, 11.0, 40.0):
         for beta in (1e-4, 1e-2, 0.4 / order):
             claimed = pate.release_rdp(order, beta=beta, noise=5.0)

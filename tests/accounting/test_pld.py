@@ -1,4 +1,5 @@
-"""The privacy loss accountant against closed forms, exact sums and contour integrals: never below the truth, within 1e-4 above."""
+"""The privacy loss accountant against closed forms, exact sums and contour integrals: never below the truth,
+within 1e-4 above."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def test_bounds_enclose_the_exact_value(case):
 
 
 def saddle_delta(rate: float, sigma: float, times: int, epsilon: float, removing: bool = True) -> float:
-    """delta by the integral of M(z)^n e^(-z epsilon) / (z (z+1)) along a vertical line, with its own quadrature of M.
+    """delta by the integral of M(z)^n e^(-z epsilon) / (z (z+1)) along a vertical line, with its own
+    quadrature of M.
 
     An independent route: no lattice, no discretisation of the loss, no Fourier transform. Good to about 1e-9.
     """
@@ -239,7 +241,8 @@ def test_delta_and_epsilon_are_inverse(event, times, epsilon):
 
 
 def test_the_other_direction_is_computed_too():
-    """Adding a unit costs more than removing one for some sampled mechanisms at some delta; the worse one is reported."""
+    """Adding a unit costs more than removing one for some sampled mechanisms at some delta; the worse one is
+    reported."""
     pairs = _rules.law(acc.Gaussian(noise_multiplier=1.0).sampled(0.1), 1e-20).upper
     assert [pair.removing for pair in pairs] == [True, False]
     event = acc.PureDP(epsilon=2.0).sampled(0.2)

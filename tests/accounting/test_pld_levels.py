@@ -1,4 +1,5 @@
-"""Rare huge losses, a line for each level: against closed forms of one step, exact integrals of two, mpmath, and one line for all."""
+"""Rare huge losses, a line for each level: against closed forms of one step, exact integrals of two, mpmath,
+and one line for all."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def test_runs_with_a_jump_are_within_their_error_of_mpmath(rate, sigma, times, t
 
 
 def two_steps(rate: float, sigma: float, epsilon: float) -> mp.mpf:
-    """delta of two steps, removing: the loss of the first integrated against the closed form of the second."""
+    """delta of two steps, removing: the loss of the first integrated against the closed form of the
+    second."""
     q, s, e = mp.mpf(rate), mp.mpf(sigma), mp.mpf(epsilon)
 
     def one(x):

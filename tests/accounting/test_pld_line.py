@@ -1,4 +1,5 @@
-"""The integral along a line: its quadrature, its cut-off and its reading against mpmath and closed forms, and the whole range of the issue."""
+"""The integral along a line: its quadrature, its cut-off and its reading against mpmath and closed forms, and
+the whole range of the issue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Lower ends of delta never exceed the truth, also where nearly everything cancels: at an epsilon far below the typical loss."""
+"""Lower ends of delta never exceed the truth, also where nearly everything cancels: at an epsilon far below
+the typical loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the certified bounds assume of floating point, measured; and the pieces of the method, each against an exact counterpart."""
+"""What the certified bounds assume of floating point, measured; and the pieces of the method, each against an
+exact counterpart."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def curve(loss, mass, infinite, epsilon):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name):
-    """A coarser mesh is above a finer one, which is above the merged law: at every epsilon, not only at knots."""
+    """A coarser mesh is above a finer one, which is above the merged law: at every epsilon, not only at
+    knots."""
     pair = PAIRS[name]
     fine, coarse = np.arange(-6000, 6001) * 1e-3, np.arange(-60, 61) * 0.1
     up_fine, up_coarse, low = _cells.upper(pair, fine), _cells.upper(pair, coarse), _cells.lower(pair, fine)

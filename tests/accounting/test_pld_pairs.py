@@ -1,4 +1,5 @@
-"""Pairs of whole compositions, of passes, of shuffled reports and of fixed-size samples: above and below what is known exactly."""
+"""Pairs of whole compositions, of passes, of shuffled reports and of fixed-size samples: above and below what
+is known exactly."""
 
 from __future__ import annotations
 

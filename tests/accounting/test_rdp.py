@@ -1,4 +1,5 @@
-"""Rényi divergences against oracles: integrals and sums in mpmath, exhaustive small cases, and the other direction."""
+"""Rényi divergences against oracles: integrals and sums in mpmath, exhaustive small cases, and the other
+direction."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ def test_general_poisson_bound_covers_a_pair_without_mirror_symmetry(order: int)
 
 @pytest.mark.parametrize("order", [2, 3, 6])
 def test_sampling_without_replacement_covers_three_distributions(order: int) -> None:
-    # the unit's two values, and its absence, may lead to three different laws: all pairs epsilon-close under replace
+    # the unit's two values, and its absence, may lead to three different laws: all pairs epsilon-close under
+    # replace
     laws = [[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.45, 0.25, 0.3]]
     epsilon = max(
         math.log(a / b) for x, y in itertools.permutations(laws, 2) for a, b in zip(x, y, strict=True)

@@ -1,4 +1,6 @@
-"""Two certified ways to the same number: the integral along a line, and the lattice. Their intervals must meet, or one of them is wrong.
+"""Two certified ways to the same number: the integral along a line, and the lattice.
+
+Their intervals must meet, or one of them is wrong.
 
 `bounds` takes the better of the two, so a contradiction would not show there.
 """

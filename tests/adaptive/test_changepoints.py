@@ -1,4 +1,5 @@
-"""Changepoints: scores by their definition, a price that any neighbor keeps, errors no worse than the paper's, alarms that come in time."""
+"""Changepoints: scores by their definition, a price that any neighbor keeps, errors no worse than the
+paper's, alarms that come in time."""
 
 from __future__ import annotations
 
@@ -141,7 +142,10 @@ def mean_error(epsilon, law, runs, seed, **how):
 @pytest.mark.parametrize(("epsilon", "published"), [(1, 4.0), (0.5, 7.3), (0.1, 28)])
 @pytest.mark.parametrize("paper", [False, True])
 def test_the_mean_error_is_no_worse_than_the_papers(epsilon, published, paper):
-    """Bernoulli, 0.2 to 0.8 in the middle of 200 times. Fixed seed; benchmarks/adaptive.py has the intervals."""
+    """Bernoulli, 0.2 to 0.8 in the middle of 200 times.
+
+    Fixed seed; benchmarks/adaptive.py has the intervals.
+    """
     assert mean_error(epsilon, RISE, 150, 5, change=RISE, paper=paper) <= published
 
 
@@ -309,11 +313,15 @@ def test_the_price_and_the_papers_scales():
         lambda: watch(epsilon=-1),
         lambda: watch(column="y"),
         lambda: watch().error(),
-        lambda: watch().answer(watch().start(table([]), entropy=SeededEntropy(1)), table([]), 99, entropy=SeededEntropy(1)),
-        lambda: watch().answer(watch().start(table([]), entropy=SeededEntropy(1)), table([]), 401, entropy=SeededEntropy(1)),
+        lambda: watch().answer(
+            watch().start(table([]), entropy=SeededEntropy(1)), table([]), 99, entropy=SeededEntropy(1)
+        ),
+        lambda: watch().answer(
+            watch().start(table([]), entropy=SeededEntropy(1)), table([]), 401, entropy=SeededEntropy(1)
+        ),
         lambda: alarm_threshold(watch(), false_alarm=0),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_named(make):
     with pytest.raises((InvalidInput, PrivateFact)):
         make()

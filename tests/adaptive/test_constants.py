@@ -1,7 +1,9 @@
-"""Constants that no unread paper stands behind: prices and sensitivities found anew by looking at every case of small tables.
+"""Constants that no unread paper stands behind: prices and sensitivities found anew by looking at every case
+of small tables.
 
-The shaky ladder is driven through all values of its noise, with their exact chances, and the law of what it shows is compared between all
-neighboring tables. The rank statistics are computed on every table of a few rows and every neighbor of it.
+The shaky ladder is driven through all values of its noise, with their exact chances, and the law of what it
+shows is compared between all neighboring tables. The rank statistics are computed on every table of a few
+rows and every neighbor of it.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class Enumerated:
     def one(
         self, state: Any, source: Memory, submission: Submission, wrong: int
     ) -> list[tuple[Any, Any, float]]:
-        """State without noise of its own, what is shown, and its chance; the fresh noise of a new threshold comes later."""
+        """State without noise of its own, what is shown, and its chance; the fresh noise of a new threshold
+        comes later."""
         key = (tuple(sorted(state.items())), wrong)
         if key not in self.known:
             found: dict[Any, float] = {}
@@ -134,7 +137,8 @@ def ladder(
 
 
 def worst(found: Enumerated, tables: Any, sequences: Any, epsilon: float) -> tuple[float, float]:
-    """The largest log ratio of likely outcomes, and the largest delta at `epsilon`, over all tables whose one row differs."""
+    """The largest log ratio of likely outcomes, and the largest delta at `epsilon`, over all tables whose one
+    row differs."""
     loss = delta = 0.0
     for submissions in sequences:
         laws = {labels: found.law(source, labels, submissions) for labels, source in tables.items()}
@@ -158,7 +162,8 @@ def beyond(found: Enumerated) -> float:
 def test_the_shaky_ladder_costs_no_more_than_charged_over_all_values_of_its_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Every transcript of the board's own code, on every pair of neighboring tables of two rows: the price needs nobody's scales."""
+    """Every transcript of the board's own code, on every pair of neighboring tables of two rows: the price
+    needs nobody's scales."""
     found, tables = ladder(REPLACE, monkeypatch)
     each = float(found.board.rounds.price(1, 1))
     loss, delta = worst(found, tables, SEQUENCES[:1], 40.0)
@@ -229,7 +234,10 @@ REPLACED = {
 def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_small_table(
     kind: str, size: int
 ) -> None:
-    """All tables and all their neighbors. Two and four times the others is the price; the worst case has one row fewer to turn around."""
+    """All tables and all their neighbors.
+
+    Two and four times the others is the price; the worst case has one row fewer to turn around.
+    """
     values = size
     rows = list(itertools.product(range(values), range(3)))
     known = {table: computed(kind, table) for table in every(size, values)}
@@ -244,7 +252,8 @@ def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_sma
 
 @pytest.mark.parametrize("kind", ["Mann-Whitney", "Kruskal-Wallis", "correlation"])
 def test_adding_a_row_moves_a_rank_statistic_by_its_pairs_on_every_small_table(kind: str) -> None:
-    """With the true sizes the bound that is bought is exactly met: once or twice the rows that the new one is compared with."""
+    """With the true sizes the bound that is bought is exactly met: once or twice the rows that the new one is
+    compared with."""
     size, values = 4, 4
     rows = list(itertools.product(range(values), range(3)))
     known = {table: computed(kind, table) for n in (size - 1, size) for table in every(n, values)}
@@ -263,8 +272,9 @@ def test_adding_a_row_moves_a_rank_statistic_by_its_pairs_on_every_small_table(k
 
 
 def test_the_published_statistic_is_ours_in_another_scale_and_moves_by_nearly_eight() -> None:
-    """4 (n - 1) / n² times the sum over groups of |sum of ranks - its mean|, with noise 8 / epsilon: the authors' code
-    (github.com/simonpcouch/non-pm-dpht, kw_new.R and gen_data.R). Its worst case is 8 (n - 1)(n - 2) / n² for these n."""
+    """4 (n - 1) / n² times the sum over groups of |sum of ranks - its mean|, with noise 8 / epsilon: the
+    authors' code (github.com/simonpcouch/non-pm-dpht, kw_new.R and gen_data.R). Its worst case is 8 (n - 1)(n
+    - 2) / n² for these n."""
     for size in (4, 5, 6):
         groups = np.array([0, *[1] * (size - 2), 0])
         low, high = np.array([0.0, *range(2, size), 1.0]), np.array([0.0, *range(2, size), size + 1.0])
@@ -294,9 +304,11 @@ def test_the_published_statistic_is_ours_in_another_scale_and_moves_by_nearly_ei
     ids=lambda p: f"{type(p).__name__}-{p.alpha}",
 )
 def test_false_discoveries_are_at_most_alpha_of_all_for_every_pattern_of_signals(procedure: Any) -> None:
-    """Exactly, over all decisions: nulls are rejected with their level, signals with any chance up to the declared power.
+    """Exactly, over all decisions: nulls are rejected with their level, signals with any chance up to the
+    declared power.
 
-    E[false] <= alpha E[max(all, 1)] (with all + 1 - alpha for generalized alpha-investing), and a mutant with twice the levels breaks it.
+    E[false] <= alpha E[max(all, 1)] (with all + 1 - alpha for generalized alpha-investing), and a mutant with
+    twice the levels breaks it.
     """
     general = isinstance(procedure, GeneralizedAlphaInvesting)
     largest = procedure.power if general else 1.0

@@ -1,4 +1,5 @@
-"""The chapter of the demo about many looks: the plain holdout and board are fooled, the private ones are not."""
+"""The chapter of the demo about many looks: the plain holdout and board are fooled, the private ones are
+not."""
 
 from __future__ import annotations
 

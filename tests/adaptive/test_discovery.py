@@ -1,4 +1,5 @@
-"""Online false discovery rate without privacy: published sequences to the digit, streams and batches alike, and control of the FDR."""
+"""Online false discovery rate without privacy: published sequences to the digit, streams and batches alike,
+and control of the FDR."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ PROCEDURES = [
 ]
 IDS = [f"{type(p).__name__}-{i}" for i, p in enumerate(PROCEDURES)]
 
-# The example of the R package onlineFDR (Robertson et al. 2019), in the order given and in the order that its manual draws with seed 1.
+# The example of the R package onlineFDR (Robertson et al. 2019), in the order given and in the order that its
+# manual draws with seed 1.
 IN_ORDER = [
     2.9e-8,
     0.06743,
@@ -94,28 +96,154 @@ VIGNETTE = [
 
 # Its manual pages of SAFFRON, ADDIS and Alpha_investing, and its vignette for LORD, print these levels.
 PUBLISHED = [
-    (Saffron(alpha=0.05), IN_ORDER,
-     [0.005468627, 0.010937254, 0.010937254, 0.010937254, 0.010937254, 0.021874508, 0.032811762, 0.010823845, 0.010823845, 0.010823845,
-      0.021761099, 0.009265591, 0.009265591, 0.020202846, 0.009064367]),
-    (Saffron(alpha=0.05), SHUFFLED,
-     [0.005468627, 0.010937254, 0.010937254, 0.010937254, 0.010937254, 0.021874508, 0.021874508, 0.032811762, 0.010823845, 0.021761099,
-      0.021761099, 0.009265591, 0.005456418, 0.005456418, 0.003688669]),
-    (Saffron(alpha=0.1, wealth=0.025), SHUFFLED,
-     [0.005468627, 0.021874508, 0.021874508, 0.043749017, 0.043749017, 0.065623525, 0.065623525, 0.087498033, 0.028863587, 0.050738095,
-      0.050738095, 0.022302945, 0.013293195, 0.013293195, 0.009042997]),
-    (Addis(alpha=0.05), IN_ORDER,
-     [0.002734314, 0.005468627, 0.005468627, 0.005468627, 0.005468627, 0.010937254, 0.016405881, 0.016405881, 0.005411923, 0.002828822,
-      0.008297449, 0.008297449, 0.003589243, 0.009057870, 0.009057870]),
-    (AlphaInvesting(alpha=0.05), IN_ORDER,
-     [0.010818925, 0.021406257, 0.007164201, 0.003757589, 0.002374706, 0.023680499, 0.044095287, 0.015842430, 0.008711190, 0.005700295,
-      0.026865786, 0.011205456, 0.006863124, 0.027979664, 0.011945806]),
-    (AlphaInvesting(alpha=0.1, wealth=0.025), SHUFFLED,
-     [0.010818925, 0.041915265, 0.014226480, 0.007487045, 0.004738159, 0.046265410, 0.017453092, 0.057947646, 0.023879569, 0.063856912,
-      0.027880910, 0.016914972, 0.011741675, 0.008785330, 0.006898971]),
-    (LordPlusPlus(alpha=0.05), VIGNETTE,
-     [0.0002675839, 0.0024664457, 0.0005732818, 0.0004872805, 0.0004059066, 0.0003447286, 0.0002986627, 0.0029389397, 0.0008168502,
-      0.0033835974, 0.0011873999, 0.0010225858, 0.0008785607, 0.0007679398, 0.0006820264]),
-]  # fmt: skip
+    (
+        Saffron(alpha=0.05),
+        IN_ORDER,
+        [
+            0.005468627,
+            0.010937254,
+            0.010937254,
+            0.010937254,
+            0.010937254,
+            0.021874508,
+            0.032811762,
+            0.010823845,
+            0.010823845,
+            0.010823845,
+            0.021761099,
+            0.009265591,
+            0.009265591,
+            0.020202846,
+            0.009064367,
+        ],
+    ),
+    (
+        Saffron(alpha=0.05),
+        SHUFFLED,
+        [
+            0.005468627,
+            0.010937254,
+            0.010937254,
+            0.010937254,
+            0.010937254,
+            0.021874508,
+            0.021874508,
+            0.032811762,
+            0.010823845,
+            0.021761099,
+            0.021761099,
+            0.009265591,
+            0.005456418,
+            0.005456418,
+            0.003688669,
+        ],
+    ),
+    (
+        Saffron(alpha=0.1, wealth=0.025),
+        SHUFFLED,
+        [
+            0.005468627,
+            0.021874508,
+            0.021874508,
+            0.043749017,
+            0.043749017,
+            0.065623525,
+            0.065623525,
+            0.087498033,
+            0.028863587,
+            0.050738095,
+            0.050738095,
+            0.022302945,
+            0.013293195,
+            0.013293195,
+            0.009042997,
+        ],
+    ),
+    (
+        Addis(alpha=0.05),
+        IN_ORDER,
+        [
+            0.002734314,
+            0.005468627,
+            0.005468627,
+            0.005468627,
+            0.005468627,
+            0.010937254,
+            0.016405881,
+            0.016405881,
+            0.005411923,
+            0.002828822,
+            0.008297449,
+            0.008297449,
+            0.003589243,
+            0.009057870,
+            0.009057870,
+        ],
+    ),
+    (
+        AlphaInvesting(alpha=0.05),
+        IN_ORDER,
+        [
+            0.010818925,
+            0.021406257,
+            0.007164201,
+            0.003757589,
+            0.002374706,
+            0.023680499,
+            0.044095287,
+            0.015842430,
+            0.008711190,
+            0.005700295,
+            0.026865786,
+            0.011205456,
+            0.006863124,
+            0.027979664,
+            0.011945806,
+        ],
+    ),
+    (
+        AlphaInvesting(alpha=0.1, wealth=0.025),
+        SHUFFLED,
+        [
+            0.010818925,
+            0.041915265,
+            0.014226480,
+            0.007487045,
+            0.004738159,
+            0.046265410,
+            0.017453092,
+            0.057947646,
+            0.023879569,
+            0.063856912,
+            0.027880910,
+            0.016914972,
+            0.011741675,
+            0.008785330,
+            0.006898971,
+        ],
+    ),
+    (
+        LordPlusPlus(alpha=0.05),
+        VIGNETTE,
+        [
+            0.0002675839,
+            0.0024664457,
+            0.0005732818,
+            0.0004872805,
+            0.0004059066,
+            0.0003447286,
+            0.0002986627,
+            0.0029389397,
+            0.0008168502,
+            0.0033835974,
+            0.0011873999,
+            0.0010225858,
+            0.0008785607,
+            0.0007679398,
+            0.0006820264,
+        ],
+    ),
+]
 
 
 @pytest.mark.parametrize(("procedure", "values", "levels"), PUBLISHED, ids=lambda x: type(x).__name__)
@@ -125,8 +253,10 @@ def test_levels_equal_the_reference_implementation_to_the_digit(procedure, value
     assert list(found.rejected) == [value <= level for value, level in zip(values, levels, strict=True)]
 
 
-# onlineFDR's LORD 3, from the same vignette. Up to its second discovery it is the paper's; after that it pays for the first one again (its
-# loop adds the payout of the decision before last, so that the start counts as a discovery too): one payout, 0.045, too many.
+# onlineFDR's LORD 3, from the same vignette. Up to its second discovery it is the paper's; after that it pays
+# for the first one again (its loop adds the payout of the decision before last, so that the start counts as a
+# discovery too): one payout,
+# 0.045, too many.
 LORD_3 = [
     0.0002675839,
     0.0026615183,
@@ -203,7 +333,8 @@ def false_share(procedure, runs, tests, signals, source):
 
 
 def assert_controls(procedure, alpha, runs=400):
-    """Hoeffding: a mean of shares above alpha by more than t has probability at most exp(-2 runs t²) = 1e-9."""
+    """Hoeffding: a mean of shares above alpha by more than t has probability at most exp(-2 runs t²) =
+    1e-9."""
     shares = false_share(procedure, runs, 300, 0.3, np.random.default_rng(3))
     assert shares.mean() <= alpha + np.sqrt(np.log(1e9) / (2 * runs))
 
@@ -233,7 +364,8 @@ def test_benjamini_hochberg_by_its_definition():
         benjamini_hochberg(values, alpha=0.1, dependent=True).sum()
         <= benjamini_hochberg(values, alpha=0.1).sum()
     )
-    # Benjamini & Hochberg 1995, Section 3.2: fifteen tests of a heart-attack study; the first four are rejected at 0.05
+    # Benjamini & Hochberg 1995, Section 3.2: fifteen tests of a heart-attack study; the first four are
+    # rejected at 0.05
     study = [
         0.0001,
         0.0004,
@@ -275,7 +407,8 @@ def test_spending_sequences_never_increase_and_sum_to_at_most_one(spending):
 
 
 def test_the_rest_of_the_lord_sequence_fits_too():
-    """Head by summation, tail by the integral 2 (v³ + 3v² + 6v + 6) exp(-v), v = sqrt(log N), of a decreasing function."""
+    """Head by summation, tail by the integral 2 (v³ + 3v² + 6v + 6) exp(-v), v = sqrt(log N), of a decreasing
+    function."""
     head = float(np.sum(Javanmard()(20_000)))
     v = mpmath.sqrt(mpmath.log(20_000))
     assert head + 0.07720838 * float(2 * (v**3 + 3 * v**2 + 6 * v + 6) * mpmath.exp(-v)) < 1

@@ -1,4 +1,5 @@
-"""What privacy says about the population: closed forms, conditions, and that the bounds hold where they can be watched."""
+"""What privacy says about the population: closed forms, conditions, and that the bounds hold where they can
+be watched."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def exact(beta: float) -> float:
 
 
 def test_posterior_is_the_formula_of_jung_and_others() -> None:
-    """alpha + c + (e^epsilon - 1) + 2d at failure beta / c + delta / d, for the best c and d of a grid: never below the optimum."""
+    """alpha + c + (e^epsilon - 1) + 2d at failure beta / c + delta / d, for the best c and d of a grid: never
+    below the optimum."""
     alpha, epsilon, delta, failure = 0.01, 0.05, 1e-9, 0.05
 
     def sample_error(beta: float) -> float:
@@ -61,7 +63,8 @@ def test_max_information_is_no_looser_than_the_papers_closed_form() -> None:
 
 
 def test_the_tilted_tail_of_the_proof_holds_for_a_sum_of_independent_shifts() -> None:
-    """Worst case of the lemma, computed exactly: f moves by +-epsilon/2 a person, so X is a binomial; its tilted tail is below e^(t - t²/2v)."""
+    """Worst case of the lemma, computed exactly: f moves by +-epsilon/2 a person, so X is a binomial; its
+    tilted tail is below e^(t - t²/2v)."""
     n, epsilon = 60, 0.4
     v = n * epsilon**2 / 4
     k = np.arange(n + 1)
@@ -82,7 +85,8 @@ def test_mutual_information_solves_its_inequality() -> None:
 
 
 def test_the_monitors_bound_is_below_eight_epsilon_where_the_first_transfer_theorem_says_eighteen() -> None:
-    """Bassily et al. 2016, known with 18 epsilon: epsilon < 1/3, delta < epsilon / 4, n >= ln(4 epsilon / delta) / epsilon², chance delta / epsilon."""
+    """Bassily et al. 2016, known with 18 epsilon: epsilon < 1/3, delta < epsilon / 4, n >= ln(4 epsilon /
+    delta) / epsilon², chance delta / epsilon."""
     worst = 0.0
     for epsilon in (0.3333, *(10 ** (-k / 3) for k in range(2, 15))):
         for delta in (epsilon * 0.2499 * 10 ** (-j / 2) for j in range(16)):
@@ -93,7 +97,8 @@ def test_the_monitors_bound_is_below_eight_epsilon_where_the_first_transfer_theo
 
 @pytest.mark.parametrize("failure", [0.3, 0.05, 1e-4])
 def test_the_monitors_bound_follows_from_its_inequality_for_every_choice(failure: float) -> None:
-    """Written out again: the least of the right-hand sides on a fine grid is no larger than what is claimed, and not much smaller."""
+    """Written out again: the least of the right-hand sides on a fine grid is no larger than what is claimed,
+    and not much smaller."""
     epsilon, delta, n = 0.05, 1e-7, 30_000
     grid = [
         (math.exp(epsilon + e) - 1 + times * delta + 2 * math.log(2 * times) / (e * n))
@@ -105,10 +110,12 @@ def test_the_monitors_bound_follows_from_its_inequality_for_every_choice(failure
 
 
 def gain_of_the_monitor(keep: float, extra: float, n: int = 3, times: int = 2) -> float:
-    """How much more the query that the monitor points to has in its sample than in the population, on average, exactly.
+    """How much more the query that the monitor points to has in its sample than in the population, on
+    average, exactly.
 
-    A person is a fair bit. Each sample of n is told with every bit kept with chance `keep`; the query is to equal the majority of what was
-    told. The monitor sees `times` samples and points to one and its query at the price `extra`.
+    A person is a fair bit. Each sample of n is told with every bit kept with chance `keep`; the query is to
+    equal the majority of what was told. The monitor sees `times` samples and points to one and its query at
+    the price `extra`.
     """
     outcomes: dict[float, float] = {}  # chance of each deviation of one sample
     for bits in itertools.product((0, 1), repeat=n):
@@ -127,7 +134,8 @@ def gain_of_the_monitor(keep: float, extra: float, n: int = 3, times: int = 2) -
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.1])
 def test_a_monitor_cannot_point_far_from_the_population_unless_answers_are_exact(epsilon: float) -> None:
-    """The step that carries the proof: at most e^(epsilon + extra) - 1 times the population mean, which is one half here."""
+    """The step that carries the proof: at most e^(epsilon + extra) - 1 times the population mean, which is
+    one half here."""
     keep = 1 / (1 + math.exp(-epsilon))  # randomized response, epsilon-DP when a person is replaced
     bound = math.expm1(2 * epsilon) / 2
     assert 0 < gain_of_the_monitor(keep, epsilon) <= bound
@@ -135,7 +143,8 @@ def test_a_monitor_cannot_point_far_from_the_population_unless_answers_are_exact
 
 
 def test_the_ladders_theorem_counts_histories() -> None:
-    """As many functions as participants can choose, counted one by one; and no looser than the published exponent."""
+    """As many functions as participants can choose, counted one by one; and no looser than the published
+    exponent."""
     for levels, submissions in ((1, 1), (2, 3), (3, 4)):
         nodes = 0
         for t in range(submissions):
@@ -184,7 +193,8 @@ def test_nonsense_is_refused(bad: Any) -> None:
 
 
 def test_the_bound_holds_against_an_analyst_who_overfits_and_exact_answers_break_it() -> None:
-    """Labels are coins; the analyst asks for the correlation of d attributes with them, and then for that of their signed sum.
+    """Labels are coins; the analyst asks for the correlation of d attributes with them, and then for that of
+    their signed sum.
 
     Noisy answers of a private mechanism stay within the bound in all of 100 runs; the sample itself does not.
     """

@@ -1,4 +1,5 @@
-"""The reusable holdout: the paper's constants, what is charged for them, and that it does not let itself be overfitted."""
+"""The reusable holdout: the paper's constants, what is charged for them, and that it does not let itself be
+overfitted."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_the_parameters_of_the_accuracy_theorem() -> None:
 
 @pytest.mark.parametrize("scale", [1, 2])
 def test_the_comparisons_of_a_round_cost_no_more_than_charged_and_not_much_less(scale: int) -> None:
-    """All transcripts, exactly: the distance moves by 1, noise is 2 and 4 scales; a mutant with half the noise breaks the price."""
+    """All transcripts, exactly: the distance moves by 1, noise is 2 and 4 scales; a mutant with half the
+    noise breaks the price."""
     made = Thresholdout(public=_public(ADD_REMOVE), threshold=0.1, sigma=Fraction(scale, N), budget=1)
     told = Fraction(1) / made.rounds.value  # type: ignore[operator]
     claimed = float(acc.basic(made.event).value - told)
@@ -125,7 +127,8 @@ def test_it_halts_for_good_after_its_budget_of_findings() -> None:
 
 
 def test_a_list_is_answered_as_one_after_the_other() -> None:
-    """The law of three answers, asked together and one by one: no pattern's frequency differs by more than chance (1e-9)."""
+    """The law of three answers, asked together and one by one: no pattern's frequency differs by more than
+    chance (1e-9)."""
     rounds = Rounds(threshold=Fraction(2), query=Fraction(4), value=Fraction(1), most=2, redraws=True)
     excess, exact, runs, entropy = (1, -2, 3), (7, 5, 9), 2500, SeededEntropy(4)
     listed, single = Counter[Any](), Counter[Any]()
@@ -283,7 +286,13 @@ def test_an_estimator_fitted_to_a_data_frame_gets_one_with_text_as_text_and_noth
     scorer = HoldoutScorer(live, features=["x", "city"], target="y", training="public")
     frame = pd.DataFrame({"x": x[:n], "town": city[:n]})
     encode = ColumnTransformer([("town", OneHotEncoder(), ["town"])], remainder="passthrough")
-    choice = GridSearchCV(make_pipeline(encode, LogisticRegression()), {"logisticregression__C": [1e-9, 1]}, scoring=scorer, cv=3, error_score="raise")  # fmt: skip
+    choice = GridSearchCV(
+        make_pipeline(encode, LogisticRegression()),
+        {"logisticregression__C": [1e-9, 1]},
+        scoring=scorer,
+        cv=3,
+        error_score="raise",
+    )
     choice.fit(frame, y[:n])
     assert choice.best_params_ == {"logisticregression__C": 1}
     assert choice.best_score_ > 0.97
@@ -314,7 +323,10 @@ def test_a_predictor_that_fails_says_nothing_about_the_rows_it_failed_on(live: A
 
 
 def test_plain_reuse_overfits_and_the_reusable_holdout_does_not() -> None:
-    """The Science experiment, small: n = d = 2500, 12 runs. Plain reuse is off by 0.1, ours by less than 0.02 (6 standard errors)."""
+    """The Science experiment, small: n = d = 2500, 12 runs.
+
+    Plain reuse is off by 0.1, ours by less than 0.02 (6 standard errors).
+    """
     sizes = (100, 200, 300)
     plain, ours = (science(n=2500, d=2500, runs=12, sizes=sizes, reusable=r, seed=1) for r in (False, True))
     assert plain.optimism[-1] > 0.08
@@ -323,7 +335,8 @@ def test_plain_reuse_overfits_and_the_reusable_holdout_does_not() -> None:
 
 
 def test_the_short_cut_of_the_experiment_has_the_law_of_the_whole_table() -> None:
-    """All n d numbers drawn, against the block sums: mean accuracies over 60 runs agree within 6 standard errors."""
+    """All n d numbers drawn, against the block sums: mean accuracies over 60 runs agree within 6 standard
+    errors."""
     n, d, sizes, runs, random = 200, 100, (5, 15), 60, np.random.default_rng(7)
     short = np.array([_Run(n, d, True, random).play(sizes, None, SeededEntropy(1))[:3] for _ in range(runs)])
     whole = np.array([_whole(n, d, sizes, random) for _ in range(runs)])

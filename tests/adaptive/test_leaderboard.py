@@ -94,7 +94,8 @@ def test_where_all_submissions_move_the_same_way_comparisons_need_half_the_noise
 
 @pytest.mark.parametrize("monotone", [True, False])
 def test_the_comparisons_with_their_gap_cost_no_more_than_charged(monotone: bool) -> None:
-    """All short transcripts with gaps, and long ones that end above, exactly, over bars that move; half the noise breaks the price."""
+    """All short transcripts with gaps, and long ones that end above, exactly, over bars that move; half the
+    noise breaks the price."""
     relation = ADD_REMOVE if monotone else REPLACE
     rounds = sparse(public=Public(schema=SCHEMA, neighbors=relation, size=N), epsilon=2, budget=2).rounds
     away = 0 if monotone else -1
@@ -199,7 +200,8 @@ def test_the_ladder_follows_its_paper() -> None:
 
 
 def test_the_parameter_free_ladder_takes_its_step_from_the_difference() -> None:
-    """From 500 right to 500 + m, m rows differ, all for the better: s = sqrt(m/n (1 - m/n) n/(n-1)); improved iff m/n > s / sqrt(n)."""
+    """From 500 right to 500 + m, m rows differ, all for the better: s = sqrt(m/n (1 - m/n) n/(n-1)); improved
+    iff m/n > s / sqrt(n)."""
     for m, expected in ((1, False), (3, True)):
         played = Played(ParameterFreeLadder(**BOARD))
         assert played.submit(right(500)).score == 0.5
@@ -217,7 +219,8 @@ def test_boards_without_a_guarantee_are_refused_on_protected_data(kind: Any, tmp
 
 
 def test_boosting_breaks_a_plain_leaderboard_and_not_these() -> None:
-    """One fair guess has 0.5 +- 0.016; the attack on a plain board ends seven deviations above, on these below five."""
+    """One fair guess has 0.5 +- 0.016; the attack on a plain board ends seven deviations above, on these
+    below five."""
     assert climb(PlainBoard(**BOARD), TRUTH, submissions=500, seed=2)[-1] > 0.61
     boards = (Ladder(**BOARD, step=0.05), ParameterFreeLadder(**BOARD), shaky(epsilon=1), sparse(epsilon=1))
     for board in boards:

@@ -1,4 +1,5 @@
-"""Live answerers through a session: paid at the start, halting for good, and neither a crash nor an old copy of a file changes their noise."""
+"""Live answerers through a session: paid at the start, halting for good, and neither a crash nor an old copy
+of a file changes their noise."""
 
 from __future__ import annotations
 
@@ -150,7 +151,10 @@ def test_a_statistic_in_sql_is_described_and_refuses_everything_but_one_number()
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
 def test_one_person_moves_a_number_in_sql_by_no_more_than_its_sensitivity(neighbors: str) -> None:
-    """Random tables of people with several rows; one person is removed, or replaced. Counts and sums, and which way they move."""
+    """Random tables of people with several rows; one person is removed, or replaced.
+
+    Counts and sums, and which way they move.
+    """
     random = np.random.default_rng(5)
     public = dp.Public(
         schema={"age": dp.Bounds(-5, 100)}, unit=dp.Unit("who", rows=2), table="visits", neighbors=neighbors

@@ -1,4 +1,5 @@
-"""Private online false discovery rate: thresholds that a true null rarely passes, a price that holds, and what the paper's candidates leak."""
+"""Private online false discovery rate: thresholds that a true null rarely passes, a price that holds, and
+what the paper's candidates leak."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ def test_the_law_of_a_sum_of_truncated_exponentials_is_that_of_simulated_sums():
 
 
 def test_a_true_null_is_rejected_no_more_often_than_its_level():
-    """Clopper-Pearson: the lower limit at 1 - 1e-9 of the first test's rejection rate stays below its level, and a mutant's does not."""
+    """Clopper-Pearson: the lower limit at 1 - 1e-9 of the first test's rejection rate stays below its level,
+    and a mutant's does not."""
     runs, source, entropy = 2000, np.random.default_rng(9), SeededEntropy(9)
     mechanism = Paprika(public=PUBLIC, epsilon=1, rejections=3, procedure=LordPlusPlus(alpha=0.9, wealth=0.9))
     level = mechanism.procedure.start().level
@@ -125,7 +127,8 @@ SIGNALS[[3, 11, 24, 37, 50, 63, 77, 90]] = True
 
 
 def outcome(mechanism: Paprika, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Share of false discoveries, and share of the eight signals found, in each run: a thousand people, coins with 1/2 or 3/4."""
+    """Share of false discoveries, and share of the eight signals found, in each run: a thousand people, coins
+    with 1/2 or 3/4."""
     source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
     false, power = [], []
     for _ in range(runs):
@@ -140,7 +143,8 @@ def outcome(mechanism: Paprika, runs: int, seed: int) -> tuple[np.ndarray, np.nd
 
 @pytest.mark.parametrize(("epsilon", "published"), [(1, 0.975), (3, 1.0)])
 def test_it_finds_at_least_what_a_public_implementation_finds_at_no_more_than_the_target(epsilon, published):
-    """Eight signals in a hundred: .067/.975 and .022/1.0 are that implementation's FDR and power at epsilon 1 and 3.
+    """Eight signals in a hundred: .067/.975 and .022/1.0 are that implementation's FDR and power at epsilon 1
+    and 3.
 
     Forty runs here, hundreds in benchmarks/discovery.py. Hoeffding at 1e-9 for the rate of false discoveries.
     """
@@ -193,9 +197,11 @@ def test_levels_are_those_of_the_procedure_after_the_same_decisions(procedure):
 
 
 def test_candidates_by_exact_p_values_would_break_any_epsilon():
-    """Why SAFFRON is refused: on neighbors, one person moves every count by one, across the bound for candidates.
+    """Why SAFFRON is refused: on neighbors, one person moves every count by one, across the bound for
+    candidates.
 
-    The levels then differ by any factor, though all decisions so far were the same; noise of a fixed scale cannot hide that.
+    The levels then differ by any factor, though all decisions so far were the same; noise of a fixed scale
+    cannot hide that.
     """
     n, tests = 1000, 4000
     above, below = (float(stats.binom.sf(c - 1, n, 0.5)) for c in (500, 501))
@@ -252,9 +258,11 @@ def test_one_noisy_threshold_for_all_tests_costs_what_is_charged_and_leaves_less
 def test_with_one_noisy_threshold_a_true_null_passes_with_at_most_the_level_whatever_was_rejected_before(
     level,
 ):
-    """Exactly: given any noise on the threshold but the least likely, a null passes with at most (1 - s) of the level.
+    """Exactly: given any noise on the threshold but the least likely, a null passes with at most (1 - s) of
+    the level.
 
-    The threshold for fresh noise does not do: a borderline rejection before makes small noise likelier, and a null passes more often.
+    The threshold for fresh noise does not do: a borderline rejection before makes small noise likelier, and a
+    null passes more often.
     """
     mechanism = Paprika(public=PUBLIC, epsilon=1, rejections=4, procedure=AlphaInvesting(alpha=0.05))
     first, second = (float(s) for s in (mechanism.rounds.threshold, mechanism.rounds.query))
@@ -318,8 +326,14 @@ def test_wrong_input_is_named(wrong):
 
 @pytest.mark.parametrize(
     "question",
-    ["is it?", given(3, moved=2), Hypothesis(statistic=Trusted(function=lambda _: 1, claimed=Sensitivity(linf=1), entries=2), null=FLAT)],
-)  # fmt: skip
+    [
+        "is it?",
+        given(3, moved=2),
+        Hypothesis(
+            statistic=Trusted(function=lambda _: 1, claimed=Sensitivity(linf=1), entries=2), null=FLAT
+        ),
+    ],
+)
 def test_a_question_that_was_not_paid_for_is_refused_before_anything_is_drawn(question):
     mechanism, entropy = Paprika(public=PUBLIC, epsilon=1, rejections=2), SeededEntropy(2)
     state = mechanism.start(EMPTY, entropy=entropy)

@@ -1,6 +1,8 @@
-"""P(p <= alpha) <= alpha where p-values are hardest: few rows, ties, rare cells, groups of very different sizes, little noise.
+"""P(p <= alpha) <= alpha where p-values are hardest: few rows, ties, rare cells, groups of very different
+sizes, little noise.
 
-Slack: each rate is of `RUNS` independent tables; it may exceed its level by the one-sided binomial bound of a false alarm of 1e-6.
+Slack: each rate is of `RUNS` independent tables; it may exceed its level by the one-sided binomial bound of a
+false alarm of 1e-6.
 """
 
 from __future__ import annotations
@@ -160,7 +162,10 @@ def test_ranks_of_few_rows_and_of_ties(law: str, n1: int, n2: int) -> None:
 
 
 def test_one_row_against_many_is_not_normal() -> None:
-    """Why rank tests need rows: the rank of one row is uniform. At level 0.1 its normal law would reject 13% of the time."""
+    """Why rank tests need rows: the rank of one row is uniform.
+
+    At level 0.1 its normal law would reject 13% of the time.
+    """
     values = np.arange(1000)
     deviation = np.sqrt(1000 * 1002 / 3)
     pvalues = [ranks._normal_tail(int(2 * v - 999), deviation, 0.01) for v in values[::7]]

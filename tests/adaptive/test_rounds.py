@@ -1,4 +1,5 @@
-"""What a round of the interactive mechanisms gets of (epsilon, delta), and that the rounds together cost no more than that."""
+"""What a round of the interactive mechanisms gets of (epsilon, delta), and that the rounds together cost no
+more than that."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("rounds", [1, 5, 20, 100])
 def test_the_noise_of_a_round_is_what_its_event_says(name: str, rounds: int) -> None:
-    """The scales in integer units, priced by the proof of the sparse vector: never more than the event of one round."""
+    """The scales in integer units, priced by the proof of the sparse vector: never more than the event of one
+    round."""
     mechanism = MECHANISMS[name](rounds, epsilon=1, delta=1e-6)
     ((part, _),) = acc.leaves(mechanism.event).items()
     if isinstance(mechanism, RedrawnSparseVector):

@@ -1,4 +1,5 @@
-"""p-values of private tests: super-uniform where the null is true, small where it is clearly false, and they count their own noise."""
+"""p-values of private tests: super-uniform where the null is true, small where it is clearly false, and they
+count their own noise."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def kinds(public: Public, epsilon: float) -> dict[str, object]:
     ours = {"public": public, "epsilon": epsilon}
     return {
         "proportion": ProportionTest(**ours, column="ill", chance=0.3),
-        "proportion, greater, trials known": ProportionTest(**ours, column="ill", chance=0.3, alternative="greater", trials=N),
+        "proportion, greater, trials known": ProportionTest(
+            **ours, column="ill", chance=0.3, alternative="greater", trials=N
+        ),
         "proportion, two-sided, trials known": ProportionTest(**ours, column="ill", chance=0.3, trials=N),
         "goodness of fit": GoodnessOfFitTest(**ours, column="site", shares=(0.5, 0.3, 0.2), runs=199),
         "independence": IndependenceTest(**ours, first="arm", second="site", runs=199),
@@ -78,7 +81,7 @@ def kinds(public: Public, epsilon: float) -> dict[str, object]:
         "Mann-Whitney": MannWhitneyTest(**ours, **delta, column="x", group="arm"),
         "Kruskal-Wallis": KruskalWallisTest(**ours, **delta, column="x", group="site", runs=199),
         "correlation": CorrelationTest(**ours, **delta, first="x", second="y"),
-    }  # fmt: skip
+    }
 
 
 def pvalues(test, seed: int, effect: float = 0.0, runs: int = RUNS, n: int = N) -> np.ndarray:
@@ -89,7 +92,8 @@ def pvalues(test, seed: int, effect: float = 0.0, runs: int = RUNS, n: int = N) 
 
 
 def assert_super_uniform(found: np.ndarray) -> None:
-    """No level is undercut more often than it says, beyond luck (one-sided Dvoretzky-Kiefer-Wolfowitz, Massart 1990)."""
+    """No level is undercut more often than it says, beyond luck (one-sided Dvoretzky-Kiefer-Wolfowitz,
+    Massart 1990)."""
     slack = math.sqrt(math.log(1 / FALSE_ALARM) / (2 * len(found)))
     ordered = np.sort(found)
     assert float((np.arange(1, len(found) + 1) / len(found) - ordered).max()) <= slack
@@ -207,10 +211,20 @@ def test_one_row_moves_sums_of_signs_by_no_more_than_is_paid_for(neighbors):
     for _ in range(300):
         n = int(random.integers(2, 8))
         public = Public(schema=SCHEMA, neighbors=neighbors, size=n)
-        rows = {"x": random.integers(0, 4, n).tolist(), "y": random.integers(0, 4, n).tolist(),
-                "arm": random.choice(["a", "b"], n).tolist(), "site": random.choice(["p", "q", "r"], n).tolist(), "ill": [True] * n}  # fmt: skip
-        other = {"x": [int(random.integers(0, 4))], "y": [int(random.integers(0, 4))], "arm": [str(random.choice(["a", "b"]))],
-                 "site": [str(random.choice(["p", "q", "r"]))], "ill": [False]}  # fmt: skip
+        rows = {
+            "x": random.integers(0, 4, n).tolist(),
+            "y": random.integers(0, 4, n).tolist(),
+            "arm": random.choice(["a", "b"], n).tolist(),
+            "site": random.choice(["p", "q", "r"], n).tolist(),
+            "ill": [True] * n,
+        }
+        other = {
+            "x": [int(random.integers(0, 4))],
+            "y": [int(random.integers(0, 4))],
+            "arm": [str(random.choice(["a", "b"]))],
+            "site": [str(random.choice(["p", "q", "r"]))],
+            "ill": [False],
+        }
         first = {"add_remove": lambda name: [], REPLACE: other.get, ZERO_OUT: lambda name: [None]}[neighbors]
         source = Memory(rows, public)
         neighbor = Memory({name: first(name) + values[1:] for name, values in rows.items()}, public)
@@ -239,7 +253,8 @@ def test_one_row_moves_sums_of_signs_by_no_more_than_is_paid_for(neighbors):
 
 
 def test_published_constants_are_met_in_their_own_scale():
-    """Couch et al. 2019: their absolute-value Kruskal-Wallis statistic moves by at most 8 when a row is replaced."""
+    """Couch et al. 2019: their absolute-value Kruskal-Wallis statistic moves by at most 8 when a row is
+    replaced."""
     n = 1000
     public = replace(FREE, neighbors=REPLACE, size=n)
     test = kinds(public, 1)["Kruskal-Wallis"]
@@ -270,9 +285,15 @@ def test_prices_are_what_was_asked_for():
 def test_statistics_are_exact_and_skip_what_is_missing():
     public = Public(schema=SCHEMA)
     source = Memory(
-        {"x": [1.0, None, 12.0, 4.0], "y": [1, 2, 3, 4], "arm": ["a", "a", "b", None], "site": ["p", "q", None, "r"], "ill": [True, None, False, True]},
+        {
+            "x": [1.0, None, 12.0, 4.0],
+            "y": [1, 2, 3, 4],
+            "arm": ["a", "a", "b", None],
+            "site": ["p", "q", None, "r"],
+            "ill": [True, None, False, True],
+        },
         public,
-    )  # fmt: skip
+    )
     assert YesNo(column="ill")(source).tolist() == [2, 1]
     assert YesNo(column="x", success=4)(source).tolist() == [2, 1]
     assert YesNo(column="arm", success="b")(source).tolist() == [1, 2]
@@ -307,7 +328,9 @@ def test_what_cannot_be_told_is_one():
         lambda: ProportionTest(public=FREE, column="x", chance=0.5, epsilon=1),
         lambda: ProportionTest(public=FREE, column="ill", chance=0.5, epsilon=1, alternative="both"),
         lambda: ProportionTest(public=FREE, column="unknown", chance=0.5, epsilon=1),
-        lambda: ProportionTest(public=Public(schema=SCHEMA, unit=Unit("who")), column="ill", chance=0.5, epsilon=1),
+        lambda: ProportionTest(
+            public=Public(schema=SCHEMA, unit=Unit("who")), column="ill", chance=0.5, epsilon=1
+        ),
         lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5), epsilon=1),
         lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0.5), epsilon=1),
         lambda: GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.5, 0), epsilon=1),
@@ -318,11 +341,15 @@ def test_what_cannot_be_told_is_one():
         lambda: TwoSampleMeanTest(public=FREE, column="x", group="arm", epsilon=1, step=100),
         lambda: MannWhitneyTest(public=FREE, column="x", group="arm", epsilon=1),
         lambda: MannWhitneyTest(public=replace(FREE, neighbors=REPLACE), column="x", group="arm", epsilon=1),
-        lambda: MannWhitneyTest(public=replace(FREE, neighbors=REPLACE, size=5), column="x", group="arm", epsilon=1, delta=0.1),
-        lambda: KruskalWallisTest(public=FREE, column="x", group="site", groups=("p", "z"), epsilon=1, delta=0.1),
+        lambda: MannWhitneyTest(
+            public=replace(FREE, neighbors=REPLACE, size=5), column="x", group="arm", epsilon=1, delta=0.1
+        ),
+        lambda: KruskalWallisTest(
+            public=FREE, column="x", group="site", groups=("p", "z"), epsilon=1, delta=0.1
+        ),
         lambda: CorrelationTest(public=FREE, first="x", second="x", epsilon=1, delta=0.1),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_named(make):
     with pytest.raises((InvalidInput, PrivateFact, Unsupported)) as caught:
         make()

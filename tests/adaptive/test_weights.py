@@ -1,4 +1,5 @@
-"""Private multiplicative weights: price, threshold, update rule, halting, and answers that are as good as promised."""
+"""Private multiplicative weights: price, threshold, update rule, halting, and answers that are as good as
+promised."""
 
 from __future__ import annotations
 

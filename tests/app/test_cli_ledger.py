@@ -128,8 +128,16 @@ def test_a_release_made_elsewhere_is_entered_without_the_data(curator, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "price", [[], ["-e", "1", "--rho", "1"], ["--delta", "1e-6"], ["-e", "x"], ["-e", "9"], ["-e", "0.1", "--period", "may"]]
-)  # fmt: skip
+    "price",
+    [
+        [],
+        ["-e", "1", "--rho", "1"],
+        ["--delta", "1e-6"],
+        ["-e", "x"],
+        ["-e", "9"],
+        ["-e", "0.1", "--period", "may"],
+    ],
+)
 def test_what_cannot_be_entered_changes_nothing(curator, price):
     before = str(curator.ledger.anchor)
     result = runner.invoke(app, ["ledger", "enter", str(curator.ledger.path), "--note", "n", *price])

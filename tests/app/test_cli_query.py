@@ -119,7 +119,10 @@ def test_a_budget_for_each_period_on_the_shell(tmp_path, monkeypatch):
     pq.write_table(pa.table({"ward": ["a", "b"] * 6, "wave": ["one", "two", "two"] * 4}), "people.parquet")
     (tmp_path / "people.parquet.schema.toml").write_text(
         SCHEMA.split("[columns.age]")[0]
-        + '[columns.ward]\ntype = "categories"\nvalues = ["a", "b"]\n[columns.wave]\ntype = "categories"\nvalues = ["one", "two"]\n'
+        + (
+            '[columns.ward]\ntype = "categories"\nvalues = ["a", "b"]\n[columns.wave]\ntype = '
+            '"categories"\nvalues = ["one", "two"]\n'
+        )
     )
     assert "needs a Dates column" in refused_with("init", "--epsilon", "1", "--per", "wave:month")
     assert "give --per" in refused_with("init", "--epsilon", "1", "--total", "3")

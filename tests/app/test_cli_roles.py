@@ -1,4 +1,5 @@
-"""The shell as a newcomer, a steward and an analyst meet it: help, suggestions, its own words, check, policy, exports."""
+"""The shell as a newcomer, a steward and an analyst meet it: help, suggestions, its own words, check, policy,
+exports."""
 
 import json
 import stat

@@ -1,4 +1,5 @@
-"""`discreet train`: a model, its facts and its page; nothing in them but what is public; refusals before anything is charged."""
+"""`discreet train`: a model, its facts and its page; nothing in them but what is public; refusals before
+anything is charged."""
 
 from __future__ import annotations
 
@@ -70,7 +71,25 @@ QUICK = ("--epochs", "2", "--batch", "60")
 
 
 def test_a_model_its_facts_and_its_page(data: str) -> None:
-    facts = json.loads(run("train", data, "--target", "ill", "-e", "4", "--batch", "100", "--epochs", "10", "--public", "public.parquet", "--page", "page.html", "--json"))  # fmt: skip
+    facts = json.loads(
+        run(
+            "train",
+            data,
+            "--target",
+            "ill",
+            "-e",
+            "4",
+            "--batch",
+            "100",
+            "--epochs",
+            "10",
+            "--public",
+            "public.parquet",
+            "--page",
+            "page.html",
+            "--json",
+        )
+    )
     assert facts["features"] == ["age", "ward"]
     assert facts["delta"] == 1e-5, "the budget's"
     assert 3.9 < facts["epsilon"] <= 4
@@ -89,7 +108,20 @@ def test_without_a_public_set_nothing_on_the_page_comes_from_the_data(data: str)
     """The same settings on quite another table: the same facts and the same page, to the last digit."""
     pages = []
     for name in ("one", "two"):
-        facts = json.loads(run("train", data, "--target", "ill", *QUICK, "--out", f"{name}.model", "--page", f"{name}.html", "--json"))  # fmt: skip
+        facts = json.loads(
+            run(
+                "train",
+                data,
+                "--target",
+                "ill",
+                *QUICK,
+                "--out",
+                f"{name}.model",
+                "--page",
+                f"{name}.html",
+                "--json",
+            )
+        )
         assert facts["public_set"] is None
         pages.append(Path(f"{name}.html").read_text())
         rows = table(600, 5)
@@ -171,7 +203,12 @@ def test_a_size_must_be_declared(data: str) -> None:
 def test_the_page_is_safe_and_whole() -> None:
     """Names are text, not markup; a curve of two points is drawn, one of none is not."""
     curve = Curve(title="<b>loss</b>", note="x & y", points=[(0, 0.0), (10, 2.5)])
-    made = Page(title="<script>alert(1)</script>", summary="", facts=[("<i>", '"quoted"')], curves=[curve, Curve(title="none", note="", points=[])])  # fmt: skip
+    made = Page(
+        title="<script>alert(1)</script>",
+        summary="",
+        facts=[("<i>", '"quoted"')],
+        curves=[curve, Curve(title="none", note="", points=[])],
+    )
     text = made.html()
     assert "<script>" not in text
     assert "<b>" not in text
@@ -183,7 +220,20 @@ def test_the_page_is_safe_and_whole() -> None:
 
 def test_a_run_that_diverges_has_a_model_a_page_and_json_all_the_same(data: str) -> None:
     """It was paid for. What is no number has no place in a picture, nor in JSON."""
-    told = run("train", data, "--target", "age", *QUICK, "--learning-rate", "1e30", "--public", "public.parquet", "--page", "page.html", "--json")  # fmt: skip
+    told = run(
+        "train",
+        data,
+        "--target",
+        "age",
+        *QUICK,
+        "--learning-rate",
+        "1e30",
+        "--public",
+        "public.parquet",
+        "--page",
+        "page.html",
+        "--json",
+    )
     scores = json.loads(told, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))["public_set"]
     assert scores["loss"] in ("inf", "nan")
     page = Path("page.html").read_text()

@@ -1,4 +1,5 @@
-"""What the shell writes: never over a ledger, a key or data, over nothing that exists without --force, and nothing that commands a terminal."""
+"""What the shell writes: never over a ledger, a key or data, over nothing that exists without --force, and
+nothing that commands a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +30,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-PRECIOUS = ["people.csv.ledger", "people.csv.ledger.key", "people.csv.ledger-journal", "people.csv.ledger-wal", "people.csv.ledger-lock", "link"]  # fmt: skip
+PRECIOUS = [
+    "people.csv.ledger",
+    "people.csv.ledger.key",
+    "people.csv.ledger-journal",
+    "people.csv.ledger-wal",
+    "people.csv.ledger-lock",
+    "link",
+]
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])

@@ -1,4 +1,5 @@
-"""The walk that README describes, from an empty directory, with a file as people have them: the commands are README's own."""
+"""The walk that README describes, from an empty directory, with a file as people have them: the commands are
+README's own."""
 
 import json
 import random
@@ -29,7 +30,8 @@ def commands() -> list[list[str]]:
 
 
 def table() -> str:
-    """Several rows per person, a decimal comma, thousands with a point, two formats of dates, and what is in no format at all."""
+    """Several rows per person, a decimal comma, thousands with a point, two formats of dates, and what is in
+    no format at all."""
     source = random.Random(4)
     lines = [HEADER]
     for person in range(500):
@@ -60,7 +62,8 @@ FORMAT = {'# decimal = ","': 'decimal = ","', '# thousands = "."': 'thousands = 
 
 
 def answered(draft: str) -> str:
-    """The draft with its questions answered: lines uncommented, columns declared where the draft asks about them."""
+    """The draft with its questions answered: lines uncommented, columns declared where the draft asks about
+    them."""
     lines = draft.splitlines()
     for question, answer in (ANSWERS | FORMAT).items():
         places = [i for i, line in enumerate(lines) if line.startswith(question)]

@@ -1,4 +1,5 @@
-"""Small real models on scikit-learn's digits, some of them mislabelled: what attacks on models are tried on."""
+"""Small real models on scikit-learn's digits, some of them mislabelled: what attacks on models are tried
+on."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ CLASSES = 10
 
 
 def digits(examples: int, *, mislabelled: float = 0.2, seed: int = 0) -> tuple[Any, Any]:
-    """Digits, of which this share has a label drawn at random: what an overfitted model has to learn by heart."""
+    """Digits, of which this share has a label drawn at random: what an overfitted model has to learn by
+    heart."""
     x, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(x))[:examples]

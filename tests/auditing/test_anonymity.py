@@ -214,7 +214,8 @@ def test_reconstruction_succeeds_on_exact_and_on_rounded_answers_and_fails_on_pr
     private = auditing.reconstruct(
         asker(secret, 1 / exact.questions), people, method=method
     )  # epsilon 1 in all
-    # noise of scale 240 on counts below 60: hardly better than coins, which get 51 of 60 right with chance below 1e-7
+    # noise of scale 240 on counts below 60: hardly better than coins, which get 51 of 60 right with chance
+    # below 1e-7
     assert private.accuracy(secret) < 0.85
 
 

@@ -37,7 +37,8 @@ def test_statistics_about_everybody_are_no_leak_and_what_only_members_lose_is():
 
 
 def test_an_overfitted_network_gives_away_a_hidden_pixel_of_its_members_and_less_of_others():
-    """A coin is added to every record, which says nothing about anybody else's; only a model that knows its members by heart can tell it."""
+    """A coin is added to every record, which says nothing about anybody else's; only a model that knows its
+    members by heart can tell it."""
     x, y = digits(300)
     coin = np.random.default_rng(1).integers(0, 2, 300)
     full = np.hstack([x, 4.0 * coin[:, None]])
@@ -56,7 +57,8 @@ def test_an_overfitted_network_gives_away_a_hidden_pixel_of_its_members_and_less
 
 
 def test_inversion_draws_the_only_person_of_a_class():
-    """A class with one picture in it: descending the loss finds that picture's pixels, with the gradient and without."""
+    """A class with one picture in it: descending the loss finds that picture's pixels, with the gradient and
+    without."""
     from sklearn.linear_model import LogisticRegression
 
     x, y = digits(300, mislabelled=0.0)

@@ -120,7 +120,8 @@ def test_a_mechanism_brings_its_own_claim():
 
 
 def test_the_chance_of_refuting_a_true_claim_is_as_stated():
-    """Randomized response at its own epsilon, 200 audits at 80%: 90 or more refutations have chance below 1e-9."""
+    """Randomized response at its own epsilon, 200 audits at 80%: 90 or more refutations have chance below
+    1e-9."""
     from scipy import stats
 
     rng = np.random.default_rng(5)
@@ -197,7 +198,10 @@ def test_bad_arguments_are_refused_before_anything_runs():
 
 
 def test_the_shell_audits_a_function_of_a_module(tmp_path, monkeypatch):
-    module = "import random\n\ndef coin(data):\n    return (sum(data) if random.random() < 0.9 else random.choice([0, 1]))\n"
+    module = (
+        "import random\n\ndef coin(data):\n    return (sum(data) if random.random() < 0.9 else "
+        "random.choice([0, 1]))\n"
+    )
     (tmp_path / "somebodys.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()

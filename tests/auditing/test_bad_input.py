@@ -1,4 +1,5 @@
-"""Attacks that are given what they cannot use say so, by the name of the argument, and never pass something as safe instead."""
+"""Attacks that are given what they cannot use say so, by the name of the argument, and never pass something
+as safe instead."""
 
 from __future__ import annotations
 
@@ -22,24 +23,43 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
     "words as losses": ("members must be numbers", lambda: auditing.by_loss(["high"], [1.0])),
     "a confidence of 2": ("between 0 and 1", lambda: auditing.logit_scaled([0.5, 2.0])),
     "a confidence that is NaN": ("between 0 and 1", lambda: auditing.logit_scaled([np.nan])),
-    "a shadow asked about its half only": ("about all 40 examples", lambda: auditing.train_shadows(np.zeros_like, 40)),
-    "a shadow that answers in words": ("scores must be numbers", lambda: auditing.train_shadows(lambda _: "high", 40)),
-    "one surprise to fit a law to": ("twenty", lambda: auditing.estimated_exposure(1.0, [2.0], candidates=100)),
-    "surprises all alike": ("not all of them alike", lambda: auditing.estimated_exposure(1.0, [2.0] * 50, candidates=100)),
+    "a shadow asked about its half only": (
+        "about all 40 examples",
+        lambda: auditing.train_shadows(np.zeros_like, 40),
+    ),
+    "a shadow that answers in words": (
+        "scores must be numbers",
+        lambda: auditing.train_shadows(lambda _: "high", 40),
+    ),
+    "one surprise to fit a law to": (
+        "twenty",
+        lambda: auditing.estimated_exposure(1.0, [2.0], candidates=100),
+    ),
+    "surprises all alike": (
+        "not all of them alike",
+        lambda: auditing.estimated_exposure(1.0, [2.0] * 50, candidates=100),
+    ),
     "a score that is NaN": ("some are NaN", lambda: auditing.audit_one_run([np.nan, 1.0], [True, False])),
     "answers in words": ("answers must be numbers", lambda: auditing.reconstruct(lambda group: "many", 20)),
     "no answers": ("one finite number", lambda: auditing.reconstruct(lambda group: float("nan"), 20)),
     "a user who is not there": ("users are 0 to 19", lambda: auditing.side_knowledge(RATINGS, 20)),
     "nothing known": ("items", lambda: auditing.side_knowledge(RATINGS, 1, items=0)),
-    "a hidden value that is none": ("truth", lambda: auditing.attribute_inference(LOSSES, [0, 1, 2, 0], HALF)),
+    "a hidden value that is none": (
+        "truth",
+        lambda: auditing.attribute_inference(LOSSES, [0, 1, 2, 0], HALF),
+    ),
     "three truths for four": ("truth", lambda: auditing.attribute_inference(LOSSES, [0, 1, 1], HALF)),
     "no labels": ("runs", lambda: auditing.epsilon_of_labels([], [])),
     "a level of 2": ("level", lambda: auditing.epsilon_of_labels(["a"] * 9, ["b"] * 9, level=2)),
-    "the last bits of words": ("look at numbers", lambda: auditing.precision_attack(lambda x: "a", 1.0, 0.0, claim=1.0)),
-    "the last bits of nothing": (
-        "look at numbers", lambda: auditing.floating_point_attack(lambda x: [], 1.0, 0.0, scale=1, claim=1.0),
+    "the last bits of words": (
+        "look at numbers",
+        lambda: auditing.precision_attack(lambda x: "a", 1.0, 0.0, claim=1.0),
     ),
-}  # fmt: skip
+    "the last bits of nothing": (
+        "look at numbers",
+        lambda: auditing.floating_point_attack(lambda x: [], 1.0, 0.0, scale=1, claim=1.0),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

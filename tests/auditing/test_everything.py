@@ -1,7 +1,8 @@
 """Everything we ship is audited, and what is known to be broken is caught, each by its name.
 
-Every Mechanism and Interactive class of the package must have a case in tests/contracts, where it is audited by hand-made labels. Here the
-tight ones are audited again by attacks that learn, and must show at least half of what they claim.
+Every Mechanism and Interactive class of the package must have a case in tests/contracts, where it is audited
+by hand-made labels. Here the tight ones are audited again by attacks that learn, and must show at least half
+of what they claim.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ tests/contracts/cases_*.py, a new one if you like:
 so often gets an audit of its own and is listed in ELSEWHERE (tests/auditing/test_everything.py), by test module and test.
 """
 
-# References without a guarantee claim nothing (their event is NonPrivate): what is tested is that the curator refuses them.
+# References without a guarantee claim nothing (their event is NonPrivate): what is tested is that the curator
+# refuses them.
 _REFUSED = (
     "tests.adaptive.test_leaderboard",
     "test_boards_without_a_guarantee_are_refused_on_protected_data",
@@ -74,7 +76,10 @@ BASES = {
 
 
 def is_randomizer(cls: type) -> bool:
-    """Whether a class runs on the client: it responds with an `entropy` given by name, and estimates. (Lotteries act on arrays, inside others.)"""
+    """Whether a class runs on the client: it responds with an `entropy` given by name, and estimates.
+
+    (Lotteries act on arrays, inside others.)
+    """
     names = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", {}))
     if not {"epsilon", "respond", "estimate"} <= names:
         return False
@@ -97,7 +102,8 @@ def test_every_client_randomizer_in_the_package_has_a_case_whose_law_is_enumerat
     found = randomizers()
     missing = without_a_case(found)
     assert not missing, (
-        f"{missing} randomize on the client, and nothing checks them: add a RandomizerCase to tests/contracts/randomizers.py"
+        f"{missing} randomize on the client, and nothing checks them: add a RandomizerCase to "
+        f"tests/contracts/randomizers.py"
     )
     assert len(found) >= 19
 
@@ -203,8 +209,10 @@ def test_float_laplace_is_caught() -> None:
     assert found.refuted
 
 
-# Sparse vector as published, by the numbers of Lyu, Su & Li 2017 (Figure 1): epsilon for the threshold, noise of a query at epsilon 1 and
-# c positives, and whether it stops after c. 1 is theirs, and right; 3 also releases the noisy number that passed.
+# Sparse vector as published, by the numbers of Lyu, Su & Li 2017 (Figure 1): epsilon for the threshold, noise
+# of a query at epsilon 1 and c positives, and whether it stops after c. 1 is theirs, and right; 3 also
+# releases the noisy number that
+# passed.
 VARIANTS = {
     1: (0.5, lambda c: 2 * c / 0.5, True),
     3: (0.5, lambda c: c / 0.5, True),
@@ -215,7 +223,10 @@ VARIANTS = {
 
 
 def sparse_vector(variant: int, queries: Any, runs: int, seed: int, c: int = 1) -> tuple[Any, Any]:
-    """(answers above the threshold 0, noisy numbers), for many runs at once; epsilon 1, sensitivity 1. After the stop nothing is above."""
+    """(answers above the threshold 0, noisy numbers), for many runs at once; epsilon 1, sensitivity 1.
+
+    After the stop nothing is above.
+    """
     share, scale, stops = VARIANTS[variant]
     rng = np.random.default_rng((variant, seed))
     noisy = np.asarray(queries) + rng.laplace(scale=1.0, size=(runs, len(queries))) * scale(c)

@@ -152,7 +152,8 @@ def test_the_clock_gives_away_noise_made_by_flipping_coins(scale):
 
 @pytest.mark.parametrize("scale", [1, 10, 10**4, 10**9, Fraction(33.3) / 3, 10**20])
 def test_the_clock_does_not_tell_the_size_of_our_laplace_noise(scale):
-    """A false alarm in a billion, however busy the machine: see `auditing.timing`. tests/sampling/test_same_steps.py shows why."""
+    """A false alarm in a billion, however busy the machine: see `auditing.timing`.
+    tests/sampling/test_same_steps.py shows why."""
     entropy = sampling.Entropy()
     assert auditing.timing(lambda: sampling.discrete_laplace(scale, 1, entropy), draws=4000).p_value > 1e-9
 
@@ -178,7 +179,10 @@ def test_the_clock_does_not_tell_the_largest_of_many_draws(scale, n):
 
 
 def test_the_clock_tells_a_second_look_that_only_some_draws_take():
-    """A mutant: those that 16 bits leave open are looked at again, and no others. They lie in the tails more often than not."""
+    """A mutant: those that 16 bits leave open are looked at again, and no others.
+
+    They lie in the tails more often than not.
+    """
     sampler = _noise._Narrow(_noise._Shape(Fraction(0), Fraction(1, 10), signed=True))
     entropy = sampling.Entropy()
 
@@ -241,21 +245,29 @@ USUAL, ODD = [float(i % 90) for i in range(400)], [float("nan"), 1e308]
 
 
 def asking(values, sql, sessions=6):
-    """The query on tables that were opened several times, in turns: neither is by chance the better placed one in memory."""
+    """The query on tables that were opened several times, in turns: neither is by chance the better placed
+    one in memory."""
     opened = [
         dp.open(
-            {"x": values, "g": ["a"] * len(values)}, table="people", schema={"x": dp.Bounds(0, 100), "g": dp.Categories(["a", "b"])},
-            unit=dp.rows(), budget=dp.Budget(epsilon=1000), ledger=":memory:",
+            {"x": values, "g": ["a"] * len(values)},
+            table="people",
+            schema={"x": dp.Bounds(0, 100), "g": dp.Categories(["a", "b"])},
+            unit=dp.rows(),
+            budget=dp.Budget(epsilon=1000),
+            ledger=":memory:",
         )
         for _ in range(sessions)
-    ]  # fmt: skip
+    ]
     turns = itertools.cycle(opened)
     return lambda: next(turns).sql(sql, epsilon=1, fresh=True)
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_the_time_of_a_query_does_not_tell_whether_an_odd_row_is_there(odd):
-    """The same 400 people, and one more whose value is missing or huge. A false alarm in a billion; the test below shows the clock's teeth."""
+    """The same 400 people, and one more whose value is missing or huge.
+
+    A false alarm in a billion; the test below shows the clock's teeth.
+    """
     sql = "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM people GROUP BY g"
     found = auditing.clock(asking(USUAL, sql), asking([*USUAL, odd], sql), runs=120, confidence=SURE)
     assert found.advantage == 0

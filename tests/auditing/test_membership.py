@@ -1,4 +1,5 @@
-"""Attacks on membership: against laws whose answer is known, and against a real overfitted network, with and without privacy."""
+"""Attacks on membership: against laws whose answer is known, and against a real overfitted network, with and
+without privacy."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ EPSILON, DELTA = 2.0, 1e-5
 
 @pytest.fixture(scope="module")
 def overfitted():
-    """Shadow models of an overfitted network: logit-scaled confidences, probabilities, who was in; and the data."""
+    """Shadow models of an overfitted network: logit-scaled confidences, probabilities, who was in; and the
+    data."""
     x, y = digits(EXAMPLES)
     vectors = []
 
@@ -61,7 +63,8 @@ def test_the_band_holds_the_truth_at_every_threshold_fixed_before():
 
 
 def test_limits_at_a_chosen_false_positive_rate_hold_though_it_was_chosen():
-    """Equal laws: TPR = FPR at any threshold. 300 curves at 90%: 70 contradictions or more have chance below 1e-9."""
+    """Equal laws: TPR = FPR at any threshold. 300 curves at 90%: 70 contradictions or more have chance below
+    1e-9."""
     rng = np.random.default_rng(2)
     wrong = 0
     for _ in range(300):
@@ -140,7 +143,8 @@ def test_lira_refuses_what_it_cannot_fit():
 
 
 def test_quantile_regression_finds_the_conditional_quantile():
-    """Noise that grows with x: a single threshold flags the noisy, the quantile those who are unusual for their x."""
+    """Noise that grows with x: a single threshold flags the noisy, the quantile those who are unusual for
+    their x."""
     rng = np.random.default_rng(6)
     x, z = rng.random((800, 1)), rng.random((800, 1))
     outside = 3 * x[:, 0] + (0.1 + x[:, 0]) * rng.normal(size=800)
@@ -190,7 +194,10 @@ def test_loss_shadow_and_quantile_attacks_find_members_too_but_hardly_any_where_
 
 
 def test_with_privacy_lira_stays_below_e_to_the_epsilon_times_the_false_positive_rate():
-    """Eight logistic models of epsilon 2, each the target once. And the one-run bound, which needs no independence, is at most epsilon."""
+    """Eight logistic models of epsilon 2, each the target once.
+
+    And the one-run bound, which needs no independence, is at most epsilon.
+    """
     x, y = digits(EXAMPLES)
     trained = []
 

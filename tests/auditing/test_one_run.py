@@ -58,7 +58,8 @@ def test_randomized_response_on_every_canary_is_refuted_at_its_epsilon_no_more_o
 
 
 def test_one_canary_in_gaussian_noise_is_the_optimal_test():
-    """One canary is guessed right with chance at most Phi(mu / 2); so the level must exceed that to be impossible."""
+    """One canary is guessed right with chance at most Phi(mu / 2); so the level must exceed that to be
+    impossible."""
     for mu in (0.3, 1.0, 2.5):
         best = NormalDist().cdf(mu / 2)
         assert gaussian_refuted(1, 1, 1, mu=mu, level=best + 1e-6)
@@ -66,7 +67,8 @@ def test_one_canary_in_gaussian_noise_is_the_optimal_test():
 
 
 def test_gaussian_canaries_are_never_said_to_leak_more_than_they_do():
-    """50 runs, each above the truth with chance at most 1e-4 at this confidence: more than 3 has chance below 1e-9."""
+    """50 runs, each above the truth with chance at most 1e-4 at this confidence: more than 3 has chance below
+    1e-9."""
     rng = np.random.default_rng(3)
     above, found = 0, []
     for _ in range(50):

@@ -1,4 +1,5 @@
-"""What an audit looks at: keys, exceptions, frames, models and times are outputs too, and what cannot be looked into is refused."""
+"""What an audit looks at: keys, exceptions, frames, models and times are outputs too, and what cannot be
+looked into is refused."""
 
 from __future__ import annotations
 
@@ -145,7 +146,9 @@ def test_a_claim_of_nothing_is_refused():
 
 
 def test_the_attack_that_is_chosen_was_not_only_lucky():
-    """Two coordinates, one of them with all there is to see: 12 audits of 1000 runs show 0.6 of 1 on average. Crediting each attack with what it
+    """Two coordinates, one of them with all there is to see: 12 audits of 1000 runs show 0.6 of 1 on average.
+
+    Crediting each attack with what it
     happened to show, as if that were its rate, shows 0.45."""
     shown = []
     for seed in range(12):

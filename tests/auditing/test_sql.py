@@ -1,7 +1,8 @@
-"""SQL audited by worst-case neighbors: for each kind of query the two tables that differ most, the real mechanism, many times.
+"""SQL audited by worst-case neighbors: for each kind of query the two tables that differ most, the real
+mechanism, many times.
 
-Each audit looks at one event, fixed before anything is run: the one with the largest likelihood ratio where that is known. So all runs
-measure, none are spent on learning.
+Each audit looks at one event, fixed before anything is run: the one with the largest likelihood ratio where
+that is known. So all runs measure, none are spent on learning.
 """
 
 from __future__ import annotations
@@ -78,39 +79,61 @@ TWO_GROUPS = Unit("id", rows=2, groups=2)
 CASES = {
     "COUNT": Worst(sql="SELECT COUNT(*) AS n FROM people", rows=ONE, event=cell("n", 4)),
     "COUNT, a person": Worst(
-        sql="SELECT COUNT(*) AS n FROM people", rows=PERSON, event=cell("n", 5), unit=Unit("id", rows=2, groups=1)
+        sql="SELECT COUNT(*) AS n FROM people",
+        rows=PERSON,
+        event=cell("n", 5),
+        unit=Unit("id", rows=2, groups=1),
     ),
     "SUM": Worst(sql="SELECT SUM(x) AS s FROM people", rows=ONE, event=cell("s", 4)),
     "SUM, replaced": Worst(
-        sql="SELECT SUM(x) AS s FROM people", rows=ONE, instead=[(1, "a", 0.0, "rare")], event=cell("s", 4),
+        sql="SELECT SUM(x) AS s FROM people",
+        rows=ONE,
+        instead=[(1, "a", 0.0, "rare")],
+        event=cell("s", 4),
         neighbors=REPLACE,
     ),
     "AVG": Worst(sql="SELECT AVG(x) AS m FROM people", rows=ONE, event=cell("m", 1), tight=False),
     "MEDIAN": Worst(
-        sql="SELECT MEDIAN(x) AS m FROM people", rows=ONE, event=cell("m", 2), tight=False,
+        sql="SELECT MEDIAN(x) AS m FROM people",
+        rows=ONE,
+        event=cell("m", 2),
+        tight=False,
         others=[(10, "a", 0.0, "often"), (11, "b", 4.0, "often")],
     ),
-    "COUNT DISTINCT": Worst(sql="SELECT COUNT(DISTINCT k) AS n FROM people", rows=ONE, others=OTHERS[1:], event=cell("n", 3)),
+    "COUNT DISTINCT": Worst(
+        sql="SELECT COUNT(DISTINCT k) AS n FROM people", rows=ONE, others=OTHERS[1:], event=cell("n", 3)
+    ),
     "GROUP BY categories": Worst(
         sql="SELECT k, COUNT(*) AS n FROM people GROUP BY k", rows=ONE, event=cell("n", 2)
     ),
     "GROUP BY categories, replaced": Worst(
-        sql="SELECT k, COUNT(*) AS n FROM people GROUP BY k", rows=ONE, instead=[(1, "b", 4.0, "rare")],
-        event=lambda answer: answer["n"][0] >= 2 and answer["n"][1] <= 1, neighbors=REPLACE,
+        sql="SELECT k, COUNT(*) AS n FROM people GROUP BY k",
+        rows=ONE,
+        instead=[(1, "b", 4.0, "rare")],
+        event=lambda answer: answer["n"][0] >= 2 and answer["n"][1] <= 1,
+        neighbors=REPLACE,
     ),
     "GROUP BY unknown keys": Worst(
-        sql="SELECT t, COUNT(*) AS n FROM people GROUP BY t", rows=ONE, event=lambda answer: "rare" in answer["t"], delta=0.2,
+        sql="SELECT t, COUNT(*) AS n FROM people GROUP BY t",
+        rows=ONE,
+        event=lambda answer: "rare" in answer["t"],
+        delta=0.2,
         tight=False,
     ),
     "GROUP BY categories, a person in two groups": Worst(
-        sql="SELECT k, COUNT(*) AS n FROM people GROUP BY k", rows=[row for row in PERSON if row[1] != "c"], unit=TWO_GROUPS,
+        sql="SELECT k, COUNT(*) AS n FROM people GROUP BY k",
+        rows=[row for row in PERSON if row[1] != "c"],
+        unit=TWO_GROUPS,
         event=lambda answer: answer["n"][0] >= 3 and answer["n"][1] >= 3,
     ),
     "SUM by categories, a person in more groups than may count": Worst(
-        sql="SELECT k, SUM(x) AS s FROM people GROUP BY k", rows=PERSON, unit=TWO_GROUPS, tight=False,
+        sql="SELECT k, SUM(x) AS s FROM people GROUP BY k",
+        rows=PERSON,
+        unit=TWO_GROUPS,
+        tight=False,
         event=lambda answer: sum(answer["s"]) >= 12,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,7 +1,9 @@
-"""The trainer audited from inside: canaries with Dirac gradients, in runs of the real `learning.Trainer`; and trainers that lie.
+"""The trainer audited from inside: canaries with Dirac gradients, in runs of the real `learning.Trainer`; and
+trainers that lie.
 
-The model is a table of numbers, one for each canary, and the loss is linear: an example's gradient is then one coordinate, far longer than the clip.
-Between two models on the way lies the noisy sum of that step, which is all that the trainer lets out.
+The model is a table of numbers, one for each canary, and the loss is linear: an example's gradient is then
+one coordinate, far longer than the clip. Between two models on the way lies the noisy sum of that step, which
+is all that the trainer lets out.
 """
 
 from __future__ import annotations
@@ -134,7 +136,8 @@ class Shuffled(learning.Poisson):
 
 
 def test_trainer_that_shuffles_and_claims_poisson_sampling_is_caught() -> None:
-    """With little noise nobody can hide in a shuffle; under Poisson sampling one in e takes no part at all."""
+    """With little noise nobody can hide in a shuffle; under Poisson sampling one in e takes no part at
+    all."""
     noise, rate, steps = 0.36, Fraction(1, 20), 20
     family = functools.partial(event, rate=rate, steps=steps)
     honest = learning.Poisson(rate=rate, steps=steps, divisor=100.0)
@@ -166,7 +169,8 @@ def test_trainer_with_one_draw_of_noise_for_all_coordinates_is_caught() -> None:
 
 
 def test_the_noise_that_is_shown_is_rarely_less_than_the_noise_there_is() -> None:
-    """Gaussian steps without sampling, 60 audits at 90%: 25 refutations of a true claim or more have chance below 1e-9."""
+    """Gaussian steps without sampling, 60 audits at 90%: 25 refutations of a true claim or more have chance
+    below 1e-9."""
     from scipy import stats
 
     rng, wrong = np.random.default_rng(7), 0

@@ -1,6 +1,8 @@
-"""Can two tables be told apart better than claimed? A lower bound on epsilon from how often labels come up, with a proved level.
+"""Can two tables be told apart better than claimed? A lower bound on epsilon from how often labels come up,
+with a proved level.
 
-The auditing room does the work (`auditing.epsilon_of_labels`); here is how a case of the contract is run and labelled.
+The auditing room does the work (`auditing.epsilon_of_labels`); here is how a case of the contract is run and
+labelled.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def answers(case: Case, source: Any, entropy: Entropy) -> Release | list[Release
 
 
 def claim_of(case: Case) -> tuple[float, float]:
-    """The claim to refute: the case's own, or the event's price by basic composition, else through zCDP at delta 0.05."""
+    """The claim to refute: the case's own, or the event's price by basic composition, else through zCDP at
+    delta 0.05."""
     if case.claim is not None:
         return case.claim
     event = case.mechanism.event
@@ -51,7 +54,8 @@ def claim_of(case: Case) -> tuple[float, float]:
 def epsilon_lower_bound(
     first: Sequence[Hashable], second: Sequence[Hashable], delta: float, level: float = LEVEL
 ) -> float:
-    """With probability 1 - level: no larger than any epsilon with P(first in S) <= e^epsilon P(second in S) + delta for all S."""
+    """With probability 1 - level: no larger than any epsilon with P(first in S) <= e^epsilon P(second in S) +
+    delta for all S."""
     return auditing.epsilon_of_labels(first, second, delta=delta, level=level)
 
 

@@ -1,7 +1,8 @@
-"""One case of the mechanism contract: a mechanism (or an interactive one) on a table, and a neighbor of that table.
+"""One case of the mechanism contract: a mechanism (or an interactive one) on a table, and a neighbor of that
+table.
 
-Every Mechanism and Interactive class must have at least one case in a `tests/contracts/cases_*.py` module, in its list `CASES`;
-tests/contracts/test_mechanisms.py runs them all through the same suite.
+Every Mechanism and Interactive class must have at least one case in a `tests/contracts/cases_*.py` module, in
+its list `CASES`; tests/contracts/test_mechanisms.py runs them all through the same suite.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def _parallel(neighbors: Neighbors, epsilons: tuple[Fraction, ...]) -> Parallel:
 
 
 def parallel_case(name: str, mechanism: Any, **more: Any) -> Case:
-    """Under replace somebody moves to Rome, so that two parts change by as much as one row can change them."""
+    """Under replace somebody moves to Rome, so that two parts change by as much as one row can change
+    them."""
     source, neighbor = pair(mechanism.public)
     if mechanism.public.neighbors is REPLACE:
         cities = ["rome", "rome", "bern", "paris", "rome", "bern"]

@@ -69,14 +69,32 @@ CASES = [
     ),
     case(
         "paprika, the paper's scales, log p",
-        Paprika(public=facts(REPLACE), epsilon=2, rejections=2, procedure=EAGER, paper=True, score="log p", eta=2, floor=0.01, questions=4),
+        Paprika(
+            public=facts(REPLACE),
+            epsilon=2,
+            rejections=2,
+            procedure=EAGER,
+            paper=True,
+            score="log p",
+            eta=2,
+            floor=0.01,
+            questions=4,
+        ),
         rejected,
         questions=QUESTIONS,
         runs=400,
     ),
     case(
         "paprika, monotone, with a delta",
-        Paprika(public=facts(ADD_REMOVE), epsilon=2, delta=1e-3, rejections=3, procedure=EAGER_PURSE, monotone=True, questions=4),
+        Paprika(
+            public=facts(ADD_REMOVE),
+            epsilon=2,
+            delta=1e-3,
+            rejections=3,
+            procedure=EAGER_PURSE,
+            monotone=True,
+            questions=4,
+        ),
         rejected,
         questions=ADDING * 3,
         runs=400,
@@ -110,4 +128,4 @@ CASES = [
         runs=500,
         **WARMING,
     ),
-]  # fmt: skip
+]

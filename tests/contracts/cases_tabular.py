@@ -12,7 +12,8 @@ from discreet.tables import Memory
 
 from .case import Case
 
-# One row alone decides the sign of the weight of x: the neighbor without it (or with its opposite) is as far away as one can be.
+# One row alone decides the sign of the weight of x: the neighbor without it (or with its opposite) is as far
+# away as one can be.
 ROWS = [(1.0, "b", 1), (0.0, "a", 2)]
 DESIGN = tabular.Design(features=("x",), target="y", intercept=False, clip="never")
 
@@ -42,33 +43,94 @@ PEOPLE = facts(ADD_REMOVE, 2, Unit("who"))
 OPPOSITE = [(-1.0, "b", 1), (0.0, "a", 2)]
 
 CASES = [
-    case("output, pure", tabular.OutputPerturbation(public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0), ROWS, ROWS[1:]),
-    case("output, delta, replace", tabular.OutputPerturbation(public=REPLACED, design=DESIGN, epsilon=1.0, delta=1e-3, regularization=1.0), ROWS, OPPOSITE),
-    case("objective, pure", tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0), ROWS, ROWS[1:]),
-    case("objective, huber hinge, replace", tabular.ObjectivePerturbation(public=REPLACED, design=DESIGN, epsilon=4.0, loss=tabular.HuberHinge(), class_weights=(1, 2)), ROWS, OPPOSITE),
-    case("objective, delta", tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25), ROWS, ROWS[1:]),
-    case("objective, people", tabular.ObjectivePerturbation(public=PEOPLE, design=DESIGN, epsilon=1.0), [*ROWS, (1.0, "b", 1)], ROWS[1:]),
+    case(
+        "output, pure",
+        tabular.OutputPerturbation(public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0),
+        ROWS,
+        ROWS[1:],
+    ),
+    case(
+        "output, delta, replace",
+        tabular.OutputPerturbation(
+            public=REPLACED, design=DESIGN, epsilon=1.0, delta=1e-3, regularization=1.0
+        ),
+        ROWS,
+        OPPOSITE,
+    ),
+    case(
+        "objective, pure",
+        tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0),
+        ROWS,
+        ROWS[1:],
+    ),
+    case(
+        "objective, huber hinge, replace",
+        tabular.ObjectivePerturbation(
+            public=REPLACED, design=DESIGN, epsilon=4.0, loss=tabular.HuberHinge(), class_weights=(1, 2)
+        ),
+        ROWS,
+        OPPOSITE,
+    ),
+    case(
+        "objective, delta",
+        tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25),
+        ROWS,
+        ROWS[1:],
+    ),
+    case(
+        "objective, people",
+        tabular.ObjectivePerturbation(public=PEOPLE, design=DESIGN, epsilon=1.0),
+        [*ROWS, (1.0, "b", 1)],
+        ROWS[1:],
+    ),
     Case(
         name="tabular, second moments, pure",
-        mechanism=tabular.SecondMoments(public=ADDED, design=tabular.Design(features=("x",), target=None, clip="never"), epsilon=1.0),
-        source=memory(ROWS, ADDED), neighbor=memory(ROWS[1:], ADDED),
-        outcome=lambda r: tuple(entry >= middle for entry, middle in zip(r.value.upper, (0.5, 0.5, 1.5), strict=True)), runs=800,
+        mechanism=tabular.SecondMoments(
+            public=ADDED, design=tabular.Design(features=("x",), target=None, clip="never"), epsilon=1.0
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: tuple(
+            entry >= middle for entry, middle in zip(r.value.upper, (0.5, 0.5, 1.5), strict=True)
+        ),
+        runs=800,
     ),
     Case(
         name="tabular, second moments, delta, replace",
-        mechanism=tabular.SecondMoments(public=facts(REPLACE, 2, y=Bounds(0, 1)), design=tabular.Design(features=("x",), target=None), epsilon=1.0, delta=1e-3),
+        mechanism=tabular.SecondMoments(
+            public=facts(REPLACE, 2, y=Bounds(0, 1)),
+            design=tabular.Design(features=("x",), target=None),
+            epsilon=1.0,
+            delta=1e-3,
+        ),
         source=memory([(1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
         neighbor=memory([(-1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
-        outcome=lambda r: r.value.upper[1] >= 0, runs=800,
+        outcome=lambda r: r.value.upper[1] >= 0,
+        runs=800,
     ),
     Case(
         name="tabular, random trials",
         mechanism=tabular.RandomTrials(
-            public=ADDED, candidates=tuple(tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=0.5, regularization=r) for r in (1.0, 3.0)),
-            score_epsilon=0.5, trials=logarithmic(0.5), holdout=Fraction(1, 2),
+            public=ADDED,
+            candidates=tuple(
+                tabular.ObjectivePerturbation(public=ADDED, design=DESIGN, epsilon=0.5, regularization=r)
+                for r in (1.0, 3.0)
+            ),
+            score_epsilon=0.5,
+            trials=logarithmic(0.5),
+            holdout=Fraction(1, 2),
         ),
-        source=memory(ROWS, ADDED), neighbor=memory(ROWS[1:], ADDED),
-        outcome=lambda r: (round(max(-2, min(2, r.value.score))), r.value.model.weights[0][0] > 0), runs=300,
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (round(max(-2, min(2, r.value.score))), r.value.model.weights[0][0] > 0),
+        runs=300,
     ),
-    case("gradient", tabular.GradientPerturbation(public=ADDED, design=DESIGN, epsilon=1.0, delta=1e-3, steps=5, regularization=1.0), ROWS, ROWS[1:]),
-]  # fmt: skip
+    case(
+        "gradient",
+        tabular.GradientPerturbation(
+            public=ADDED, design=DESIGN, epsilon=1.0, delta=1e-3, steps=5, regularization=1.0
+        ),
+        ROWS,
+        ROWS[1:],
+    ),
+]

@@ -1,4 +1,5 @@
-"""Cases for counting queries that are answered together: units of one row and of several, conditions and groupings."""
+"""Cases for counting queries that are answered together: units of one row and of several, conditions and
+groupings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cases for workloads answered through a strategy: Laplace and Gaussian noise, dense, product and marginal strategies, all relations."""
+"""Cases for workloads answered through a strategy: Laplace and Gaussian noise, dense, product and marginal
+strategies, all relations."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def case(
     claim, strategy = price.pop("claim", None), price.pop("strategy", None)
     public, source, neighbor = pair(neighbors)
     mechanism = matrix.answer(public, cells, workload, strategy=strategy, **price)
-    # the direction in which the exact measurements differ: no function of the measurements tells the two tables apart better
+    # the direction in which the exact measurements differ: no function of the measurements tells the two
+    # tables apart better
     grid = on_grid(mechanism.strategy, mechanism.norm)
     here, there = (np.asarray(grid.measure(cells.counts(s)), dtype=float) for s in (source, neighbor))
     direction, middle = here - there, (here + there) / 2

@@ -1,7 +1,9 @@
-"""The engines, and what each node of the closed set means: hostile values in, and what Python says must come out.
+"""The engines, and what each node of the closed set means: hostile values in, and what Python says must come
+out.
 
-Another engine is one more entry of `ENGINES`; where its server or library is not there, `skip` says why. A case is a node over columns of one of
-the tables below, and an oracle on the values of a row. What a node leaves open, the oracle answers with `OPEN`: then only that nothing fails is asked.
+Another engine is one more entry of `ENGINES`; where its server or library is not there, `skip` says why. A
+case is a node over columns of one of the tables below, and an oracle on the values of a row. What a node
+leaves open, the oracle answers with `OPEN`: then only that nothing fails is asked.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ INF, NAN = math.inf, math.nan
 
 @dataclass(frozen=True)
 class EngineCase:
-    """An engine that the contracts hold for. `open` makes one over a table "t"; `skip` is the reason why it cannot be tried here."""
+    """An engine that the contracts hold for.
+
+    `open` makes one over a table "t"; `skip` is the reason why it cannot be tried here.
+    """
 
     name: str
     open: Callable[[pa.Table], Engine]
@@ -76,9 +81,43 @@ HUGE = [
 ]
 DOUBLES: list[float | None] = [*EDGES, *HUGE, None]
 TEXTS = [
-    "", " ", "a", "A", "ab", "aab", "a%b", "a_b", "a\\b", "a'b", 'a"b', "a.b", "line\nbreak", "ß", "İ", "e\u0301", "🎈x🎈", "aaaa", " pad\t",
-    "1", "-2", "1.5", "2.5", "-2.5", "1e5", "1e400", "1d", "0x10", "--1", "true", "false", "NULL", "2020-02-29", "2020-02-30", "999", None,
-]  # fmt: skip
+    "",
+    " ",
+    "a",
+    "A",
+    "ab",
+    "aab",
+    "a%b",
+    "a_b",
+    "a\\b",
+    "a'b",
+    'a"b',
+    "a.b",
+    "line\nbreak",
+    "ß",
+    "İ",
+    "e\u0301",
+    "🎈x🎈",
+    "aaaa",
+    " pad\t",
+    "1",
+    "-2",
+    "1.5",
+    "2.5",
+    "-2.5",
+    "1e5",
+    "1e400",
+    "1d",
+    "0x10",
+    "--1",
+    "true",
+    "false",
+    "NULL",
+    "2020-02-29",
+    "2020-02-30",
+    "999",
+    None,
+]
 DAYS = [
     date(1, 1, 1),
     date(1899, 12, 31),
@@ -327,10 +366,22 @@ MOST = 3
 CASES = [
     *(
         NodeCase(d.Number, "wholes", lambda v=v: number(v), lambda a, b, v=v: v, True, repr(v))
-        for v in (0.0, 5e-324, 0.1, 0.30000000000000004, 1 / 3, 1e22, 123456789.12345679, 1.7976931348623157e308, -1e-7)
+        for v in (
+            0.0,
+            5e-324,
+            0.1,
+            0.30000000000000004,
+            1 / 3,
+            1e22,
+            123456789.12345679,
+            1.7976931348623157e308,
+            -1e-7,
+        )
     ),
     *(
-        NodeCase(d.Day, "wholes", lambda v=v: d.Day(this=v.isoformat()), lambda a, b, v=v: v, True, v.isoformat())
+        NodeCase(
+            d.Day, "wholes", lambda v=v: d.Day(this=v.isoformat()), lambda a, b, v=v: v, True, v.isoformat()
+        )
         for v in DAYS
         if v is not None
     ),
@@ -340,10 +391,20 @@ CASES = [
     _one(d.Convert, lambda i: i != 0, of="i", to="boolean"),
     _one(d.Convert, lambda day: day, of="day", to="date"),
     _one(d.Convert, lambda s: s, of="s", to="text"),
-    NodeCase(d.Convert, "wholes", lambda: d.Convert(this=column("b"), to="double"), lambda a, b: None if b is None else float(b)),
+    NodeCase(
+        d.Convert,
+        "wholes",
+        lambda: d.Convert(this=column("b"), to="double"),
+        lambda a, b: None if b is None else float(b),
+    ),
     *(
         NodeCase(
-            d.Convert, "moves", lambda to=to: d.Convert(this=column("n"), to=to), lambda a, n: None if n is None else int(n), True, to
+            d.Convert,
+            "moves",
+            lambda to=to: d.Convert(this=column("n"), to=to),
+            lambda a, n: None if n is None else int(n),
+            True,
+            to,
         )
         for to in ("integer", "bigint")
     ),
@@ -352,24 +413,36 @@ CASES = [
     _one(d.SafeCast, _cast_day, of="s", to="date"),
     _one(d.SafeCast, _cast_truth, of="s", to="boolean"),
     NodeCase(
-        d.NearestWhole, "doubles",
-        lambda: d.NearestWhole(this=d.Clip(this=column("x"), low=number(-1e18), high=number(1e18), may_be_nan=True)),
+        d.NearestWhole,
+        "doubles",
+        lambda: d.NearestWhole(
+            this=d.Clip(this=column("x"), low=number(-1e18), high=number(1e18), may_be_nan=True)
+        ),
         strict(lambda x: round(min(max(x, -1e18), 1e18)) if math.isfinite(x) else None),
     ),
-    _one(d.SafeNearestWhole, lambda x: round(x) if math.isfinite(x) and -(2**63) <= round(x) < 2**63 else None),
+    _one(
+        d.SafeNearestWhole, lambda x: round(x) if math.isfinite(x) and -(2**63) <= round(x) < 2**63 else None
+    ),
     *(_one(d.AsInteger, within(*ends), type=name) for name, ends in d.INTEGERS.items()),
     _one(d.AsInteger, _cast_whole, of="s", type="TINYINT"),
     _one(d.AsDecimal, _decimal, width=9, scale=2),
-    _one(d.AsFloat, lambda x: float(np.float32(x)) if abs(x) < 3e38 else (None if math.isfinite(x) else OPEN)),
+    _one(
+        d.AsFloat, lambda x: float(np.float32(x)) if abs(x) < 3e38 else (None if math.isfinite(x) else OPEN)
+    ),
     _two(d.Plus, ieee(np.add)),
     _two(d.Minus, ieee(np.subtract)),
     _two(d.Times, ieee(np.multiply)),
     _two(d.Divide, strict(_quotient, 2)),
     _two(d.Remainder, strict(lambda a, b: None if b == 0 else ieee(np.fmod)(a, b), 2)),
     NodeCase(
-        d.FloorDivide, "wholes",
+        d.FloorDivide,
+        "wholes",
         lambda: d.FloorDivide(
-            this=exp.Paren(this=exp.Mul(this=d.Convert(this=column("i"), to="wide"), expression=exp.Literal.number(2**40))),
+            this=exp.Paren(
+                this=exp.Mul(
+                    this=d.Convert(this=column("i"), to="wide"), expression=exp.Literal.number(2**40)
+                )
+            ),
             expression=exp.Literal.number(3),
         ),
         strict(lambda i: int(math.copysign(1, i)) * (abs(i) * 2**40 // 3)),
@@ -377,9 +450,17 @@ CASES = [
     _one(d.Floor, finite_only(lambda x: float(math.floor(x)))),
     _one(d.Ceil, finite_only(lambda x: float(math.ceil(x)))),
     _one(d.RoundHalfAway, half_away),
-    _one(d.RoundHalfAway, lambda x: OPEN if not math.isfinite(x * 10) else half_away(x * 10.0) / 10.0, digits=number(1)),
+    _one(
+        d.RoundHalfAway,
+        lambda x: OPEN if not math.isfinite(x * 10) else half_away(x * 10.0) / 10.0,
+        digits=number(1),
+    ),
     _one(d.Truncate, finite_only(lambda x: float(math.trunc(x)))),
-    _one(d.Truncate, lambda x: OPEN if not math.isfinite(x * 10) else math.trunc(x * 10.0) / 10.0, digits=number(1)),
+    _one(
+        d.Truncate,
+        lambda x: OPEN if not math.isfinite(x * 10) else math.trunc(x * 10.0) / 10.0,
+        digits=number(1),
+    ),
     _one(d.Sign, lambda x: OPEN if math.isnan(x) else float((x > 0) - (x < 0))),
     _one(d.Absolute, abs),
     _one(d.SquareRoot, _above_zero(math.sqrt, also_zero=True), exact=False),
@@ -395,7 +476,9 @@ CASES = [
         for low, high in ((0.0, 100.0), (-100.0, 0.0), (-1e308, 1e308), (0.1, 0.5), (-2.5, -2.5))
     ),
     *(
-        NodeCase(node, "doubles", lambda node=node: node(expressions=[column("x"), column("y")]), _extreme(choose))
+        NodeCase(
+            node, "doubles", lambda node=node: node(expressions=[column("x"), column("y")]), _extreme(choose)
+        )
         for node, choose in ((d.Least, min), (d.Greatest, max))
     ),
     _two(d.Same, _same),
@@ -403,29 +486,60 @@ CASES = [
     _two(d.Same, _same, table="days"),
     *(
         _texts(d.Matches, _like(pattern), pattern=text(pattern))
-        for pattern in ("", "%", "_", "a%", "%b", "a_b", "_%_", "a\\b", "a.b", "%\n%", "a'b", "__a_", "🎈_🎈", "[a]", "(", "%%_")
+        for pattern in (
+            "",
+            "%",
+            "_",
+            "a%",
+            "%b",
+            "a_b",
+            "_%_",
+            "a\\b",
+            "a.b",
+            "%\n%",
+            "a'b",
+            "__a_",
+            "🎈_🎈",
+            "[a]",
+            "(",
+            "%%_",
+        )
     ),
     _texts(d.Upper, _ascii(str.upper)),
     _texts(d.Lower, _ascii(str.lower)),
     _texts(d.Trim, lambda s: s.strip(" ") if "\t" not in s else OPEN),
     _texts(d.Substring, lambda s: s[1:3], start=number(2), length=number(2)),
     _texts(d.Substring, lambda s: s[1:], start=number(2)),
-    _texts(d.Replace, lambda s: s[:MOST].replace("a", "xyz")[:MOST], old=text("a"), new=text("xyz"), most=MOST),
+    _texts(
+        d.Replace, lambda s: s[:MOST].replace("a", "xyz")[:MOST], old=text("a"), new=text("xyz"), most=MOST
+    ),
     NodeCase(
-        d.Concat, "texts", lambda: d.Concat(this=column("s"), expression=column("t"), most=MOST), strict(lambda s, t: (s + t)[:MOST], 2)
+        d.Concat,
+        "texts",
+        lambda: d.Concat(this=column("s"), expression=column("t"), most=MOST),
+        strict(lambda s, t: (s + t)[:MOST], 2),
     ),
     _texts(d.Length, lambda s: float(len(s))),
     _two(d.DaysBetween, strict(lambda a, b: float((a - b).days), 2), table="days"),
     _two(d.AddDays, strict(lambda day, n: day + timedelta(n), 2), table="moves"),
     _two(d.AddMonths, strict(_months, 2), table="moves"),
-    *(_one(d.DatePart, _part(p), of="day", part=p) for p in ("year", "quarter", "month", "day", "week", "dow", "isodow", "doy")),
-    *(_one(d.StartOf, _start(unit), of="day", unit=unit) for unit in ("year", "quarter", "month", "week", "day")),
+    *(
+        _one(d.DatePart, _part(p), of="day", part=p)
+        for p in ("year", "quarter", "month", "day", "week", "dow", "isodow", "doy")
+    ),
+    *(
+        _one(d.StartOf, _start(unit), of="day", unit=unit)
+        for unit in ("year", "quarter", "month", "week", "day")
+    ),
     NodeCase(
-        d.DayText, "days", lambda: d.DayText(this=column("day"), format=text("%m/%d")), strict(lambda day: day.strftime("%m/%d"))
+        d.DayText,
+        "days",
+        lambda: d.DayText(this=column("day"), format=text("%m/%d")),
+        strict(lambda day: day.strftime("%m/%d")),
     ),
     _one(d.DayName, lambda day: day.strftime("%A"), of="day"),
     _one(d.MonthName, lambda day: day.strftime("%B"), of="day"),
-]  # fmt: skip
+]
 # These speak of several rows, and are tested as such in test_engines.py.
 OF_ROWS = {
     d.WideSum,

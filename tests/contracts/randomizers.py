@@ -1,8 +1,10 @@
-"""One case of the contract of client randomizers, and the exact law of a report: every draw is branched on, so all of `respond` is enumerated.
+"""One case of the contract of client randomizers, and the exact law of a report: every draw is branched on,
+so all of `respond` is enumerated.
 
-The three draws of `discreet.local._draws` are replaced by choices whose probabilities are fractions; `respond` is run once for every combination of
-choices. What comes out is the law of the code itself, at full precision, and not of a formula beside it. Only what is drawn from more than `SEEDS`
-numbers alike (a public seed, which does not depend on the value) is held fixed.
+The three draws of `discreet.local._draws` are replaced by choices whose probabilities are fractions;
+`respond` is run once for every combination of choices. What comes out is the law of the code itself, at full
+precision, and not of a formula beside it. Only what is drawn from more than `SEEDS` numbers alike (a public
+seed, which does not depend on the value) is held fixed.
 """
 
 from __future__ import annotations
@@ -131,8 +133,8 @@ def assert_statistically_private(randomizer: Any, runs: int, level: float) -> No
     The values are both ends of the range, the events the reports at or beyond an end: there the ratio of
     Laplace noise is exp(epsilon) itself.
 
-    False alarms: an honest randomizer fails with probability at most `level`: two events, named before anything
-    is drawn, each with two Clopper-Pearson limits of level / 4.
+    False alarms: an honest randomizer fails with probability at most `level`: two events, named before
+    anything is drawn, each with two Clopper-Pearson limits of level / 4.
     """
     entropy = SeededEntropy(11)
     below, above = (

@@ -1,4 +1,5 @@
-"""The audit that every mechanism passes must refute mechanisms that lie: these do, and are caught by the same function."""
+"""The audit that every mechanism passes must refute mechanisms that lie: these do, and are caught by the same
+function."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_the_price_of_one_part_where_two_may_change_is_caught() -> None:
 
 
 def test_the_bound_is_rarely_above_the_truth() -> None:
-    """Randomized response at epsilon 1: exceeding it 300 times out of 2000 at level 0.1 has probability below 1e-9."""
+    """Randomized response at epsilon 1: exceeding it 300 times out of 2000 at level 0.1 has probability below
+    1e-9."""
     rng = np.random.default_rng(0)
     keep = math.exp(1) / (1 + math.exp(1))
     above = 0

@@ -1,4 +1,5 @@
-"""Nonsense in any field of anything with a description is refused in words of ours, before anything is drawn or read."""
+"""Nonsense in any field of anything with a description is refused in words of ours, before anything is drawn
+or read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every engine computes every node of the closed set as its docstring says, on hostile values, and fails on no row; what is not in the set is refused."""
+"""Every engine computes every node of the closed set as its docstring says, on hostile values, and fails on
+no row; what is not in the set is refused."""
 
 from __future__ import annotations
 
@@ -150,7 +151,8 @@ def test_a_hash_tells_tuples_apart_and_null_is_a_value(case):
 
 
 def check_uniform(engine, dialect):
-    """Which of three groups has the smallest hash, under 900 keys and for each of four units; and independently between units (p > 1e-9 each)."""
+    """Which of three groups has the smallest hash, under 900 keys and for each of four units; and
+    independently between units (p > 1e-9 each)."""
     keys = [random.getrandbits(63) for _ in range(900)]
     rows = hashes(engine, dialect, keys, "s", "t")
     choices = [
@@ -265,7 +267,8 @@ def test_ties_are_broken_by_the_value(case):
 
 @pytest.mark.parametrize("n", [1, 2, 7, 50])
 def test_some_rows_of_each_unit_and_group_stay_equal_ones_numbered(case, n):
-    """Each row of equal ones has a hash of its own: the engine's hashes of all numbers are asked for, and the choice repeated here."""
+    """Each row of equal ones has a hash of its own: the engine's hashes of all numbers are asked for, and the
+    choice repeated here."""
     rows = [(u, j, "ab"[j], x // 2) for u in range(3) for j in range(2) for x in range(3 * u)]
     engine = relation(case, rows, ("u", "j", "k0", "x0"))
     order = d.KeyedHash(key=77, expressions=[column(c) for c in ("u", "k0", "x0", "o")])
@@ -371,13 +374,18 @@ HOSTILE = ['x"', "x'", "1 OR 1=1", "a)", "a;b", "", "a\nb", "é", 1.5, ("a",)]
 def test_words_cannot_break_out_of_the_text(value, engines):
     dialect, order = engines["doubles"].dialect, d.KeyedHash(key=1, expressions=[X.copy()])
     trees = [
-        d.Number(this=value), d.Day(this=value), d.DatePart(this=X.copy(), part=value), d.StartOf(this=X.copy(), unit=value),
-        d.Convert(this=X.copy(), to=value), d.AsInteger(this=X.copy(), type=value), d.KeyedHash(key=value, expressions=[X.copy()]),
+        d.Number(this=value),
+        d.Day(this=value),
+        d.DatePart(this=X.copy(), part=value),
+        d.StartOf(this=X.copy(), unit=value),
+        d.Convert(this=X.copy(), to=value),
+        d.AsInteger(this=X.copy(), type=value),
+        d.KeyedHash(key=value, expressions=[X.copy()]),
         d.SmallestRanks(alias="chosen", source=value, pairs="t", n=1, columns=[]),
         d.SmallestRanks(alias="chosen", source="t", pairs="t", n=1, columns=[value]),
         d.SmallestValues(alias=value, source="t", order=order.copy(), n=1),
         d.SmallestRows(alias="chosen", source="t", columns=[value], order=order.copy(), n=1),
-    ]  # fmt: skip
+    ]
     for tree in trees:
         with pytest.raises(Unwritten):
             dialect.write(tree)
@@ -420,7 +428,8 @@ def own():
 
 @pytest.mark.parametrize("node", MUTANTS, ids=lambda cls: cls.__name__)
 def test_a_wrong_text_is_noticed(node, own):
-    """By a wrong value, or because the engine fails on a row; the text itself is one that the engine takes."""
+    """By a wrong value, or because the engine fails on a row; the text itself is one that the engine
+    takes."""
     dialect, noticed = mutated(node, MUTANTS[node]), 0
     for tried in (c for c in CASES if c.node is node):
         engine = own[tried.table]
@@ -447,7 +456,8 @@ def test_wrong_sums_hashes_and_choices_are_noticed():
     kept = mutated(
         d.SmallestRanks,
         template(
-            'chosen AS (SELECT "u", "j", "h" FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY "u" ORDER BY "h") <= {n})'
+            'chosen AS (SELECT "u", "j", "h" FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY "u" '
+            'ORDER BY "h") <= {n})'
         ),
     )
     result, wanted = ranked(duckdb, 2, kept)

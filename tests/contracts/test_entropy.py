@@ -1,4 +1,5 @@
-"""The contract of entropy, the same for every kind: what a mechanism may rely on without knowing which one it was given."""
+"""The contract of entropy, the same for every kind: what a mechanism may rely on without knowing which one it
+was given."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def test_no_part_of_the_stream_is_given_twice(make: Callable[[], Entropy]) -> No
 
 @each_kind
 def test_every_bit_is_uniform(make: Callable[[], Entropy]) -> None:
-    """20,000 draws of each of 64 bits, within 7 standard deviations: a false alarm in 10^9 for all of them."""
+    """20,000 draws of each of 64 bits, within 7 standard deviations: a false alarm in 10^9 for all of
+    them."""
     words = make().words(20_000)
     ones = np.array([int(((words >> np.uint64(bit)) & np.uint64(1)).sum()) for bit in range(64)])
     assert np.abs(ones - 10_000).max() < 7 * np.sqrt(20_000) / 2

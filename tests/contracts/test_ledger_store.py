@@ -1,4 +1,5 @@
-"""The contract of a ledger's store, the same for every kind: what the curator may rely on without knowing where entries are kept."""
+"""The contract of a ledger's store, the same for every kind: what the curator may rely on without knowing
+where entries are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The contract of a client randomizer, the same for all: what the one who is asked may rely on without reading the code."""
+"""The contract of a client randomizer, the same for all: what the one who is asked may rely on without
+reading the code."""
 
 from __future__ import annotations
 
@@ -101,11 +102,13 @@ RUNS = 2_000_000
 def test_laplace_noise_passes_the_statistical_check_and_a_mutant_with_a_scale_too_small_fails_it(
     monkeypatch: Any,
 ) -> None:
-    """False alarms of the first part: 2.5e-12 (`LEVEL`). The mutant's scale is that of an epsilon three per cent
+    """False alarms of the first part: 2.5e-12 (`LEVEL`).
+
+    The mutant's scale is that of an epsilon three per cent
     larger.
 
-    At two million reports an end what the limits show is 1.016 on average, with a standard deviation of 0.0015:
-    ten of them above the claim.
+    At two million reports an end what the limits show is 1.016 on average, with a standard deviation of
+    0.0015: ten of them above the claim.
     """
     randomizer = BY_NAME["laplace"].randomizer
     assert_statistically_private(randomizer, RUNS, LEVEL)

@@ -1,4 +1,5 @@
-"""The one walker over all rooms: every class of the package that runs on a source for a price, whichever protocol it follows."""
+"""The one walker over all rooms: every class of the package that runs on a source for a price, whichever
+protocol it follows."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import discreet
 
 
 def public_classes() -> Iterator[type]:
-    """Every public class of the package, once, from the module that it is written in; the app on top is left out."""
+    """Every public class of the package, once, from the module that it is written in; the app on top is left
+    out."""
     for info in pkgutil.walk_packages(discreet.__path__, "discreet."):
         if info.name.startswith("discreet.app"):
             continue
@@ -22,7 +24,8 @@ def public_classes() -> Iterator[type]:
 
 
 def classes() -> list[type]:
-    """Every class that is a Mechanism, an Interactive or a Stepped, wherever its module is; protocols and abstract classes are none."""
+    """Every class that is a Mechanism, an Interactive or a Stepped, wherever its module is; protocols and
+    abstract classes are none."""
     concrete = [
         c for c in public_classes() if not getattr(c, "_is_protocol", False) and not inspect.isabstract(c)
     ]

@@ -1,4 +1,5 @@
-"""A ledger without its table: prices can be entered and looked at; whatever would read the table is refused before it is charged."""
+"""A ledger without its table: prices can be entered and looked at; whatever would read the table is refused
+before it is charged."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Live mechanisms go on with the next version of a table, or with a new batch of rows: each once, free, committed like an answer."""
+"""Live mechanisms go on with the next version of a table, or with a new batch of rows: each once, free,
+committed like an answer."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""Views, live questions, tampered bodies, keys, links, full disks: what an operator or an intruder does to a ledger."""
+"""Views, live questions, tampered bodies, keys, links, full disks: what an operator or an intruder does to a
+ledger."""
 
 from __future__ import annotations
 
@@ -148,12 +149,30 @@ def test_statistics_too_long_to_hold_are_refused_before_the_charge(tmp_path):
 
 
 BODIES = [
-    "{}", "[]", "null", "3", "{", '{"charge":1e999}', '{"charge": 1}', '{"charge":1,"charge":2}', '{"charge":"x"}', '{"charge":null}',
-    '{"event":{"type":"accounting.PureDP","epsilon":-1},"analyst":"steward"}', '{"event":{"type":"os.system"},"analyst":3}', '{"event":5}',
-    '{"policy":{"type":"curator.Budget"}}', '{"spent":[1],"event":{"type":"accounting.PureDP","epsilon":1},"analyst":"steward"}',
-    '{"steps":"x","event":{"type":"accounting.NoOp"},"analyst":"steward"}', '{"charge":2,"from":"a","to":{}}', "[" * 100_000, '{"a":' * 5000,
-    '{"n":' + "9" * 5000 + "}", '{"charge":2,"version":"x"}', '{"public":{"type":"public.Public"},"policy":null,"key":"zz"}', '"\\ud800"',
-]  # fmt: skip
+    "{}",
+    "[]",
+    "null",
+    "3",
+    "{",
+    '{"charge":1e999}',
+    '{"charge": 1}',
+    '{"charge":1,"charge":2}',
+    '{"charge":"x"}',
+    '{"charge":null}',
+    '{"event":{"type":"accounting.PureDP","epsilon":-1},"analyst":"steward"}',
+    '{"event":{"type":"os.system"},"analyst":3}',
+    '{"event":5}',
+    '{"policy":{"type":"curator.Budget"}}',
+    '{"spent":[1],"event":{"type":"accounting.PureDP","epsilon":1},"analyst":"steward"}',
+    '{"steps":"x","event":{"type":"accounting.NoOp"},"analyst":"steward"}',
+    '{"charge":2,"from":"a","to":{}}',
+    "[" * 100_000,
+    '{"a":' * 5000,
+    '{"n":' + "9" * 5000 + "}",
+    '{"charge":2,"version":"x"}',
+    '{"public":{"type":"public.Public"},"policy":null,"key":"zz"}',
+    '"\\ud800"',
+]
 KINDS = [
     "charge",
     "release",

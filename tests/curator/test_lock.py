@@ -12,7 +12,8 @@ PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
 
 
 def certified(folder, monkeypatch, analyst):
-    """How often a cap was chosen, as pairs: whether the ledger was locked, and what the accountant had to compute."""
+    """How often a cap was chosen, as pairs: whether the ledger was locked, and what the accountant had to
+    compute."""
     policy = Policy(budget=Budget(epsilon=5, delta=1e-5), analysts={"ann": Budget(epsilon=3, delta=1e-6)})
     curator = Curator.create(folder / "people.ledger", Memory({"age": [1, 2]}, PUBLIC), policy)
     choices, plain = [], caps.choose

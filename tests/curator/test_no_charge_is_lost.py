@@ -146,7 +146,8 @@ def test_a_copy_of_the_file_in_the_serving_process_changes_nothing(curator, tmp_
 
 
 def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tmp_path):
-    """One thread asks, one drops the process's POSIX locks all the time, other programs open and close the file."""
+    """One thread asks, one drops the process's POSIX locks all the time, other programs open and close the
+    file."""
     stop = threading.Event()
     path = curator.ledger.path
     curator.change_policy(Policy(budget=Budget(epsilon=100)))
@@ -155,7 +156,10 @@ def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tm
         while not stop.is_set():
             shutil.copy(path, tmp_path / "copy")
 
-    script = "import sqlite3,sys,time\nend=time.time()+2\nwhile time.time()<end:\n db=sqlite3.connect(sys.argv[1]);db.execute('select max(seq) from entry').fetchall();db.close()"
+    script = (
+        "import sqlite3,sys,time\nend=time.time()+2\nwhile time.time()<end:\n "
+        "db=sqlite3.connect(sys.argv[1]);db.execute('select max(seq) from entry').fetchall();db.close()"
+    )
     other = subprocess.Popen([sys.executable, "-c", script, str(path)], stderr=subprocess.PIPE)
     thread = threading.Thread(target=disturb)
     thread.start()
@@ -178,7 +182,8 @@ def test_another_program_waits_for_a_transaction_whose_posix_locks_were_dropped(
     path = curator.ledger.path
     script = (
         "import sqlite3,sys\ndb=sqlite3.connect(sys.argv[1],timeout=0)\n"
-        "try:\n db.execute('select max(seq) from entry').fetchall()\nexcept sqlite3.OperationalError: sys.exit(9)"
+        "try:\n db.execute('select max(seq) from entry').fetchall()\nexcept "
+        "sqlite3.OperationalError: sys.exit(9)"
     )
 
     def looks() -> int:
@@ -217,7 +222,8 @@ def test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it(curator):
 
 
 def test_a_commit_that_is_not_on_disk_releases_nothing(curator, monkeypatch, tmp_path):
-    """Whatever loses a commit, the row is looked for through a connection of its own before anything is let out."""
+    """Whatever loses a commit, the row is looked for through a connection of its own before anything is let
+    out."""
     real = store.Store._find
 
     def elsewhere(self, held, rows):
@@ -246,7 +252,8 @@ def test_a_ledger_rolled_back_or_replaced_under_an_open_session_is_refused(curat
 
 
 PLANTED = {
-    "removes charges": "CREATE TRIGGER t AFTER INSERT ON entry WHEN NEW.kind = 'release' BEGIN DELETE FROM entry WHERE seq >= NEW.seq - 1; END",
+    "removes charges": "CREATE TRIGGER t AFTER INSERT ON entry WHEN NEW.kind = 'release' BEGIN DELETE FROM entry WHERE "
+    "seq >= NEW.seq - 1; END",
     "removes each": "CREATE TRIGGER t AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE seq = NEW.seq; END",
     "ignores": "CREATE TRIGGER t BEFORE INSERT ON entry BEGIN SELECT RAISE(IGNORE); END",
     "a view": "CREATE VIEW v AS SELECT * FROM entry",

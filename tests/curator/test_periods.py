@@ -1,4 +1,5 @@
-"""Budgets per period: a release is charged to the periods that it reads, and nobody's rows in one period move another's answers."""
+"""Budgets per period: a release is charged to the periods that it reads, and nobody's rows in one period move
+another's answers."""
 
 import multiprocessing
 
@@ -24,8 +25,14 @@ COUNT = "SELECT COUNT(*) AS n FROM visits"
 
 def opened(path=":memory:", *, per=MONTHS, unit=None, data=DATA, epsilon=1, **more):
     return dp.open(
-        data, schema=SCHEMA, unit=unit or dp.rows(), budget=Budget(epsilon=epsilon, per=per), ledger=path, table="visits", **more
-    )  # fmt: skip
+        data,
+        schema=SCHEMA,
+        unit=unit or dp.rows(),
+        budget=Budget(epsilon=epsilon, per=per),
+        ledger=path,
+        table="visits",
+        **more,
+    )
 
 
 def rows_of(session):
@@ -155,7 +162,8 @@ rows = st.tuples(st.sampled_from(DAYS), st.sampled_from(["a", "b", "c"]), st.int
 @settings(max_examples=40, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=8), st.sampled_from(["2026-01", "2026-02"]), st.booleans())
 def test_one_units_rows_within_one_period_move_no_other_period(table, period, people):
-    """Take one unit's rows out of one period: every other period sees the very same rows, and this one loses one unit."""
+    """Take one unit's rows out of one period: every other period sees the very same rows, and this one loses
+    one unit."""
     table = [*table, ("2026-03-01", "c", 5)]
     public = dp.Public(schema=SCHEMA, table="visits", unit=dp.Unit("who") if people else dp.rows())
     per = Period(column="day", every="month", total="unlimited")

@@ -1,4 +1,5 @@
-"""The protocols that the curator runs: one place for all of them, and an optional rehearsal before the charge."""
+"""The protocols that the curator runs: one place for all of them, and an optional rehearsal before the
+charge."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Runs with a secret number of steps: the ledger and the vault look the same for every number, and a lost step is run again."""
+"""Runs with a secret number of steps: the ledger and the vault look the same for every number, and a lost
+step is run again."""
 
 import itertools
 import json
@@ -97,7 +98,8 @@ def steps(folder):
 
 
 def looks(curator):
-    """All that one can see of a ledger and its vault without the key, but for times, random names and what is encrypted."""
+    """All that one can see of a ledger and its vault without the key, but for times, random names and what is
+    encrypted."""
     entries = []
     for entry in curator.ledger.entries():
         body = {**entry.body}

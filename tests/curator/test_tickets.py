@@ -1,4 +1,5 @@
-"""Tickets: questions to one live mechanism in their order, outside the lock; a dead asker's question is answered once by the next."""
+"""Tickets: questions to one live mechanism in their order, outside the lock; a dead asker's question is
+answered once by the next."""
 
 import json
 import multiprocessing
@@ -30,7 +31,8 @@ def people():
 
 @dataclass(frozen=True)
 class Slow:
-    """Answers each question with its own number and noise, after it waited at a gate: a file that must be there, named by the question."""
+    """Answers each question with its own number and noise, after it waited at a gate: a file that must be
+    there, named by the question."""
 
     public: Any
     event: Any

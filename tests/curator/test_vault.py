@@ -1,4 +1,5 @@
-"""The vault: blobs of a charge, sealed beside the ledger; older ones refused, orphans destroyed, sizes padded."""
+"""The vault: blobs of a charge, sealed beside the ledger; older ones refused, orphans destroyed, sizes
+padded."""
 
 import os
 import shutil

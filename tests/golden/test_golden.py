@@ -1,4 +1,5 @@
-"""Golden ledgers and checkpoints: what a release wrote, every later version opens, verifies, totals and goes on with the same."""
+"""Golden ledgers and checkpoints: what a release wrote, every later version opens, verifies, totals and goes
+on with the same."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def folder(request, tmp_path):
 
 
 def close(first: Any, second: Any) -> bool:
-    """Equal, numbers to the last digits: another machine's library of mathematics may round them otherwise."""
+    """Equal, numbers to the last digits: another machine's library of mathematics may round them
+    otherwise."""
     if isinstance(first, float) and isinstance(second, float):
         return math.isclose(first, second, rel_tol=1e-9)
     if isinstance(first, list) and isinstance(second, list):
@@ -53,7 +55,8 @@ def test_an_old_ledger_opens_verifies_and_totals_the_same(folder, name):
 
 
 def test_stored_releases_are_still_read_and_asking_again_is_charged(folder):
-    """Keys of questions now hold a fingerprint of data in memory, so that changed data get no old answer: what was asked before is paid anew."""
+    """Keys of questions now hold a fingerprint of data in memory, so that changed data get no old answer:
+    what was asked before is paid anew."""
     people = dp.open(write.source(), ledger=folder / "plain.ledger")
     values = json.loads((folder / "facts.json").read_text())["plain"]["values"]
     assert write.facts(people.ledger)["values"] == values
@@ -86,11 +89,13 @@ def test_live_mechanisms_go_on_with_their_state(folder):
             answers.append(live.answer(Entry(statistic=Histogram(column="ward"), index=1)).value.above)
         except Halted:
             break
-    # 300 against a threshold of 200 at scales below 20: positive each time, until the three that were paid for are given
+    # 300 against a threshold of 200 at scales below 20: positive each time, until the three that were paid
+    # for are given
     assert answers == [True, True]
     board = Leaderboard.find(Curator.open(folder / "board.ledger", write.source()))
     assert [name for name, _ in board.standings()] == ["team blue", "team red"]
-    # Its rounds are split better now, with less noise: a board that was started before is read, and not gone on with.
+    # Its rounds are split better now, with less noise: a board that was started before is read, and not gone
+    # on with.
     with pytest.raises(InvalidInput, match="another price"):
         board.submit("team green", dict.fromkeys(range(write.N), "c"))
     assert board.live.ledger.verify() == []

@@ -1,7 +1,8 @@
 """Writes the golden ledgers of one release: `python -m tests.golden.write FOLDER`.
 
-A golden ledger is written once, by the code of its release, and never again: every later version must open it, verify it, total
-it the same and serve its releases from the store. The keys lie beside the ledgers; they protect nothing.
+A golden ledger is written once, by the code of its release, and never again: every later version must open
+it, verify it, total it the same and serve its releases from the store. The keys lie beside the ledgers; they
+protect nothing.
 """
 
 from __future__ import annotations
@@ -138,11 +139,18 @@ def entered(path: Path) -> None:
     curator = Curator.create(path, source(), Policy(budget=dp.Budget(epsilon=30, delta=1e-3)))
     gaussian = accounting.Gaussian(noise_multiplier=4)
     prices = (
-        accounting.PureDP(epsilon=0.5), accounting.ApproximateDP(epsilon=0.5, delta=1e-6), accounting.ZCDP(rho=0.01), gaussian,
-        gaussian.sampled(rate=0.01).repeated(100), accounting.Laplace(noise_multiplier=4), accounting.DiscreteLaplace(scale=4, sensitivity=1),
-        accounting.DiscreteGaussian(variance=16, sensitivity=1), accounting.compose([gaussian, accounting.PureDP(epsilon=0.25)]),
-        accounting.ExponentialMechanism(epsilon=0.25), accounting.RandomizedResponse(epsilon=0.25),
-    )  # fmt: skip
+        accounting.PureDP(epsilon=0.5),
+        accounting.ApproximateDP(epsilon=0.5, delta=1e-6),
+        accounting.ZCDP(rho=0.01),
+        gaussian,
+        gaussian.sampled(rate=0.01).repeated(100),
+        accounting.Laplace(noise_multiplier=4),
+        accounting.DiscreteLaplace(scale=4, sensitivity=1),
+        accounting.DiscreteGaussian(variance=16, sensitivity=1),
+        accounting.compose([gaussian, accounting.PureDP(epsilon=0.25)]),
+        accounting.ExponentialMechanism(epsilon=0.25),
+        accounting.RandomizedResponse(epsilon=0.25),
+    )
     for price in prices:
         curator.enter(price, f"a {type(price).__name__} made elsewhere")
 
@@ -157,9 +165,14 @@ def trainer() -> Any:
 
     torch.manual_seed(0)
     return Trainer(
-        torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss(), public=examples().public, noise_multiplier=2.0, batch=10, steps=STEPS,
+        torch.nn.Linear(3, 2),
+        torch.nn.CrossEntropyLoss(),
+        public=examples().public,
+        noise_multiplier=2.0,
+        batch=10,
+        steps=STEPS,
         optimizer=SGD(lr=0.3, momentum=0.9),
-    )  # fmt: skip
+    )
 
 
 def examples() -> Any:
@@ -192,13 +205,23 @@ def training(path: Path) -> None:
 KINDS: dict[str, Callable[[Path], None]] = {
     made.__name__: made
     for made in (
-        plain, unknown_groups, periods, analysts, concentrated, live, board, changed_policy, entered, training,
+        plain,
+        unknown_groups,
+        periods,
+        analysts,
+        concentrated,
+        live,
+        board,
+        changed_policy,
+        entered,
+        training,
     )
-}  # fmt: skip
+}
 
 
 def facts(ledger: Ledger) -> dict[str, Any]:
-    """What must stay the same for ever, whatever classes are called: the head, every account, every stored release."""
+    """What must stay the same for ever, whatever classes are called: the head, every account, every stored
+    release."""
     importlib.import_module("discreet.query")  # answers are decoded by their own room
     stored = [values.decode(entry.body["value"]) for entry in ledger.entries() if "value" in entry.body]
     return {

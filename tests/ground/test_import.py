@@ -23,7 +23,10 @@ def fresh(code: str) -> str:
 
 
 def test_import_takes_under_half_a_second_and_loads_nothing_heavy():
-    code = "import sys, time; a = time.process_time(); import discreet; b = time.process_time(); print(b - a, *sys.modules)"
+    code = (
+        "import sys, time; a = time.process_time(); import discreet; b = time.process_time(); print(b - "
+        "a, *sys.modules)"
+    )
     runs = [fresh(code).split() for _ in range(3)]
     assert min(float(run[0]) for run in runs) < 0.5
     assert not set(HEAVY) & set(runs[0][1:])
@@ -37,7 +40,10 @@ def test_rooms_load_on_first_use_and_are_listed():
 
 
 def test_no_room_needs_an_extra():
-    blocked = "import sys\nfor name in ('torch', 'sklearn', 'matplotlib', 'pyspark', 'duckdb', 'fastapi'): sys.modules[name] = None\n"
+    blocked = (
+        "import sys\nfor name in ('torch', 'sklearn', 'matplotlib', 'pyspark', 'duckdb', 'fastapi'): "
+        "sys.modules[name] = None\n"
+    )
     out = fresh(
         blocked + "import discreet as dp; dp.mechanisms, dp.sampling, dp.accounting, dp.tables; print('ok')"
     )

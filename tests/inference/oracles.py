@@ -35,7 +35,8 @@ def tree_matrix(parents):
 
 
 def assert_variance(samples, claimed):
-    """Gaussian samples with mean zero: their mean square over the claimed variance is chi squared, exactly."""
+    """Gaussian samples with mean zero: their mean square over the claimed variance is chi squared,
+    exactly."""
     n = len(samples)
     low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n) / n
     ratio = float(np.mean(np.square(samples)) / claimed)
@@ -43,7 +44,8 @@ def assert_variance(samples, claimed):
 
 
 def assert_nearest_non_negative(x, y, v, C, d):
-    """x is the nearest point of a polytope iff no point of it lies further along the residual: a linear program tells."""
+    """x is the nearest point of a polytope iff no point of it lies further along the residual: a linear
+    program tells."""
     scale = 1 + np.abs(y).max() + np.abs(d).max()
     assert (x >= 0).all()
     assert np.allclose(C @ x, d, atol=1e-8 * scale)

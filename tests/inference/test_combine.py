@@ -94,7 +94,10 @@ def test_raking_three_dimensions_to_faces():
         (lambda: intersect([3.0], [2.0], 0.99), "must not be above"),
         (lambda: intersect([1.0], [2.0], 1.0), "confidence must be strictly between"),
         (lambda: intersect([1.0, 1.0], [2.0, 2.0], 0.5), "promise nothing"),
-        (lambda: intersect([1.0, 1.0], [2.0, 2.0], [0.9] * 3), "confidence must be one number, or one for each of the 2"),
+        (
+            lambda: intersect([1.0, 1.0], [2.0, 2.0], [0.9] * 3),
+            "confidence must be one number, or one for each of the 2",
+        ),
         (lambda: combine([1.0, np.nan], 1.0), r"values\[1\] must be finite"),
         (lambda: combine([[1.0], [2.0, 3.0]], 1.0), "regular array"),
         (lambda: rake([[-1.0]], [(0, [1.0])]), "must not be negative"),
@@ -104,9 +107,12 @@ def test_raking_three_dimensions_to_faces():
         (lambda: rake([[1.0]], [(0, [-1.0])]), "must not be negative"),
         (lambda: rake([[0.0, 0.0], [1.0, 1.0]], [(0, [1.0, 1.0])]), "positive where the whole table is zero"),
         (lambda: rake([[1.0, 1.0]], [(0, [2.0]), (1, [2.0, 1.0])]), "margins 0 and 1 .* do not agree"),
-        (lambda: rake([[1.0, 0.0], [1.0, 1.0]], [(0, [2.0, 1.0]), (1, [1.0, 2.0])], rounds=20), "after 20 rounds"),
+        (
+            lambda: rake([[1.0, 0.0], [1.0, 1.0]], [(0, [2.0, 1.0]), (1, [1.0, 2.0])], rounds=20),
+            "after 20 rounds",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(call, says):
     with pytest.raises(InvalidInput, match=says):
         call()

@@ -1,4 +1,5 @@
-"""Two passes over any tree equal dense generalized least squares, to ten digits; nested levels agree from the top down."""
+"""Two passes over any tree equal dense generalized least squares, to ten digits; nested levels agree from the
+top down."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def test_public_totals_and_unmeasured_nodes(seed, n):
 
 
 def hay(fanout, height, y):
-    """The closed form of Hay et al. 2010, section 4.1, for regular trees with equal variances: heights count from 1 at the leaves."""
+    """The closed form of Hay et al. 2010, section 4.1, for regular trees with equal variances: heights count
+    from 1 at the leaves."""
     k, n = fanout, len(y)
     parents = Tree.regular(fanout=k, height=height).parents
     children = {u: [i for i in range(n) if parents[i] == u] for u in range(n)}

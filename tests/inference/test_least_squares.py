@@ -173,7 +173,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 
 
 def test_the_laplace_width_covers_single_laplace_noise_and_mixtures():
-    """One noise alone is the widest law: P(|X| > a scales) = exp(-a) exactly; it must be inside the promise, discrete noise too."""
+    """One noise alone is the widest law: P(|X| > a scales) = exp(-a) exactly; it must be inside the promise,
+    discrete noise too."""
     from discreet.inference import width
 
     for confidence in (0.5, 0.9, 0.95, 0.999, 1 - 1e-9):
@@ -193,7 +194,8 @@ def test_the_laplace_width_covers_single_laplace_noise_and_mixtures():
 
 
 def test_large_sparse_systems_are_solved_and_checked():
-    """A hundred by a hundred cells from rows, columns and cells; exact variances of a few questions by one solution each."""
+    """A hundred by a hundred cells from rows, columns and cells; exact variances of a few questions by one
+    solution each."""
     n = 100
     rows = sparse.kron(sparse.eye_array(n), np.ones((1, n)))
     columns = sparse.kron(np.ones((1, n)), sparse.eye_array(n))
@@ -216,15 +218,27 @@ def test_large_sparse_systems_are_solved_and_checked():
     ("call", "says"),
     [
         (lambda: least_squares([1.0, np.nan], 1.0, [[1, 1]]), r"values\[1\] must be finite, got nan"),
-        (lambda: least_squares([1.0, 2.0], [1.0, -1.0], [[1, 1]]), r"variances\[1\] must be zero or above, got -1.0"),
+        (
+            lambda: least_squares([1.0, 2.0], [1.0, -1.0], [[1, 1]]),
+            r"variances\[1\] must be zero or above, got -1.0",
+        ),
         (lambda: least_squares([1.0, 2.0], [1.0, np.inf], [[1, 1]]), r"variances\[1\] must be finite"),
         (lambda: least_squares([1.0, 2.0], [1.0, 1.0, 1.0], [[1, 1]]), r"variances must have shape \(2,\)"),
         (lambda: least_squares([1.0, 2.0], 1.0, [[1, 1, 1]]), "constraints must have 2 columns"),
         (lambda: least_squares([[1.0, 2.0]], 1.0, [[1, 1]]), r"values must have 1 dimension"),
         (lambda: least_squares("12", 1.0, [[1, 1]]), "values must be numbers"),
-        (lambda: least_squares([1.0, 2.0], 1.0, sparse.csr_array([[1, np.inf]])), "constraints must have finite"),
-        (lambda: least_squares([1.0], 1.0, [[1]], method="magic"), "method must be auto, direct or iterative"),
-        (lambda: least_squares([1.0], 1.0, [[1]], [1, 2]), "totals must be one number, or one for each of the 1 constraints"),
+        (
+            lambda: least_squares([1.0, 2.0], 1.0, sparse.csr_array([[1, np.inf]])),
+            "constraints must have finite",
+        ),
+        (
+            lambda: least_squares([1.0], 1.0, [[1]], method="magic"),
+            "method must be auto, direct or iterative",
+        ),
+        (
+            lambda: least_squares([1.0], 1.0, [[1]], [1, 2]),
+            "totals must be one number, or one for each of the 1 constraints",
+        ),
         (lambda: measured([[1, 0]], [1.0, 2.0], 1.0), "y must have one answer for each of the 1 rows"),
         (lambda: measured([[1]], [1.0], 1.0, unidentified="guess"), "unidentified must be"),
         (lambda: measured([[[1]]], [1.0], 1.0), "A must be a matrix"),
@@ -232,7 +246,7 @@ def test_large_sparse_systems_are_solved_and_checked():
         (lambda: measured([[1]], [1.0], 1.0).interval(0.5, noise="pink"), "noise must be"),
         (lambda: measured([[1]], [1.0], 1.0).variance_of([[1, 2]]), "questions must have 1 columns"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(call, says):
     with pytest.raises(InvalidInput, match=says):
         call()

@@ -1,4 +1,5 @@
-"""The lecture's example: four questions, 128/epsilon² asked one by one, 12/epsilon² from disjoint cells; and less with what is known."""
+"""The lecture's example: four questions, 128/epsilon² asked one by one, 12/epsilon² from disjoint cells; and
+less with what is known."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def test_disjoint_cells_cost_12_where_one_by_one_costs_128(epsilon):
 
 
 def test_a_public_size_lowers_12_to_7():
-    """Known total: the cells' covariance loses a quarter of its trace. 2(1 - 1/4) twice and 2(2 - 1) twice: 7."""
+    """Known total: the cells' covariance loses a quarter of its trace. 2(1 - 1/4) twice and 2(2 - 1) twice:
+    7."""
     A, v = np.vstack([CELLS, np.ones(4)]), [2.0] * 4 + [0.0]
     fit = measured(A, [9.0, 8.0, 7.0, 6.0, 31.0], v)
     assert fit.variance_of(QUESTIONS).sum() == pytest.approx(7)
@@ -31,16 +33,20 @@ def test_a_public_size_lowers_12_to_7():
 
 
 def test_even_asked_one_by_one_least_squares_finds_nothing_to_gain():
-    """The four questions have no linear relation, so no unbiased linear estimate improves on them: 128 stays 128."""
+    """The four questions have no linear relation, so no unbiased linear estimate improves on them: 128 stays
+    128."""
     fit = measured(QUESTIONS, [9.0, 17.0, 7.0, 13.0], 2 * 4.0**2)
     assert fit.variance_of(QUESTIONS).sum() == pytest.approx(128)
 
 
 def test_constraints_reduce_every_single_error_and_most_of_the_time_strictly():
-    """q1 <= q1 + q2: cells cannot be negative. Small counts, real discrete Laplace noise at epsilon 1/4, a thousand times.
+    """q1 <= q1 + q2: cells cannot be negative.
 
-    Never worse is a theorem, checked in each draw. Strictly better whenever a cell falls below zero: the empty one does with probability
-    q / (1 + q) = 0.437, q = exp(-1/4), so in fewer than 300 of 1000 draws with probability below 1e-16 (Hoeffding).
+    Small counts, real discrete Laplace noise at epsilon 1/4, a thousand times.
+
+    Never worse is a theorem, checked in each draw. Strictly better whenever a cell falls below zero: the
+    empty one does with probability q / (1 + q) = 0.437, q = exp(-1/4), so in fewer than 300 of 1000 draws
+    with probability below 1e-16 (Hoeffding).
     """
     truth = np.array([1.0, 40.0, 0.0, 55.0])
     noise = discrete_laplace(Fraction(4), 4_000, SeededEntropy(21)).reshape(1000, 4)

@@ -1,4 +1,5 @@
-"""Marginals that share attributes: the closed form equals dense least squares over all cells, values and variances."""
+"""Marginals that share attributes: the closed form equals dense least squares over all cells, values and
+variances."""
 
 from __future__ import annotations
 
@@ -103,11 +104,21 @@ def test_many_attributes_are_no_obstacle():
         (lambda: Marginal(attributes=("a",), values=[np.nan], variance=1.0), r"values\[0\] must be finite"),
         (lambda: Marginal(attributes=("a",), values=[], variance=1.0), "must not be empty"),
         (lambda: consistent_marginals([]), "measured must not be empty"),
-        (lambda: consistent_marginals([Marginal(attributes=("a",), values=[1.0] * n, variance=1.0) for n in (2, 3)]), "attribute 'a' has 2 values in one"),
-        (lambda: consistent_marginals([Marginal(attributes=("a",), values=[n, 1.0], variance=0.0) for n in (2.0, 3.0)]), "contradict"),
+        (
+            lambda: consistent_marginals(
+                [Marginal(attributes=("a",), values=[1.0] * n, variance=1.0) for n in (2, 3)]
+            ),
+            "attribute 'a' has 2 values in one",
+        ),
+        (
+            lambda: consistent_marginals(
+                [Marginal(attributes=("a",), values=[n, 1.0], variance=0.0) for n in (2.0, 3.0)]
+            ),
+            "contradict",
+        ),
         (lambda: marginal_matrix({"a": 2}, ["b"]), "there is no attribute 'b'"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(call, says):
     with pytest.raises(InvalidInput, match=says):
         call()

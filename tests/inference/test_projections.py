@@ -1,4 +1,5 @@
-"""Projections satisfy their optimality conditions, and never move away from a truth that satisfies the constraints."""
+"""Projections satisfy their optimality conditions, and never move away from a truth that satisfies the
+constraints."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def distance(x, y, v):
 @LAW
 @given(seeds, st.integers(1, 12), st.booleans())
 def test_isotonic_is_the_projection_on_ordered_values(seed, n, increasing):
-    """For a convex cone: the residual is orthogonal to the fit and makes an obtuse angle with every ordered vector."""
+    """For a convex cone: the residual is orthogonal to the fit and makes an obtuse angle with every ordered
+    vector."""
     rng, y, v = numbers(seed, n)
     x = isotonic(y, v, increasing=increasing)
     assert (np.diff(x) * (1 if increasing else -1) >= -1e-9).all()
@@ -45,7 +47,8 @@ def test_isotonic_is_the_projection_on_ordered_values(seed, n, increasing):
 @LAW
 @given(seeds, st.integers(1, 8))
 def test_bounds_on_an_isotonic_fit_keep_it_the_nearest(seed, n):
-    """Against a quadratic program in increments: x = lower + cumulative sums of non-negative steps, kept below upper by clipping the search."""
+    """Against a quadratic program in increments: x = lower + cumulative sums of non-negative steps, kept
+    below upper by clipping the search."""
     rng, y, v = numbers(seed, n)
     lower, upper = np.sort(rng.normal(3, 8, 2))
     x = isotonic(y, v, lower=lower, upper=upper)
@@ -147,14 +150,16 @@ def test_projection_on_a_set_without_the_truth_can_be_worse():
 
 
 def test_non_negativity_biases_and_says_so():
-    """E max(0, N(0, 1)) = 1 / sqrt(2 pi): what the page warns of. 6.5 standard errors of 40,000 draws with variance below 1: 0.0325."""
+    """E max(0, N(0, 1)) = 1 / sqrt(2 pi): what the page warns of. 6.5 standard errors of 40,000 draws with
+    variance below 1: 0.0325."""
     draws = np.random.default_rng(5).normal(size=40_000)
     assert abs(non_negative(draws).mean() - 1 / np.sqrt(2 * np.pi)) < 0.0325
     assert abs(draws.mean()) < 0.0325
 
 
 def test_sorted_counts_gain_where_they_are_alike():
-    """Hay et al. 2010: many equal counts, released in order: the error of the whole falls far below that of the noise."""
+    """Hay et al. 2010: many equal counts, released in order: the error of the whole falls far below that of
+    the noise."""
     truth = np.repeat([1.0, 5.0, 50.0], [600, 300, 100])
     y = truth + np.random.default_rng(2).laplace(0, 10, 1000)
     assert distance(isotonic(y), truth, 1.0) < distance(y, truth, 1.0) / 10
@@ -189,7 +194,10 @@ def test_empty_lists_stay_empty():
 
 
 def test_a_million_values_take_a_fraction_of_a_second():
-    """Measured: 0.02 s of CPU time; the bound leaves room for slow machines. The worst order for naive pooling is the reversed one."""
+    """Measured: 0.02 s of CPU time; the bound leaves room for slow machines.
+
+    The worst order for naive pooling is the reversed one.
+    """
     y = np.arange(1_000_000, 0, -1.0)
     began = time.process_time()
     fit = isotonic(y)

@@ -1,4 +1,5 @@
-"""What follows the batch is decided from two batch sizes: a constant that happens to have as many rows as the batch stays a constant."""
+"""What follows the batch is decided from two batch sizes: a constant that happens to have as many rows as the
+batch stays a constant."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ CONSTANTS: dict[str, Callable[[], nn.Module]] = {
 
 
 def moved(engine: Engine, x: Tensor, y: Tensor, clip: float) -> float:
-    """How far the clipped sum moves, at most, when one example is replaced by another or left out: the rest must not move."""
+    """How far the clipped sum moves, at most, when one example is replaced by another or left out: the rest
+    must not move."""
     whole = engine.clipped_sum(x, y, clip=clip)
     others = [torch.arange(len(x)) != i for i in range(len(x))]
     return max(float((whole - engine.clipped_sum(x[rest], y[rest], clip=clip)).norm()) for rest in others)
@@ -80,7 +82,8 @@ def moved(engine: Engine, x: Tensor, y: Tensor, clip: float) -> float:
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_a_constant_of_as_many_rows_as_the_batch_is_no_batch(name: str) -> None:
-    """Batch sizes 1 to 2 T: sums are those of single examples, and nobody moves them by more than the clip."""
+    """Batch sizes 1 to 2 T: sums are those of single examples, and nobody moves them by more than the
+    clip."""
     torch.manual_seed(0)
     model = CONSTANTS[name]()
     engine = Engine(model, loss)

@@ -1,4 +1,5 @@
-"""What cannot work is refused when a trainer is made, or on made-up examples: never after it was paid for, and in words of ours."""
+"""What cannot work is refused when a trainer is made, or on made-up examples: never after it was paid for,
+and in words of ours."""
 
 from __future__ import annotations
 
@@ -404,7 +405,10 @@ def test_the_shell_says_how_to_declare_the_number_on_the_shell(tmp_path: Path) -
 
     data = tmp_path / "people.csv"
     data.write_text("age,ill\n30,true\n60,false\n")
-    schema = 'table = "people"\nunit = "row"\n[columns.age]\ntype = "number"\nlower = 0\nupper = 100\n[columns.ill]\ntype = "boolean"\n'
+    schema = (
+        'table = "people"\nunit = "row"\n[columns.age]\ntype = "number"\nlower = 0\nupper = '
+        '100\n[columns.ill]\ntype = "boolean"\n'
+    )
     Path(f"{data}.schema.toml").write_text(schema)
     begun = CliRunner().invoke(app, ["init", str(data), "--epsilon", "8", "--delta", "1e-5"])
     assert begun.exit_code == 0, begun.output

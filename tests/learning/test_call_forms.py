@@ -1,4 +1,5 @@
-"""One module called in two ways, and one weight in two layers: the gradient is the sum of both, and is measured and clipped as one."""
+"""One module called in two ways, and one weight in two layers: the gradient is the sum of both, and is
+measured and clipped as one."""
 
 from __future__ import annotations
 
@@ -90,9 +91,15 @@ def ids(x: Tensor) -> Tensor:
 
 KINDS: dict[str, tuple[Callable[[], nn.Module], dict[str, Form]]] = {
     "attention": (lambda: nn.MultiheadAttention(WIDTH, 2, batch_first=True), attention_forms()),
-    "attention without bias": (lambda: nn.MultiheadAttention(WIDTH, 2, bias=False, batch_first=True), attention_forms()),
+    "attention without bias": (
+        lambda: nn.MultiheadAttention(WIDTH, 2, bias=False, batch_first=True),
+        attention_forms(),
+    ),
     "attention, sequence first": (lambda: nn.MultiheadAttention(WIDTH, 2), attention_forms(first=False)),
-    "attention, own widths": (lambda: nn.MultiheadAttention(WIDTH, 2, kdim=WIDTH, vdim=WIDTH, batch_first=True), attention_forms()),
+    "attention, own widths": (
+        lambda: nn.MultiheadAttention(WIDTH, 2, kdim=WIDTH, vdim=WIDTH, batch_first=True),
+        attention_forms(),
+    ),
     "linear": (lambda: nn.Linear(WIDTH, 4), LINEAR),
     "linear without bias": (lambda: nn.Linear(WIDTH, 4, bias=False), LINEAR),
     "embedding": (lambda: nn.Embedding(5, 4), WORDS),
@@ -102,13 +109,16 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], dict[str, Form]]] = {
     "conv2d": (lambda: nn.Conv2d(WIDTH, 4, 2, padding=1), IMAGES),
     "layer norm": (lambda: nn.LayerNorm(WIDTH), LINEAR),
     "rms norm": (lambda: nn.RMSNorm(WIDTH), LINEAR),
-    "group norm": (lambda: nn.GroupNorm(2, WIDTH), CHANNELS | IMAGES | {"vector": lambda layer, x: layer(x[:, 0])}),
+    "group norm": (
+        lambda: nn.GroupNorm(2, WIDTH),
+        CHANNELS | IMAGES | {"vector": lambda layer, x: layer(x[:, 0])},
+    ),
     "instance norm": (lambda: nn.InstanceNorm1d(WIDTH, affine=True), CHANNELS),
     "rnn": (lambda: nn.RNN(WIDTH, 4, batch_first=True), recurrent_forms(1)),
     "lstm": (lambda: nn.LSTM(WIDTH, 4, batch_first=True), recurrent_forms(1)),
     "gru, both ways": (lambda: nn.GRU(WIDTH, 4, bidirectional=True, batch_first=True), recurrent_forms(2)),
     "prelu, example by example": (lambda: nn.PReLU(), LINEAR),
-}  # fmt: skip
+}
 PAIRS = [
     (kind, one, other)
     for kind, (_, forms) in KINDS.items()
@@ -204,40 +214,69 @@ SHARED: dict[str, Callable[[], nn.Module]] = {
         nn.Embedding(5, WIDTH), nn.Linear(WIDTH, 5), "weight", "weight", lambda a, b, x: b(a(ids(x)[:, 0]))
     ),
     "table with padding and output layer": lambda: Shared(
-        nn.Embedding(5, WIDTH, padding_idx=1), nn.Linear(WIDTH, 5), "weight", "weight", lambda a, b, x: b(a(ids(x)) + x)
+        nn.Embedding(5, WIDTH, padding_idx=1),
+        nn.Linear(WIDTH, 5),
+        "weight",
+        "weight",
+        lambda a, b, x: b(a(ids(x)) + x),
     ),
     "projections of attention and a linear layer": lambda: Shared(
-        nn.MultiheadAttention(WIDTH, 2, batch_first=True), nn.Linear(WIDTH, 3 * WIDTH), "in_proj_weight", "weight",
+        nn.MultiheadAttention(WIDTH, 2, batch_first=True),
+        nn.Linear(WIDTH, 3 * WIDTH),
+        "in_proj_weight",
+        "weight",
         lambda a, b, x: joined(a(x, x.tanh(), x.tanh())[0], b(x)),
     ),
     "biases of attention and a linear layer": lambda: Shared(
-        nn.MultiheadAttention(WIDTH, 2, batch_first=True), nn.Linear(WIDTH, 3 * WIDTH), "in_proj_bias", "bias",
+        nn.MultiheadAttention(WIDTH, 2, batch_first=True),
+        nn.Linear(WIDTH, 3 * WIDTH),
+        "in_proj_bias",
+        "bias",
         lambda a, b, x: joined(a(x, x.tanh(), x)[0], b(x[:, 0])),
     ),
     "bias of a linear layer and of a norm": lambda: Shared(
-        nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), "bias", "bias", lambda a, b, x: joined(b(a(x[:, 0])), a(x))
+        nn.Linear(WIDTH, WIDTH),
+        nn.LayerNorm(WIDTH),
+        "bias",
+        "bias",
+        lambda a, b, x: joined(b(a(x[:, 0])), a(x)),
     ),
     "weight of a convolution, twice": lambda: Shared(
-        nn.Conv1d(WIDTH, WIDTH, 2), nn.Conv1d(WIDTH, WIDTH, 2, padding=1), "weight", "weight",
+        nn.Conv1d(WIDTH, WIDTH, 2),
+        nn.Conv1d(WIDTH, WIDTH, 2, padding=1),
+        "weight",
+        "weight",
         lambda a, b, x: joined(a(x.transpose(1, 2)), b(x.transpose(1, 2))),
     ),
     "input weights of two lstms": lambda: Shared(
-        nn.LSTM(WIDTH, 4, batch_first=True), nn.LSTM(WIDTH, 4, batch_first=True), "weight_ih_l0", "weight_ih_l0",
+        nn.LSTM(WIDTH, 4, batch_first=True),
+        nn.LSTM(WIDTH, 4, batch_first=True),
+        "weight_ih_l0",
+        "weight_ih_l0",
         lambda a, b, x: joined(a(x)[0], b(x.flip(1))[0]),
     ),
     "output projection of attention and a linear layer": lambda: Shared(
-        nn.MultiheadAttention(WIDTH, 2, batch_first=True), nn.Linear(WIDTH, WIDTH), "out_proj.weight", "weight",
+        nn.MultiheadAttention(WIDTH, 2, batch_first=True),
+        nn.Linear(WIDTH, WIDTH),
+        "out_proj.weight",
+        "weight",
         lambda a, b, x: joined(a(x, x, x)[0], b(x)),
     ),
     "a weight that is also in a module of its own": lambda: Shared(
-        nn.Linear(WIDTH, WIDTH), Inside(nn.Linear(WIDTH, WIDTH)), "weight", "inner.weight",
+        nn.Linear(WIDTH, WIDTH),
+        Inside(nn.Linear(WIDTH, WIDTH)),
+        "weight",
+        "inner.weight",
         lambda a, b, x: joined(a(x), b(x)),
     ),
     "projections of attention within a module of its own": lambda: Shared(
-        nn.MultiheadAttention(WIDTH, 2, batch_first=True), Inside(nn.Linear(WIDTH, 3 * WIDTH)), "in_proj_weight", "inner.weight",
+        nn.MultiheadAttention(WIDTH, 2, batch_first=True),
+        Inside(nn.Linear(WIDTH, 3 * WIDTH)),
+        "in_proj_weight",
+        "inner.weight",
         lambda a, b, x: joined(a(x, x.tanh(), x)[0], b(x)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SHARED)

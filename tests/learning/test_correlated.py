@@ -1,4 +1,5 @@
-"""Correlated noise: it is C⁻¹ Z, its price is for the worst that one person can do, and what it saves is what the papers say."""
+"""Correlated noise: it is C⁻¹ Z, its price is for the worst that one person can do, and what it saves is what
+the papers say."""
 
 from __future__ import annotations
 
@@ -46,7 +47,17 @@ def dense(seed: int, n: int, bands: int | None = None, positive: bool = False) -
 
 
 @pytest.mark.parametrize(("separation", "times"), [(1, 1), (1, 3), (2, 3), (3, 2), (4, 2), (1, 8)])
-@pytest.mark.parametrize("strategy", [IDENTITY, square_root(8), square_root(8, bands=3), Toeplitz(coefficients=(1.0, -0.5)), dense(1, 8), dense(2, 8, bands=2)])  # fmt: skip
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        IDENTITY,
+        square_root(8),
+        square_root(8, bands=3),
+        Toeplitz(coefficients=(1.0, -0.5)),
+        dense(1, 8),
+        dense(2, 8, bands=2),
+    ],
+)
 def test_no_pattern_moves_the_strategy_by_more_than_its_sensitivity(
     strategy: Any, separation: int, times: int
 ) -> None:
@@ -78,7 +89,10 @@ def test_coefficients_are_the_square_root_of_prefix_sums() -> None:
     "strategy", [square_root(6), square_root(6, bands=3), Toeplitz(coefficients=(2.0, -1.0)), dense(3, 6)]
 )
 def test_noise_is_the_inverse_of_the_strategy_times_independent_noise(strategy: Any) -> None:
-    """Exactly: rows of noise, multiplied by C, are the independent rows again. And these are normal (DKW, false alarm 1e-9)."""
+    """Exactly: rows of noise, multiplied by C, are the independent rows again.
+
+    And these are normal (DKW, false alarm 1e-9).
+    """
     size = 2000
     source = Mixed(Reservoir(size, torch.float64, 1.5, SeededEntropy(1)), strategy)
     rows = []
@@ -163,7 +177,10 @@ def test_everybody_has_one_step_in_each_pass_and_the_same_in_all() -> None:
 
 
 def test_a_step_of_an_example_does_not_depend_on_others() -> None:
-    """The same coins with one example less: everybody before keeps the step. Hoeffding for one bin, false alarm 1e-9."""
+    """The same coins with one example less: everybody before keeps the step.
+
+    Hoeffding for one bin, false alarm 1e-9.
+    """
     plan = Cyclic(bins=4, epochs=1, divisor=15.0)
     whole = [set(b.tolist()) for b in plan.batches(60, SeededEntropy(1))]
     fewer = [set(b.tolist()) for b in plan.batches(59, SeededEntropy(1))]
@@ -173,7 +190,8 @@ def test_a_step_of_an_example_does_not_depend_on_others() -> None:
 
 
 def test_noise_of_a_run_is_taken_back_later() -> None:
-    """No data, many weights: after the last step the weights have the deviation of the last prefix sum under C⁻¹, not that of six steps."""
+    """No data, many weights: after the last step the weights have the deviation of the last prefix sum under
+    C⁻¹, not that of six steps."""
     model = nn.Linear(400, 25)
     none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
     made = trainer(model=model, strategy="square_root")
@@ -189,7 +207,8 @@ def test_noise_of_a_run_is_taken_back_later() -> None:
 
 
 def test_one_example_moves_what_is_noised_by_at_most_what_is_priced() -> None:
-    """C times the clipped sums of all steps, with and without an example, at fixed weights: the Frobenius norm of the difference."""
+    """C times the clipped sums of all steps, with and without an example, at fixed weights: the Frobenius
+    norm of the difference."""
     made = trainer(strategy="square_root", noise_multiplier=1e-12, optimizer=SGD(lr=1e-12))
     x, y = torch.randn(60, 5) * 4, torch.randint(0, 2, (60,))
     sums = []

@@ -46,7 +46,8 @@ def examples(rows: int = SIZE, public: Public = PUBLIC) -> Examples:
 
 
 def exact_bound(grid: Grid) -> bool:
-    """l2_squared <= (clip / step + sqrt(size) / 2)² < l2_squared + 1, in rationals: squared twice to be rid of the root."""
+    """l2_squared <= (clip / step + sqrt(size) / 2)² < l2_squared + 1, in rationals: squared twice to be rid
+    of the root."""
     reach = Fraction(grid.clip) / grid.step
     rest = Fraction(grid.l2_squared) - reach**2 - Fraction(grid.size, 4)  # at most reach sqrt(size)
     return (rest <= 0 or rest**2 <= reach**2 * grid.size) and (rest + 1) ** 2 > reach**2 * grid.size
@@ -131,7 +132,8 @@ def test_a_step_is_the_naive_sum_rounded_and_removing_one_moves_it_within_the_bo
 
 
 def test_what_is_added_is_the_discrete_gaussian_that_is_priced() -> None:
-    """Nobody there, 10025 weights: every entry is a whole number of steps, with the law claimed (DKW, false alarm 1e-9; half the noise fails)."""
+    """Nobody there, 10025 weights: every entry is a whole number of steps, with the law claimed (DKW, false
+    alarm 1e-9; half the noise fails)."""
     made = trainer(nn.Linear(400, 25))
     grid = made.grid
     assert grid is not None

@@ -1,4 +1,5 @@
-"""Several workers are one: the same sum, the same law of noise, the same price; and a worker that is killed takes its step with it."""
+"""Several workers are one: the same sum, the same law of noise, the same price; and a worker that is killed
+takes its step with it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ Job = Callable[[int], Any]
 
 
 def together(path: Path, job: Job, workers: int = WORKERS) -> dict[int, Any]:
-    """What each worker's job returned, or the error it raised, or nothing if it was killed; real processes, joined by gloo."""
+    """What each worker's job returned, or the error it raised, or nothing if it was killed; real processes,
+    joined by gloo."""
     context = multiprocessing.get_context("fork")
 
     def work(rank: int) -> None:
@@ -99,7 +101,8 @@ def silent(self: Reservoir, vector: Tensor) -> None:
 def test_the_sum_over_workers_is_the_sum_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, microbatch: int | None
 ) -> None:
-    """With noise off (only tests can do that) and everybody in every step, four steps of three workers are those of one process."""
+    """With noise off (only tests can do that) and everybody in every step, four steps of three workers are
+    those of one process."""
     monkeypatch.setattr(Reservoir, "into", silent)
     whole = trainer(microbatch=microbatch)(Examples(*data(), PUBLIC), entropy=Entropy()).value
 
@@ -117,7 +120,8 @@ def test_the_sum_over_workers_is_the_sum_of_one_process(
 
 @pytest.mark.parametrize("noise", ["shares", "first"])
 def test_the_noise_of_all_workers_together_is_what_was_priced(tmp_path: Path, noise: str) -> None:
-    """Nobody's data: what moves the weights is noise, 2 * 0.5 over the expected batch, in each of four steps; the same in every worker."""
+    """Nobody's data: what moves the weights is noise, 2 * 0.5 over the expected batch, in each of four steps;
+    the same in every worker."""
     model = nn.Linear(400, 50)
     made = trainer(model=model, noise_multiplier=2.0, batch=20, optimizer=dp.learning.SGD(lr=0.3))
     none = Examples(torch.zeros(0, 400), torch.zeros(0, dtype=torch.long), PUBLIC)
@@ -161,7 +165,8 @@ def test_every_worker_tosses_coins_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", ["before the sum", "after the sum"])
 def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str) -> None:
-    """The third step of three workers, of whom one dies: the others end with the weights of the second step, and say so."""
+    """The third step of three workers, of whom one dies: the others end with the weights of the second step,
+    and say so."""
     made = trainer(steps=6)
 
     def job(rank: int) -> Any:

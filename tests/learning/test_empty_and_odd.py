@@ -1,4 +1,5 @@
-"""Training fails on no row and on no lack of rows: empty tables, and values that are no class, go through like any other."""
+"""Training fails on no row and on no lack of rows: empty tables, and values that are no class, go through
+like any other."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,5 @@
-"""The clipped sum of one backward pass is that of the naive loop, for every layer; and no term is longer than the clip."""
+"""The clipped sum of one backward pass is that of the naive loop, for every layer; and no term is longer than
+the clip."""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(name: str, bad: float) -> 
 
 
 def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
-    """Ghost norms subtract large numbers: the bound must cover what rounding leaves, here all of the gradient."""
+    """Ghost norms subtract large numbers: the bound must cover what rounding leaves, here all of the
+    gradient."""
     from discreet.learning.taps import Product, Target
 
     weight = nn.Parameter(torch.zeros(200, 100))
@@ -179,9 +181,11 @@ def test_half_precision_norms_do_not_underflow() -> None:
 STACKS = {
     "logistic": lambda: nn.Linear(6, 4),
     "no bias": lambda: nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)),
-    "deep": lambda: nn.Sequential(nn.Identity(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 4), nn.Tanh()),
+    "deep": lambda: nn.Sequential(
+        nn.Identity(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 4), nn.Tanh()
+    ),
     "bends first": lambda: nn.Sequential(nn.Tanh(), nn.Linear(6, 4)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -208,9 +212,13 @@ def test_only_plain_stacks_are_run_by_hand() -> None:
     hooked, shared = nn.Linear(4, 4), nn.Linear(4, 4)
     hooked.register_forward_hook(lambda module, args, out: out * 2)
     others = [
-        nn.Sequential(hooked), nn.Sequential(shared, nn.ReLU(), shared), nn.Sequential(nn.Linear(4, 4), nn.Dropout()),
-        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()), nn.Sequential(nn.Sequential(nn.Linear(4, 4))), type("Own", (nn.Linear,), {})(4, 4),
-    ]  # fmt: skip
+        nn.Sequential(hooked),
+        nn.Sequential(shared, nn.ReLU(), shared),
+        nn.Sequential(nn.Linear(4, 4), nn.Dropout()),
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()),
+        nn.Sequential(nn.Sequential(nn.Linear(4, 4))),
+        type("Own", (nn.Linear,), {})(4, 4),
+    ]
     assert [Engine(model, nn.CrossEntropyLoss())._stack for model in others] == [None] * len(others)
     assert Engine(nn.Linear(4, 4), nn.CrossEntropyLoss(label_smoothing=0.1))._stack is None
     assert Engine(nn.Linear(4, 4), nn.CrossEntropyLoss(), isolate=True)._stack is None

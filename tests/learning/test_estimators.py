@@ -90,8 +90,13 @@ def test_a_module_of_ones_own() -> None:
     X, _, y, _ = digits()
     model = DPClassifier(
         lambda features, classes: nn.Sequential(nn.Linear(features, 16), nn.Tanh(), nn.Linear(16, classes)),
-        noise_multiplier=1.0, classes=range(10), n=1347, lower=0, upper=16, epochs=1,
-    )  # fmt: skip
+        noise_multiplier=1.0,
+        classes=range(10),
+        n=1347,
+        lower=0,
+        upper=16,
+        epochs=1,
+    )
     assert isinstance(model.fit(X, y).module_[1], nn.Tanh)
 
 
@@ -109,17 +114,24 @@ def test_parameters_follow_the_contract() -> None:
 
 ROWS = 600
 FACTS = {
-    "age": Bounds(0, 100), "ward": Categories(["a", "b", "c"]), "ill": Boolean(), "risk": Categories(["low", "high"]), "note": Text(),
-}  # fmt: skip
+    "age": Bounds(0, 100),
+    "ward": Categories(["a", "b", "c"]),
+    "ill": Boolean(),
+    "risk": Categories(["low", "high"]),
+    "note": Text(),
+}
 
 
 def people(tmp_path: Path, **how: Any) -> Any:
     rng = np.random.default_rng(0)
     age = rng.uniform(0, 100, ROWS)
     table = {
-        "age": age, "ward": rng.choice(["a", "b", "c"], ROWS), "ill": rng.uniform(size=ROWS) < 0.5,
-        "risk": np.where(age > 50, "high", "low"), "note": ["secret"] * ROWS,
-    }  # fmt: skip
+        "age": age,
+        "ward": rng.choice(["a", "b", "c"], ROWS),
+        "ill": rng.uniform(size=ROWS) < 0.5,
+        "risk": np.where(age > 50, "high", "low"),
+        "note": ["secret"] * ROWS,
+    }
     settings: dict[str, Any] = {
         "budget": Budget(epsilon=12, delta=1e-6),
         "ledger": tmp_path / "ledger",
@@ -143,8 +155,10 @@ def test_a_session_fits_an_estimator_by_what_the_schema_declares(tmp_path: Path)
     assert model.predict_proba(pa.table(new)).shape == (3, 2)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 5), (1,))
     np.testing.assert_allclose(
-        model.decision_function(new), (model.coef_ @ encoded(new, model.columns_, model.public_).numpy().T)[0] + model.intercept_, rtol=1e-4,
-    )  # fmt: skip
+        model.decision_function(new),
+        (model.coef_ @ encoded(new, model.columns_, model.public_).numpy().T)[0] + model.intercept_,
+        rtol=1e-4,
+    )
     with pytest.raises(InvalidInput, match="'ill' is missing"):
         model.predict({"age": [1.0], "ward": ["a"]})
 
@@ -200,8 +214,10 @@ def test_a_model_file_holds_the_model_and_nothing_that_runs(tmp_path: Path) -> N
     quick = {"noise_multiplier": 3.0, "batch": 60, "epochs": 1}
     new = {"age": [10.0, 95.0], "ward": ["a", "b"], "ill": [True, False]}
     for estimator, target in [
-        (SGDLogisticRegression(**quick), "risk"), (DPClassifier(hidden=[4], **quick), "risk"), (DPRegressor(**quick), "age"),
-    ]:  # fmt: skip
+        (SGDLogisticRegression(**quick), "risk"),
+        (DPClassifier(hidden=[4], **quick), "risk"),
+        (DPRegressor(**quick), "age"),
+    ]:
         given = {name: column for name, column in new.items() if name != target}
         model = session.fit(estimator, target=target, features=list(given))
         models.save(model, tmp_path / "model")
@@ -288,9 +304,21 @@ def test_a_changed_model_file_is_refused_before_anything_large_is_made(tmp_path:
     tensors, texts = files.load((tmp_path / "model").read_bytes())
     facts = json.loads(texts["discreet"])
     for change in [
-        {"columns": 10**12}, {"columns": -1}, {"hidden": [10**12]}, {"hidden": [-3]}, {"hidden": "ab"}, {"classes": [[0], [1]]}, {"classes": [0]},
-        {"lower": [0, 0, 0]}, {"lower": "x"}, {"upper": -5.0}, {"lower": None}, {"names": 3}, {"kind": "Trainer"}, {"range": None, "kind": "DPRegressor"},
-    ]:  # fmt: skip
+        {"columns": 10**12},
+        {"columns": -1},
+        {"hidden": [10**12]},
+        {"hidden": [-3]},
+        {"hidden": "ab"},
+        {"classes": [[0], [1]]},
+        {"classes": [0]},
+        {"lower": [0, 0, 0]},
+        {"lower": "x"},
+        {"upper": -5.0},
+        {"lower": None},
+        {"names": 3},
+        {"kind": "Trainer"},
+        {"range": None, "kind": "DPRegressor"},
+    ]:
         (tmp_path / "changed").write_bytes(files.dump(tensors, {"discreet": json.dumps(facts | change)}))
         with pytest.raises(InvalidInput, match="Nothing was loaded"):
             pytest.fail(f"loaded in spite of {change}: {models.load(tmp_path / 'changed')}")
@@ -346,7 +374,8 @@ def test_the_batch_follows_public_n_and_epsilon_and_what_is_given_wins(tmp_path:
 
 
 class Told(DPClassifier):
-    """For these checks only: declares whatever the checks' data has, as no estimator may with private data."""
+    """For these checks only: declares whatever the checks' data has, as no estimator may with private
+    data."""
 
     def __init__(self, epochs: float = 30, noise_multiplier: float = 0.01) -> None:
         super().__init__(epochs=epochs, noise_multiplier=noise_multiplier)

@@ -1,4 +1,5 @@
-"""Examples are a source of their own kind: whatever has the protocol trains, and nothing takes them for a table."""
+"""Examples are a source of their own kind: whatever has the protocol trains, and nothing takes them for a
+table."""
 
 import pytest
 import torch

@@ -1,7 +1,9 @@
-"""Checkpoints that an earlier version of the code has written still load, and training goes on from them as it would have gone on then.
+"""Checkpoints that an earlier version of the code has written still load, and training goes on from them as
+it would have gone on then.
 
-`python -m tests.learning.test_golden` wrote the files in `golden/`, once, with the code of 16 November 2026 (before encoder layers by hand were
-removed). They are not written again: a checkpoint of a user is as old as these.
+`python -m tests.learning.test_golden` wrote the files in `golden/`, once, with the code of 16 November 2026
+(before encoder layers by hand were removed). They are not written again: a checkpoint of a user is as old as
+these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Models of Hugging Face, with LoRA adapters and with tied weights: clipped sums as in the naive loop. Runs where transformers and peft are installed."""
+"""Models of Hugging Face, with LoRA adapters and with tied weights: clipped sums as in the naive loop.
+
+Runs where transformers and peft are installed.
+"""
 
 from __future__ import annotations
 

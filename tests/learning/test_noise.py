@@ -34,7 +34,8 @@ def test_entries_are_normal_with_the_stated_deviation(dtype: torch.dtype) -> Non
 
 
 def test_tails_are_those_of_a_gaussian() -> None:
-    """Clopper-Pearson would do; Chernoff is simpler: 4 million draws, beyond 4 deviations 253 are expected; false alarm < 1e-9."""
+    """Clopper-Pearson would do; Chernoff is simpler: 4 million draws, beyond 4 deviations 253 are expected;
+    false alarm < 1e-9."""
     draws = fill_gaussian(torch.empty(4_000_000), 1.0, SeededEntropy(2)).abs()
     expected = 4e6 * math.erfc(4 / math.sqrt(2))
     count = int((draws > 4).sum())
@@ -74,7 +75,8 @@ def test_the_tail_goes_on_to_where_it_is_said_to_end(dtype: torch.dtype) -> None
 
 
 def test_small_words_are_what_they_would_be_with_all_their_bits() -> None:
-    """Sizes around the border at which more bits are tossed: |r| is sqrt(-2 ln U) with U = size 2**-31, up to the half that the toss may add."""
+    """Sizes around the border at which more bits are tossed: |r| is sqrt(-2 ln U) with U = size 2**-31, up to
+    the half that the toss may add."""
     for size in (1, 2, 3, 500, 1023, 1024, 1025, 70_000):
         for word in (size, 2**32 - size):
             radius = float(fill_gaussian(torch.empty(2), 1.0, Same(word)).norm())
@@ -87,7 +89,8 @@ def test_small_words_are_what_they_would_be_with_all_their_bits() -> None:
     "word", [0, 2**64 - 1, 2**63 - 1, 2**31 - 1, 2**31, 0xFFFFFF80FFFFFF80, 0xFFFFFFFF00000000]
 )
 def test_no_word_gives_no_noise_at_all(dtype: torch.dtype, word: int) -> None:
-    """A radius of zero, or an angle at which a sine is: one person's gradient would be seen as it is, as often as the word comes up."""
+    """A radius of zero, or an angle at which a sine is: one person's gradient would be seen as it is, as
+    often as the word comes up."""
     for odd in (6, 7):
         draws = fill_gaussian(torch.empty(odd, dtype=dtype), 1.0, Same(word))
         assert draws.isfinite().all()
@@ -117,7 +120,8 @@ def test_no_vector_is_handed_out_twice() -> None:
 
 
 def test_the_runs_own_stream_is_counter_mode_under_a_key_from_the_given_one() -> None:
-    """The third block on, of AES from counter zero; the same for the same seed; a fork goes another way where it matters."""
+    """The third block on, of AES from counter zero; the same for the same seed; a fork goes another way where
+    it matters."""
     key = SeededEntropy(6).bytes(32)
     plain = Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(200_032))[32:]
     assert Stream(SeededEntropy(6)).bytes(200_000) == plain

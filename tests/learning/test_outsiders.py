@@ -1,4 +1,5 @@
-"""What an outsider tried on the clipped sum: changes in place, sizes that coincide, code that depends on the mode or on the batch size."""
+"""What an outsider tried on the clipped sum: changes in place, sizes that coincide, code that depends on the
+mode or on the batch size."""
 
 from __future__ import annotations
 

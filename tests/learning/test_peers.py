@@ -1,4 +1,7 @@
-"""Failures that other libraries shipped, each by its name: here they are refused, or do no harm. (Norms in half precision: test_precision.)"""
+"""Failures that other libraries shipped, each by its name: here they are refused, or do no harm.
+
+(Norms in half precision: test_precision.)
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ def trainer(model: nn.Module | None = None, loss: Any = None, **changes: Any) ->
 
 
 def hooked(model: nn.Module, loss: Any, rows: int) -> Tensor:
-    """What a library does that takes per-example gradients of the batch's mean loss, scales them up by the batch, and clips."""
+    """What a library does that takes per-example gradients of the batch's mean loss, scales them up by the
+    batch, and clips."""
     x, y = data(rows)
     parameters = list(model.parameters())
     outputs = model(x)
@@ -67,7 +71,10 @@ WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 1e4]))
 
 
 def test_opacus_class_weighted_mean_loss() -> None:
-    """One person with the rare class shrinks everybody's gradient: true sensitivity far above the claimed 1. Refused here."""
+    """One person with the rare class shrinks everybody's gradient: true sensitivity far above the claimed 1.
+
+    Refused here.
+    """
     model = nn.Linear(5, 2)
     with torch.no_grad():
         model.weight.mul_(0.1)
@@ -135,7 +142,8 @@ def test_opacus_linear_on_four_dimensions_crashes(shape: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("size", [1, 4, 64])
 def test_tf_privacy_and_optax_microbatches_add_noise_each(size: int) -> None:
-    """Nobody's gradient is anything (zero inputs, no bias): what is left is noise, once, however many microbatches there are."""
+    """Nobody's gradient is anything (zero inputs, no bias): what is left is noise, once, however many
+    microbatches there are."""
     model = nn.Linear(4000, 1, bias=False)
     made = Trainer(
         model,
@@ -158,7 +166,8 @@ def test_tf_privacy_and_optax_microbatches_add_noise_each(size: int) -> None:
 
 
 def test_optax_divides_by_the_batch_that_came() -> None:
-    """The same person alone and among declared 64: the divisor is the expected batch, so the step does not tell how many came."""
+    """The same person alone and among declared 64: the divisor is the expected batch, so the step does not
+    tell how many came."""
     model, x, y = nn.Linear(5, 2), *data()
     few = moved(trainer(model), Examples(x[:1], y[:1], PUBLIC))
     rows = naive(model, x[:1], y[:1], F.cross_entropy)[0]
@@ -166,7 +175,8 @@ def test_optax_divides_by_the_batch_that_came() -> None:
 
 
 def test_empty_batches_are_steps_with_noise() -> None:
-    """A rate so small that nobody comes in ten steps (chance of anybody: under 1e-9): the weights move in every one of them."""
+    """A rate so small that nobody comes in ten steps (chance of anybody: under 1e-9): the weights move in
+    every one of them."""
     made = trainer(batch=None, rate=Fraction(1, 10**12), noise_multiplier=1.0, steps=10)
     run = made.start(Examples(*data(), PUBLIC), entropy=SeededEntropy(1))
     for _ in range(10):
@@ -182,7 +192,8 @@ def test_private_transformers_shuffling_is_accounted_as_poisson() -> None:
 
 
 def test_not_a_number_is_no_stop_and_no_step() -> None:
-    """A person whose gradient is not finite counts as zero: nothing raises, and nothing but that person's term is missing."""
+    """A person whose gradient is not finite counts as zero: nothing raises, and nothing but that person's
+    term is missing."""
     model, (x, y) = nn.Linear(5, 2), data()
     for bad in (float("nan"), float("inf"), -float("inf"), 3e38):
         broken = x.clone()

@@ -1,4 +1,5 @@
-"""One person, one term: the coin is tossed for the person, and the norm that is clipped is that of all the person's rows together."""
+"""One person, one term: the coin is tossed for the person, and the norm that is clipped is that of all the
+person's rows together."""
 
 from __future__ import annotations
 
@@ -105,7 +106,10 @@ def test_removing_a_person_with_many_rows_moves_the_sum_by_at_most_the_clip(pool
 
 
 def test_clipping_rows_instead_of_people_would_be_noticed() -> None:
-    """The mutant: the same data with a row as the unit. Nine rows of one person then move the sum by far more than the clip."""
+    """The mutant: the same data with a row as the unit.
+
+    Nine rows of one person then move the sum by far more than the clip.
+    """
     public = Public(size=6)
     made_ = trainer(nn.Linear(5, 2), public=public)
     x, y = people_data().take(np.arange(20))
@@ -114,7 +118,10 @@ def test_clipping_rows_instead_of_people_would_be_noticed() -> None:
 
 
 def test_the_coin_is_tossed_for_the_person() -> None:
-    """Rate 1/2 on six people: in 200 steps all nine rows of one person are in, or none. Hoeffding for how often, false alarm 1e-9."""
+    """Rate 1/2 on six people: in 200 steps all nine rows of one person are in, or none.
+
+    Hoeffding for how often, false alarm 1e-9.
+    """
     made_ = trainer(nn.Linear(5, 2), batch=3, steps=200, noise_multiplier=1.0)
     assert made_.event == acc.Gaussian(noise_multiplier=1.0).sampled(made_.schedule.rate).repeated(200)  # type: ignore[attr-defined]
     data = people_data()
@@ -155,7 +162,8 @@ def test_at_most_so_many_rows_count_and_they_are_drawn_uniformly() -> None:
 
 
 def test_a_choice_of_rows_does_not_depend_on_other_people() -> None:
-    """With and without others, the law of the kept rows is the same: uniform (above); here, that nobody else's rows can come in."""
+    """With and without others, the law of the kept rows is the same: uniform (above); here, that nobody
+    else's rows can come in."""
     for ids in (["a"] * 5, ["b", *["a"] * 5, "c"]):
         people = People(ids)
         mine = {i for i, name in enumerate(ids) if name == "a"}
@@ -199,7 +207,15 @@ def test_the_persons_column_of_a_table_is_read() -> None:
     )
     examples = Tabular(features=("age",), target="rich").read(table)
     assert examples.size == 2
-    made_ = Trainer(nn.Linear(1, 2), nn.CrossEntropyLoss(), public=public, noise_multiplier=1.0, batch=2, steps=2, columns=Tabular(features=("age",), target="rich"))  # fmt: skip
+    made_ = Trainer(
+        nn.Linear(1, 2),
+        nn.CrossEntropyLoss(),
+        public=public,
+        noise_multiplier=1.0,
+        batch=2,
+        steps=2,
+        columns=Tabular(features=("age",), target="rich"),
+    )
     assert made_(table, entropy=Entropy()).private
     empty = Memory(
         pa.table(

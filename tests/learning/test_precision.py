@@ -1,4 +1,5 @@
-"""Half precision: whatever underflows or overflows on the way, nothing leaves longer than the clip, and nothing is lost without need."""
+"""Half precision: whatever underflows or overflows on the way, nothing leaves longer than the clip, and
+nothing is lost without need."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 @pytest.mark.parametrize("scale", [1e-7, 1e-3, 1e4])
 @pytest.mark.parametrize("name", SOME)
 def test_no_term_is_longer_than_the_clip(name: str, scale: float, kind: torch.dtype) -> None:
-    """Gradients from far below what half precision can square to far above. The term is measured in float64."""
+    """Gradients from far below what half precision can square to far above.
+
+    The term is measured in float64.
+    """
     model, x, y = made(name)
     engine = Engine(Half(model, kind), loss)
     for rule in (Flat(clip=1e-6), PerLayer(clip=1e-6), Automatic(clip=1e-6)):
@@ -85,7 +89,8 @@ def term(model: nn.Module, x: Tensor, y: Tensor) -> Any:
 
 
 def test_norms_in_half_precision_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant of jax-privacy 309: without the lift to float32 squares underflow, norms are zero, and terms leave unclipped."""
+    """The mutant of jax-privacy 309: without the lift to float32 squares underflow, norms are zero, and terms
+    leave unclipped."""
     model, x, y = nn.Linear(600, 8, bias=False), torch.full((1, 600), 1e-4), torch.full((1, 8), 0.03)
     assert term(model, x, y) <= 1e-5 * (1 + 1e-6)
 

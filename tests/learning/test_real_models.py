@@ -1,4 +1,5 @@
-"""Models as people write them train unchanged: each equals a loop of single examples, and passes the probe."""
+"""Models as people write them train unchanged: each equals a loop of single examples, and passes the
+probe."""
 
 from __future__ import annotations
 
@@ -328,7 +329,8 @@ def test_refusals_say_what_is_wrong_and_nothing_else(
 
 
 def test_old_weight_norm_is_told_as_such() -> None:
-    """It computes its weight in a hook, from parameters that are no layer's: run example by example, or the new way."""
+    """It computes its weight in a hook, from parameters that are no layer's: run example by example, or the
+    new way."""
     import warnings
 
     with warnings.catch_warnings():

@@ -1,4 +1,5 @@
-"""Resuming: never more steps than were paid for, no step run twice, nothing lost but the segment that crashed; old and foreign files refused."""
+"""Resuming: never more steps than were paid for, no step run twice, nothing lost but the segment that
+crashed; old and foreign files refused."""
 
 from __future__ import annotations
 
@@ -35,8 +36,13 @@ def examples() -> Examples:
 def trainer(**changes: Any) -> Trainer:
     torch.manual_seed(0)
     settings: dict[str, Any] = {
-        "public": PUBLIC, "noise_multiplier": 2.0, "batch": 10, "steps": STEPS, "optimizer": SGD(lr=0.3, momentum=0.9), "average": 0.9,
-    }  # fmt: skip
+        "public": PUBLIC,
+        "noise_multiplier": 2.0,
+        "batch": 10,
+        "steps": STEPS,
+        "optimizer": SGD(lr=0.3, momentum=0.9),
+        "average": 0.9,
+    }
     return Trainer(changes.pop("model", nn.Linear(3, 2)), nn.CrossEntropyLoss(), **(settings | changes))
 
 
@@ -232,7 +238,8 @@ def test_a_ledger_that_was_rolled_back_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_holds_no_seed_and_noise_is_fresh(tmp_path: Path) -> None:
-    """Going on twice from the same bytes never gives the same weights; and there is nothing random in them but the weights."""
+    """Going on twice from the same bytes never gives the same weights; and there is nothing random in them
+    but the weights."""
     made = trainer()
     run = made.start(examples(), entropy=dp.sampling.Entropy())
     run.step()
@@ -328,7 +335,8 @@ def test_what_remembers_more_than_its_weights_is_not_resumed() -> None:
 
 
 def logged(path: Path) -> None:
-    """From now on every step of this process is written down before it begins: its number, and the weights it starts from."""
+    """From now on every step of this process is written down before it begins: its number, and the weights it
+    starts from."""
     real = Run._accumulate
 
     def accumulate(self: Run, members: Any) -> None:
@@ -346,8 +354,14 @@ def suicide(*_: Any, **__: Any) -> None:
 def dying(path: Path, where: str, nth: int) -> None:
     """A process that trains, or goes on, and dies at the nth time it comes to a place."""
     logged(path)
-    targets = {"step": (Run, "_accumulate"), "claim": (segments.Work, "claim"), "save": (segments.Work, "save"), "dump": (Run, "dump"),
-               "replace": (os, "replace"), "record": (segments.Work, "_record")}  # fmt: skip
+    targets = {
+        "step": (Run, "_accumulate"),
+        "claim": (segments.Work, "claim"),
+        "save": (segments.Work, "save"),
+        "dump": (Run, "dump"),
+        "replace": (os, "replace"),
+        "record": (segments.Work, "_record"),
+    }
     owner, name = targets[where]
     real, calls = getattr(owner, name), [0]
 
@@ -373,7 +387,8 @@ def killed(path: Path, *how: Any) -> None:
 
 
 def assert_sound(path: Path, lost: int) -> None:
-    """After all is done: no step was run twice, none from weights that another step was run from, only `lost` are missing."""
+    """After all is done: no step was run twice, none from weights that another step was run from, only `lost`
+    are missing."""
     lines = [line.split() for line in (path / "steps").read_text().splitlines()]
     numbers = [int(number) for number, _ in lines]
     assert len(set(numbers)) == len(numbers) <= STEPS, "a step was run twice"
@@ -412,7 +427,8 @@ def test_kill_9_anywhere_never_runs_a_step_twice(tmp_path: Path, where: str, nth
 
 
 def test_kill_9_again_and_again_at_random(tmp_path: Path) -> None:
-    """Processes that die at any moment, until one comes through: the steps that were run are never more than were paid for."""
+    """Processes that die at any moment, until one comes through: the steps that were run are never more than
+    were paid for."""
     rng = random.Random(7)
     opened(tmp_path)
     for _ in range(12):

@@ -201,7 +201,8 @@ def test_sequence_first_inside_a_model_is_refused_by_name() -> None:
 
 
 class Kink(nn.Module):
-    """On or off by the sign of a number that is zero but for rounding: in a batch it comes out otherwise than alone."""
+    """On or off by the sign of a number that is zero but for rounding: in a batch it comes out otherwise than
+    alone."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,11 +231,14 @@ def test_a_kink_hit_by_rounding_is_not_taken_for_mixing() -> None:
 def test_training_does_not_load_torchs_compiler() -> None:
     """A hundred megabytes, and seconds."""
     code = (
-        "import sys, torch; from torch import nn; from discreet import Public; from discreet.learning import SGD, Examples, Trainer; "
+        "import sys, torch; from torch import nn; from discreet import Public; from "
+        "discreet.learning import SGD, Examples, Trainer; "
         "from discreet.sampling import Entropy; public = Public(size=40); "
-        "trainer = Trainer(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), nn.CrossEntropyLoss(), public=public, "
+        "trainer = Trainer(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), "
+        "nn.CrossEntropyLoss(), public=public, "
         "noise_multiplier=1.0, clip=1.0, batch=8, steps=3, optimizer=SGD(lr=0.1)); "
-        "trainer(Examples(torch.randn(40, 4), torch.zeros(40, dtype=torch.long), public), entropy=Entropy()); "
+        "trainer(Examples(torch.randn(40, 4), torch.zeros(40, dtype=torch.long), public), "
+        "entropy=Entropy()); "
         "assert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,5 @@
-"""Normalization that is paid for: exact sums with exact noise, and then a transform that costs nothing more."""
+"""Normalization that is paid for: exact sums with exact noise, and then a transform that costs nothing
+more."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_a_wanted_epsilon_is_met_and_composes_with_training() -> None:
 
 
 def test_one_row_moves_each_sum_by_at_most_its_sensitivity() -> None:
-    """The exact sums of neighbors, before noise, for the rows that move them most; a mutant with half the sensitivity is caught."""
+    """The exact sums of neighbors, before noise, for the rows that move them most; a mutant with half the
+    sensitivity is caught."""
     from discreet.mechanisms import moments
 
     made = scaler(columns=("age",), cells=64)

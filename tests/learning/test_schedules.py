@@ -1,4 +1,5 @@
-"""Truncated Poisson batches: never above the limit, what is dropped is drawn at random, and the price is what the truncation can change."""
+"""Truncated Poisson batches: never above the limit, what is dropped is drawn at random, and the price is what
+the truncation can change."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ def test_batches_are_never_above_the_limit_and_follow_the_coins_below_it() -> No
 
 
 def test_who_is_dropped_is_drawn_at_random() -> None:
-    """Everybody wants in and five of ten may: each is in half of the batches. Hoeffding, false alarm 1e-9 for all ten; "keep the first" fails."""
+    """Everybody wants in and five of ten may: each is in half of the batches.
+
+    Hoeffding, false alarm 1e-9 for all ten; "keep the first" fails.
+    """
     plan = TruncatedPoisson(rate=Fraction(1), size=10, limit=5, steps=2000)
     batches = list(plan.batches(10, SeededEntropy(2)))
     assert all(len(set(b.tolist())) == 5 for b in batches)
@@ -73,7 +77,8 @@ def test_who_is_dropped_is_drawn_at_random() -> None:
 
 
 def test_the_price_is_that_of_poisson_and_the_chance_that_it_mattered() -> None:
-    """delta' = delta + (1 + e^epsilon) steps P[Binomial > limit] (Chua et al. 2024, arXiv:2411.04205), against mpmath."""
+    """delta' = delta + (1 + e^epsilon) steps P[Binomial > limit] (Chua et al. 2024, arXiv:2411.04205),
+    against mpmath."""
     made, limit = trainer(limit=50), 50
     plain = acc.Gaussian(noise_multiplier=1.0, neighbors="zero_out").sampled(Fraction(1, 10)).repeated(50)
     tail = sum(

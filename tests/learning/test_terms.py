@@ -61,7 +61,8 @@ def test_the_price_of_an_adaptive_clip_is_that_of_a_fixed_one_and_the_split_adds
 
 
 def test_published_constants_are_the_defaults() -> None:
-    """Quantile 1/2, rate 0.2, noise on the count a twentieth of the expected batch, first clip 0.1 (Andrew et al. 2021, Section 3)."""
+    """Quantile 1/2, rate 0.2, noise on the count a twentieth of the expected batch, first clip 0.1 (Andrew et
+    al. 2021, Section 3)."""
     rule = Adaptive()
     assert (rule.clip, rule.quantile, rule.rate) == (0.1, 0.5, 0.2)
     assert rule.deviation(1000.0) == 50.0
@@ -88,12 +89,21 @@ def test_what_has_no_proof_with_an_adaptive_clip_is_refused(changes: dict[str, A
 
 
 def test_the_clip_finds_the_quantile() -> None:
-    """Gradients of fixed norms 1 to 40: after 80 steps the clip is near their median, from far below and from far above."""
+    """Gradients of fixed norms 1 to 40: after 80 steps the clip is near their median, from far below and from
+    far above."""
     for start in (0.01, 1000.0):
         model = nn.Linear(1, 1, bias=False)
         x = torch.arange(1.0, 41.0).unsqueeze(1)
-        made = Trainer(model, lambda out, y: out[:, 0], public=PUBLIC, noise_multiplier=0.01, clip=Adaptive(clip=start, rate=0.5, count_noise=0.1),
-                       batch=SIZE, steps=80, optimizer=SGD(lr=1e-9))  # fmt: skip
+        made = Trainer(
+            model,
+            lambda out, y: out[:, 0],
+            public=PUBLIC,
+            noise_multiplier=0.01,
+            clip=Adaptive(clip=start, rate=0.5, count_noise=0.1),
+            batch=SIZE,
+            steps=80,
+            optimizer=SGD(lr=1e-9),
+        )
         run = made.start(Examples(x, torch.zeros(SIZE), PUBLIC), entropy=SeededEntropy(1))
         while not run.done:
             run.step()
@@ -118,7 +128,8 @@ def counts(model: nn.Module, rows: int, seed: int, runs: int) -> np.ndarray[Any,
 
 
 def test_the_count_has_the_noise_that_is_priced_and_one_example_moves_it_by_a_half() -> None:
-    """Everybody in every batch, so that what varies is the noise alone: standard normal over 4, false alarm 1e-9."""
+    """Everybody in every batch, so that what varies is the noise alone: standard normal over 4, false alarm
+    1e-9."""
     model = nn.Linear(5, 2)
     everyone, fewer = counts(model, SIZE, 1, 800), counts(model, SIZE - 1, 1, 800)
     shift = np.unique(np.round(everyone - fewer, 6))

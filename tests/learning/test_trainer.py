@@ -1,4 +1,5 @@
-"""What is charged is what is done: the price is known first, steps are counted, noise is always added, nothing private is shown."""
+"""What is charged is what is done: the price is known first, steps are counted, noise is always added,
+nothing private is shown."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def test_a_wanted_epsilon_is_met_and_not_overshot() -> None:
 
 
 def test_a_step_is_the_clipped_sum_plus_noise_over_the_expected_size() -> None:
-    """With next to no noise and everybody in every batch, training is the naive loop; n is what was declared, not what is there."""
+    """With next to no noise and everybody in every batch, training is the naive loop; n is what was declared,
+    not what is there."""
     data, model = examples(Public(size=100)), nn.Linear(5, 2)
     made = trainer(model=model, public=Public(size=100), batch=100, steps=3, noise_multiplier=1e-9, clip=0.05)
     got = weights(made(data, entropy=SeededEntropy(1)).value)
@@ -117,7 +119,8 @@ def test_microbatches_do_not_change_the_mechanism(size: int) -> None:
 
 
 def test_empty_batches_still_add_noise() -> None:
-    """No data at all: the weights move by lr * noise / batch in every step, with the deviation that was priced."""
+    """No data at all: the weights move by lr * noise / batch in every step, with the deviation that was
+    priced."""
     model = nn.Linear(400, 50)
     made = Trainer(
         model,
@@ -136,7 +139,8 @@ def test_empty_batches_still_add_noise() -> None:
 
 
 def assert_normal(draws: np.ndarray, alpha: float = 1e-9) -> None:
-    """Dvoretzky-Kiefer-Wolfowitz-Massart: fails with probability at most alpha if the law is the standard normal."""
+    """Dvoretzky-Kiefer-Wolfowitz-Massart: fails with probability at most alpha if the law is the standard
+    normal."""
     ordered, n = np.sort(draws), len(draws)
     cdf = ndtr(ordered)
     gap = max(np.max(np.arange(1, n + 1) / n - cdf), np.max(cdf - np.arange(n) / n))
@@ -255,7 +259,8 @@ def test_other_public_facts_are_refused() -> None:
 
 
 def test_poisson_batches_are_independent_coins() -> None:
-    """Chernoff-Hoeffding for the count of all members over 200 steps, false alarm 1e-9; no two batches are alike by design."""
+    """Chernoff-Hoeffding for the count of all members over 200 steps, false alarm 1e-9; no two batches are
+    alike by design."""
     plan = Poisson(rate=Fraction(1, 4), steps=200, divisor=15.0)
     batches = list(plan.batches(SIZE, SeededEntropy(2)))
     assert len(batches) == 200
@@ -295,12 +300,18 @@ def test_zero_out_is_priced_for_its_own_relation() -> None:
     [
         (SGD(lr=0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
         (SGD(lr=0.1, momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
-        (SGD(lr=0.1, momentum=0.9, nesterov=True), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True)),
+        (
+            SGD(lr=0.1, momentum=0.9, nesterov=True),
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        ),
         (SGD(lr=0.1, weight_decay=0.1), lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1)),
         (Adam(lr=0.1, noise_aware=False), lambda p: torch.optim.Adam(p, lr=0.1)),
-        (Adam(lr=0.1, noise_aware=False, weight_decay=0.1), lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1)),
+        (
+            Adam(lr=0.1, noise_aware=False, weight_decay=0.1),
+            lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1),
+        ),
     ],
-)  # fmt: skip
+)
 def test_optimizers_are_those_of_torch(ours: Any, theirs: Any) -> None:
     data, model = examples(), nn.Linear(5, 2)
     settings = {"model": model, "steps": 6, "learning_rate": warmup_cosine(6, 2)}
@@ -310,7 +321,8 @@ def test_optimizers_are_those_of_torch(ours: Any, theirs: Any) -> None:
 
 
 def test_noise_aware_adam_takes_the_noise_out_of_the_second_moment() -> None:
-    """Pure noise: plain Adam's denominator is its deviation; noise-aware, only what is left beyond it, down to the floor."""
+    """Pure noise: plain Adam's denominator is its deviation; noise-aware, only what is left beyond it, down
+    to the floor."""
     update = Adam(lr=1.0, betas=(0.0, 0.5), floor=1e-3).start(1, torch.float64, 10.0, 2.0)
     values = torch.zeros(1, dtype=torch.float64)
     update(values, torch.tensor([10 * 0.25], dtype=torch.float64), 1.0)
@@ -370,7 +382,10 @@ def test_the_curator_charges_first_and_trains(tmp_path: Path) -> None:
 
 
 def test_without_torch_the_error_names_the_extra() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport discreet\ntry:\n    discreet.learning.Trainer\nexcept discreet.MissingExtra as e:\n    print(e)"
+    code = (
+        "import sys; sys.modules['torch'] = None\nimport discreet\ntry:\n    "
+        "discreet.learning.Trainer\nexcept discreet.MissingExtra as e:\n    print(e)"
+    )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install 'discreet[learn]'" in said
 

@@ -1,4 +1,5 @@
-"""Encoder layers of every make: clipped sums are those of a loop over single examples, and norms are upper bounds."""
+"""Encoder layers of every make: clipped sums are those of a loop over single examples, and norms are upper
+bounds."""
 
 from __future__ import annotations
 

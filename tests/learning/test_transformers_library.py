@@ -1,4 +1,7 @@
-"""BERT and GPT-2 of Hugging Face with all their weights, unchanged: clipped sums as in the naive loop. Runs where transformers is installed."""
+"""BERT and GPT-2 of Hugging Face with all their weights, unchanged: clipped sums as in the naive loop.
+
+Runs where transformers is installed.
+"""
 
 from __future__ import annotations
 

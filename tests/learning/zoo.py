@@ -1,4 +1,5 @@
-"""Models of every kind that the engine takes, each with a batch; and the naive loop that they are compared with."""
+"""Models of every kind that the engine takes, each with a batch; and the naive loop that they are compared
+with."""
 
 from __future__ import annotations
 
@@ -160,14 +161,23 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "embedding, one word": (lambda: nn.Embedding(4, 3), lambda: torch.randint(0, 4, (B,))),
     "embedding, long text": (lambda: nn.Embedding(9, 3, padding_idx=0), words(9, 200)),
     "conv1d": (lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1), images(4, 9)),
-    "conv2d": (lambda: nn.Conv2d(3, 5, (3, 2), stride=(1, 2), padding=(1, 0), dilation=(2, 1)), images(3, 8, 7)),
+    "conv2d": (
+        lambda: nn.Conv2d(3, 5, (3, 2), stride=(1, 2), padding=(1, 0), dilation=(2, 1)),
+        images(3, 8, 7),
+    ),
     "conv2d, few places": (lambda: nn.Conv2d(16, 24, 3), images(16, 4, 3)),
     "conv2d in groups": (lambda: nn.Conv2d(4, 6, 3, groups=2, padding=1), images(4, 5, 5)),
     "conv2d, depthwise": (lambda: nn.Conv2d(4, 4, 3, groups=4, bias=False), images(4, 5, 5)),
     "conv2d, same padding": (lambda: nn.Conv2d(2, 3, (4, 3), padding="same"), images(2, 6, 5)),
     "conv2d, reflected": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), images(2, 6, 5)),
-    "conv2d, circular": (lambda: nn.Conv2d(2, 3, 3, padding=(1, 2), padding_mode="circular"), images(2, 6, 5)),
-    "conv2d, replicated": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="replicate", groups=1), images(2, 6, 5)),
+    "conv2d, circular": (
+        lambda: nn.Conv2d(2, 3, 3, padding=(1, 2), padding_mode="circular"),
+        images(2, 6, 5),
+    ),
+    "conv2d, replicated": (
+        lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="replicate", groups=1),
+        images(2, 6, 5),
+    ),
     "conv3d": (lambda: nn.Conv3d(2, 3, 2, padding=1, stride=2), images(2, 4, 5, 4)),
     "layer norm": (lambda: nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6)), images(4, 6)),
     "layer norm of two dims": (lambda: nn.LayerNorm((4, 6)), images(3, 4, 6)),
@@ -179,31 +189,55 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "instance norm 1d": (lambda: nn.InstanceNorm1d(3, affine=True), images(3, 7)),
     "attention": (lambda: Pick(nn.MultiheadAttention(8, 2, batch_first=True), same=True), images(6, 8)),
     "attention, no weights": (
-        lambda: Pick(nn.MultiheadAttention(8, 2, batch_first=True, bias=False), same=True, need_weights=False),
+        lambda: Pick(
+            nn.MultiheadAttention(8, 2, batch_first=True, bias=False), same=True, need_weights=False
+        ),
         images(6, 8),
     ),
     "attention, causal": (
         lambda: Pick(
-            nn.MultiheadAttention(8, 4, batch_first=True), same=True, need_weights=False,
-            attn_mask=nn.Transformer.generate_square_subsequent_mask(6), is_causal=True,
+            nn.MultiheadAttention(8, 4, batch_first=True),
+            same=True,
+            need_weights=False,
+            attn_mask=nn.Transformer.generate_square_subsequent_mask(6),
+            is_causal=True,
         ),
         images(6, 8),
     ),
-    "attention, sequence first": (lambda: SeqFirst(Pick(nn.MultiheadAttention(8, 2), same=True)), images(6, 8)),
+    "attention, sequence first": (
+        lambda: SeqFirst(Pick(nn.MultiheadAttention(8, 2), same=True)),
+        images(6, 8),
+    ),
     "cross attention": (Cross, images(6, 8)),
     "cross attention, other widths": (lambda: Cross(kdim=5, vdim=5), images(6, 8)),
-    "attention with bias_kv": (lambda: Pick(nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True), same=True), images(6, 8)),
+    "attention with bias_kv": (
+        lambda: Pick(nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True), same=True),
+        images(6, 8),
+    ),
     "rnn": (lambda: Pick(nn.RNN(4, 5, batch_first=True)), images(6, 4)),
     "rnn, relu, two layers, both ways": (
-        lambda: Pick(nn.RNN(4, 5, 2, nonlinearity="relu", bidirectional=True, batch_first=True)), images(6, 4)
+        lambda: Pick(nn.RNN(4, 5, 2, nonlinearity="relu", bidirectional=True, batch_first=True)),
+        images(6, 4),
     ),
     "lstm": (lambda: Pick(nn.LSTM(4, 5, batch_first=True)), images(6, 4)),
-    "lstm, two layers, both ways": (lambda: Pick(nn.LSTM(4, 5, 2, bidirectional=True, batch_first=True)), images(6, 4)),
-    "lstm, projected, no bias": (lambda: Pick(nn.LSTM(4, 5, 2, bias=False, proj_size=3, batch_first=True)), images(6, 4)),
-    "lstm, states handed on": (lambda: Chain(nn.LSTM(4, 5, batch_first=True), nn.LSTM(5, 5, batch_first=True)), images(6, 4)),
+    "lstm, two layers, both ways": (
+        lambda: Pick(nn.LSTM(4, 5, 2, bidirectional=True, batch_first=True)),
+        images(6, 4),
+    ),
+    "lstm, projected, no bias": (
+        lambda: Pick(nn.LSTM(4, 5, 2, bias=False, proj_size=3, batch_first=True)),
+        images(6, 4),
+    ),
+    "lstm, states handed on": (
+        lambda: Chain(nn.LSTM(4, 5, batch_first=True), nn.LSTM(5, 5, batch_first=True)),
+        images(6, 4),
+    ),
     "lstm, sequence first": (lambda: SeqFirst(Pick(nn.LSTM(4, 5))), images(6, 4)),
     "gru": (lambda: Pick(nn.GRU(4, 5, batch_first=True)), images(6, 4)),
-    "gru, two layers, both ways": (lambda: Pick(nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)), images(6, 4)),
+    "gru, two layers, both ways": (
+        lambda: Pick(nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)),
+        images(6, 4),
+    ),
     "rnn cell": (lambda: Loop(nn.RNNCell(4, 5, nonlinearity="relu")), images(6, 4)),
     "lstm cell": (lambda: Loop(nn.LSTMCell(4, 5)), images(6, 4)),
     "gru cell, no bias": (lambda: Loop(nn.GRUCell(4, 5, bias=False)), images(6, 4)),
@@ -212,7 +246,10 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "one layer twice at many places": (lambda: Twice(nn.Linear(6, 6)), images(9, 6)),
     "one convolution twice": (lambda: Twice(nn.Conv2d(2, 2, 3, padding=1)), images(2, 5, 5)),
     "one norm twice": (lambda: Twice(nn.LayerNorm(6)), images(4, 6)),
-    "one grouped convolution twice": (lambda: Twice(nn.Conv2d(2, 2, 3, padding=1, groups=2)), images(2, 5, 5)),
+    "one grouped convolution twice": (
+        lambda: Twice(nn.Conv2d(2, 2, 3, padding=1, groups=2)),
+        images(2, 5, 5),
+    ),
     "frozen parts": (Frozen, images(6)),
     "lora": (LoRA, images(4, 6)),
     "somebody's own": (lambda: nn.Sequential(nn.Linear(4, 6), Own(), nn.Linear(6, 3)), images(4)),
@@ -224,13 +261,24 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "transformer, norm first": (lambda: _transformer(norm_first=True, activation="gelu"), images(5, 6)),
     "cnn with in-place relu": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(inplace=True), nn.GroupNorm(2, 4), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3),
-            nn.Tanh(), nn.Flatten(), nn.Linear(24, 10), nn.ReLU(inplace=True), nn.Linear(10, 3),
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.GroupNorm(2, 4),
+            nn.MaxPool2d(2),
+            nn.Conv2d(4, 6, 3),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(24, 10),
+            nn.ReLU(inplace=True),
+            nn.Linear(10, 3),
         ),
         images(1, 8, 8),
     ),
-    "text classifier": (lambda: nn.Sequential(nn.Embedding(20, 6), MeanPool(), nn.Linear(6, 3)), words(20, 8)),
-}  # fmt: skip
+    "text classifier": (
+        lambda: nn.Sequential(nn.Embedding(20, 6), MeanPool(), nn.Linear(6, 3)),
+        words(20, 8),
+    ),
+}
 
 
 class Bilinear(nn.Module):
@@ -248,7 +296,10 @@ class MeanPool(nn.Module):
 
 
 def made(name: str) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model of the zoo with a batch: inputs, and targets for `loss`. Odd scales, so that clipping bites for some only."""
+    """A model of the zoo with a batch: inputs, and targets for `loss`.
+
+    Odd scales, so that clipping bites for some only.
+    """
     build, inputs = ZOO[name]
     model, x = build(), inputs()
     with torch.no_grad():

@@ -1,4 +1,5 @@
-"""What an outsider tried: lists where one value belongs, reports of another randomizer, parameters at the edge of their range."""
+"""What an outsider tried: lists where one value belongs, reports of another randomizer, parameters at the
+edge of their range."""
 
 from __future__ import annotations
 

@@ -210,7 +210,8 @@ def test_a_few_who_trust_the_curator_improve_what_many_report_locally() -> None:
 
 @pytest.mark.parametrize(("epsilon", "first"), [(8, 8), (1, 1), (4, 4)])
 def test_reports_of_all_levels_have_one_length(epsilon: int, first: int) -> None:
-    """Short prefixes would take fewer buckets than long ones; then some reports did not fit beside the others."""
+    """Short prefixes would take fewer buckets than long ones; then some reports did not fit beside the
+    others."""
     hitters = local.HeavyHitters(epsilon=epsilon, length=16, first=first, step=4, keep=8)
     values = np.repeat([60_001, 7], [3000, 2000])
     release = hitters.estimate(hitters.respond(values, entropy=SeededEntropy(3)))

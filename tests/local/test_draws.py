@@ -1,4 +1,5 @@
-"""The three draws are exactly uniform, their odds never exceed exp(epsilon), and the room needs neither duckdb nor torch."""
+"""The three draws are exactly uniform, their odds never exceed exp(epsilon), and the room needs neither
+duckdb nor torch."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from .test_javascript import FedEntropy
 
 def test_the_room_is_imported_without_duckdb_or_torch() -> None:
     code = (
-        "import sys\nfor name in ('duckdb', 'torch', 'sklearn', 'sqlglot', 'pandas', 'matplotlib'): sys.modules[name] = None\n"
+        "import sys\nfor name in ('duckdb', 'torch', 'sklearn', 'sqlglot', 'pandas', 'matplotlib'): "
+        "sys.modules[name] = None\n"
         "from discreet import local, sampling\n"
         "oracle = local.best(epsilon=1, domain=8, people=10)\n"
         "print(len(oracle.estimate(oracle.respond([1, 2], entropy=sampling.Entropy())).value))"
@@ -37,7 +39,8 @@ def test_the_room_is_imported_without_duckdb_or_torch() -> None:
 
 @pytest.mark.parametrize("bound", [2, 3, 5, 200])
 def test_every_first_byte_gives_each_number_alike_or_is_refused(bound: int) -> None:
-    """All 256 first bytes of a word, the rest zero: a number below the bound comes from as many of them as any other."""
+    """All 256 first bytes of a word, the rest zero: a number below the bound comes from as many of them as
+    any other."""
     counts: Counter[int] = Counter()
     for byte in range(256):
         entropy = FedEntropy(bytes(7) + bytes([byte]) + bytes(8))

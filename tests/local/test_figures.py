@@ -59,7 +59,8 @@ def test_two_hundred_runs_are_within_three_standard_errors_of_the_formula(name: 
 
 @pytest.mark.slow
 def test_the_best_oracle_has_an_error_of_at_most_182_millionths() -> None:
-    """Its expectation is 1.809e-4; the mean of 200 runs has a deviation of 0.016e-4, so one seed in four would be above."""
+    """Its expectation is 1.809e-4; the mean of 200 runs has a deviation of 0.016e-4, so one seed in four
+    would be above."""
     oracle = local.best(epsilon=1, domain=DOMAIN, people=PEOPLE)
     assert oracle.mean_squared_error(PEOPLE) <= 1.82e-4
     values, shares = truth(PEOPLE, DOMAIN)
@@ -77,7 +78,8 @@ def test_the_error_is_the_formulas_over_a_grid(name: str, epsilon: float, domain
     else:
         oracle = local.ORACLES[name](epsilon=epsilon, domain=domain)
     values, shares = truth(people, domain)
-    # 44 cases at 5.5 deviations of a mean of 60: a false alarm of the whole grid about once in 10**4 seeds, and the seed is fixed
+    # 44 cases at 5.5 deviations of a mean of 60: a false alarm of the whole grid about once in 10**4 seeds,
+    # and the seed is fixed
     assert_mean(errors(oracle, values, shares, 60), oracle.mean_squared_error(people, shares), 5.5)
 
 
@@ -171,7 +173,8 @@ def test_means_are_unbiased_with_the_variance_they_say(build: Any, epsilon: floa
 
 
 def test_variances_of_means_are_those_of_the_papers() -> None:
-    """Wang et al. 2019, arXiv:1907.00782: Duchi's ((e+1)/(e-1))² at zero, the piecewise mechanism's equation for its worst case."""
+    """Wang et al. 2019, arXiv:1907.00782: Duchi's ((e+1)/(e-1))² at zero, the piecewise mechanism's equation
+    for its worst case."""
     e, fine = math.e, {"epsilon": 1, "low": -1, "high": 1, "steps": 1 << 14}
     assert local.DuchiMean(**fine).variance(1) == pytest.approx(((e + 1) / (e - 1)) ** 2, rel=1e-6)
     root = math.exp(0.5)

@@ -1,4 +1,7 @@
-"""The browser's client and ours are one: the same bytes give the same report. Run under node; without it these tests say so and skip."""
+"""The browser's client and ours are one: the same bytes give the same report.
+
+Run under node; without it these tests say so and skip.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +193,8 @@ def test_the_same_bytes_give_the_same_report_in_python_and_in_javascript() -> No
 
 @needs_node
 def test_laplace_noise_is_the_same_where_the_first_bits_leave_it_open() -> None:
-    """Prefixes of U next to 0 and to 1, of which more bits are drawn: they come once in 2**80 draws, and here by hand."""
+    """Prefixes of U next to 0 and to 1, of which more bits are drawn: they come once in 2**80 draws, and here
+    by hand."""
     randomizers = [
         local.LaplaceMean(epsilon=epsilon, low=0, high=1, steps=steps)
         for epsilon in (1e-6, 0.7, 1, 20)
@@ -220,7 +224,8 @@ def test_laplace_noise_is_the_same_where_the_first_bits_leave_it_open() -> None:
 
 
 def test_stored_vectors_still_hold() -> None:
-    """What a device of an older version reports from given bytes is what this version reports: the wire does not change unnoticed."""
+    """What a device of an older version reports from given bytes is what this version reports: the wire does
+    not change unnoticed."""
     stored = json.loads(VECTORS.read_text())
     assert len(stored) > 40
     for one in stored:
@@ -439,7 +444,8 @@ def test_javascript_refuses_bent_descriptions_of_collections(name: str) -> None:
 
 @needs_node
 def test_javascript_refuses_or_prices_descriptions_with_any_one_part_replaced() -> None:
-    """Whatever stands in place of a number or a list: a RangeError before anything is drawn, or a price within the claim."""
+    """Whatever stands in place of a number or a list: a RangeError before anything is drawn, or a price
+    within the claim."""
     data = {name: [randomizer.client(), as_json(values[0])] for name, (randomizer, values) in SPECS.items()}
     result = node(
         """const junk = [0, -1, 1.5, 1e300, 2 ** 53, "1", null, undefined, [], {}, true, NaN, Infinity];

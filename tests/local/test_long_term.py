@@ -21,7 +21,8 @@ CHAIN = local.LongTermResponse(epsilon=2, first_epsilon=1, domain=3)
 
 
 def history(randomizer: Any, values: list[Any], entropy: Any, *, switch: bool) -> list[Any]:
-    """Reports of a device over time: from its first permanent answer only, or (switch) from one permanent answer for each value."""
+    """Reports of a device over time: from its first permanent answer only, or (switch) from one permanent
+    answer for each value."""
     kept: dict[Any, Any] = {}
     reports = []
     for value in values:
@@ -55,7 +56,8 @@ def test_a_device_that_goes_on_with_its_first_answer_hides_that_its_value_change
 
 
 def test_a_device_that_switches_between_permanent_answers_shows_that_its_value_changed() -> None:
-    """The two histories of docs/local.md: memoization for each value costs more than epsilon, and ever more with every switch."""
+    """The two histories of docs/local.md: memoization for each value costs more than epsilon, and ever more
+    with every switch."""
     sharp = local.LongTermResponse(epsilon=1, first_epsilon=Fraction(99, 100), domain=2)
     ratios = []
     for times in (2, 4):

@@ -12,8 +12,8 @@ def assert_law(
 ) -> None:
     """n draws follow `law`; a false alarm has probability at most alpha.
 
-    Chernoff: for a Bernoulli(p) mean m of n draws, P(n KL(m, p) >= t on one side) <= exp(-t); a union over both sides
-    and all outcomes.
+    Chernoff: for a Bernoulli(p) mean m of n draws, P(n KL(m, p) >= t on one side) <= exp(-t); a union over
+    both sides and all outcomes.
     """
     counts = Counter(draw() for _ in range(n))
     assert set(counts) <= set(law), f"outcomes without probability: {set(counts) - set(law)}"
@@ -30,6 +30,7 @@ def _kl(m: float, p: float) -> float:
 
 
 def assert_rarely(failures: int, n: int, rate: float, alpha: float = 1e-9) -> None:
-    """At most a fraction `rate` of independent runs fail, as far as n of them can tell (Chernoff, one side)."""
+    """At most a fraction `rate` of independent runs fail, as far as n of them can tell (Chernoff, one
+    side)."""
     if failures / n > rate:
         assert n * _kl(failures / n, rate) <= math.log(1 / alpha), (failures, n, rate)

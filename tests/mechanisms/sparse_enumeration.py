@@ -1,7 +1,9 @@
-"""Exact probabilities of what a sparse vector says, summed over the noisy threshold: the oracle of test_threshold.
+"""Exact probabilities of what a sparse vector says, summed over the noisy threshold: the oracle of
+test_threshold.
 
-A `Rule` is the noise of a sparse vector, right or wrong; `worst_loss` is the largest log-ratio over all transcripts and all neighboring
-values it is given. Sums run over 60 scales of the threshold's noise: what is left out is below 1e-26.
+A `Rule` is the noise of a sparse vector, right or wrong; `worst_loss` is the largest log-ratio over all
+transcripts and all neighboring values it is given. Sums run over 60 scales of the threshold's noise: what is
+left out is below 1e-26.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def people(public: Public) -> Memory:
     return Memory({"x": [1, 2, 3, 4], "c": ["a", "a", "b", None]}, public)
 
 
-# --- post-processing ----------------------------------------------------------------------------------------------------
+# --- post-processing ----------------------------------------------------------------------------------------
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-100, 100), st.floats(0.5, 50), st.floats(0, 1))
@@ -135,7 +135,7 @@ def test_bad_parameters_are_refused(build: Any) -> None:
         build()
 
 
-# --- one after the other, and groups ------------------------------------------------------------------------------------
+# --- one after the other, and groups ------------------------------------------------------------------------
 
 
 def test_a_sequence_costs_the_sum() -> None:
@@ -192,14 +192,15 @@ def test_group_privacy_of_pure_and_concentrated_prices() -> None:
 
 
 def test_group_privacy_is_about_pairs_that_differ_in_so_many_rows() -> None:
-    """The exact log-ratio of discrete Laplace noise at distance k is k epsilon: attained, so no smaller price would do."""
+    """The exact log-ratio of discrete Laplace noise at distance k is k epsilon: attained, so no smaller price
+    would do."""
     epsilon, k = 0.25, 4
     mass = np.exp(-np.abs(np.arange(-60, 61)) * epsilon)
     ratio = np.max(np.log(mass[k:] / mass[:-k]))
     assert ratio == pytest.approx(k * epsilon)
 
 
-# --- disjoint parts -----------------------------------------------------------------------------------------------------
+# --- disjoint parts -----------------------------------------------------------------------------------------
 
 
 def parallel(neighbors: Neighbors, *epsilons: Any, statistic: Any = None) -> Parallel:
@@ -313,7 +314,7 @@ def test_people_with_many_rows_may_be_in_many_parts_so_they_are_refused() -> Non
         Parallel(public=public, column="c", parts=(("a", noisy_count(facts(), epsilon=1)),))
 
 
-# --- input perturbation -------------------------------------------------------------------------------------------------
+# --- input perturbation -------------------------------------------------------------------------------------
 
 
 def test_noise_on_every_record_costs_the_same_and_errs_far_more() -> None:

@@ -90,7 +90,7 @@ def test_rows_left_out_stay_within_the_error():
     assert_rarely(failures, n, 0.1)
 
 
-# --- binary search ---------------------------------------------------------------------------------------------------------------
+# --- binary search ------------------------------------------------------------------------------------------
 
 
 def compare_law(edges, rows, mechanism):

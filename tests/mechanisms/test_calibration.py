@@ -29,7 +29,8 @@ deltas = st.floats(1e-12, 0.3)
 
 
 def exact_gaussian_delta(epsilon: Any, sigma: Any) -> mpmath.mpf:
-    """By the definition of the hockey-stick divergence, not by the formula under test: P(loss > e) - e^e Q(loss > e)."""
+    """By the definition of the hockey-stick divergence, not by the formula under test: P(loss > e) - e^e
+    Q(loss > e)."""
     epsilon, sigma = mpmath.mpf(epsilon), mpmath.mpf(sigma)
     cut = (
         epsilon * sigma**2 - mpmath.mpf(1) / 2
@@ -114,7 +115,8 @@ def test_the_classical_formula_is_enough_below_one_wasteful_and_refused_beyond()
 
 
 def test_the_classical_formula_fails_for_large_epsilon() -> None:
-    """Why it is refused: at epsilon 10 and delta 0.01 it would give too little noise (Balle & Wang 2018, section 2)."""
+    """Why it is refused: at epsilon 10 and delta 0.01 it would give too little noise (Balle & Wang 2018,
+    section 2)."""
     with mpmath.workdps(40):
         sigma = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / mpmath.mpf("0.01"))) / 10
         assert exact_gaussian_delta(10, sigma) > mpmath.mpf("0.01")
@@ -226,7 +228,8 @@ def test_the_laplace_scale_is_exact() -> None:
 def test_the_accountant_comes_to_the_same_price_by_another_route(
     linf: int, l0: int, epsilon: float, delta: float
 ) -> None:
-    """Privacy loss distributions of the event, composed numerically, know nothing of the formulas used here."""
+    """Privacy loss distributions of the event, composed numerically, know nothing of the formulas used
+    here."""
     noise = IntegerGaussian.for_privacy(
         epsilon=epsilon, delta=delta, sensitivity=Sensitivity(linf=linf, l0=l0)
     )

@@ -80,7 +80,8 @@ def test_joint_quantiles_are_epsilon_dp_and_of_bounded_range_epsilon(qs, neighbo
 
 
 def test_half_the_sensitivity_would_be_refuted():
-    """Two answers in a wide gap hold the weight; a row beyond the gap draws them, and repels those that miss it."""
+    """Two answers in a wide gap hold the weight; a row beyond the gap draws them, and repels those that miss
+    it."""
     mechanism = build(qs=(Fraction(1, 2),))
     double = 2 * mechanism._chooser().rate * mechanism._widths()[0]
     one, two = (law(rows, mechanism, 400, double) for rows in ([1, 1], [1, 1, 400]))

@@ -194,7 +194,7 @@ def test_an_empty_table_gives_an_answer_inside_the_bounds():
     assert 2 <= answer.value <= 10
 
 
-# --- bounds that were bought ------------------------------------------------------------------------------------------------------
+# --- bounds that were bought --------------------------------------------------------------------------------
 
 
 def finder(public, epsilon=2):
@@ -224,7 +224,7 @@ def test_a_finder_for_something_else_is_refused():
         MeanWithFoundBounds(public=Public(), column="w", finder=finder(Public()), epsilon=1)
 
 
-# --- bad input -----------------------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [Mean, Variance])

@@ -48,7 +48,10 @@ noises = pytest.mark.parametrize("noise", NOISES, ids=repr)
 @noises
 @pytest.mark.parametrize("entries", [1, 8])
 def test_the_error_covers_as_often_as_it_says_and_not_much_more(noise: Any, entries: int) -> None:
-    """Bound: binomial tails at 1e-10. Tightness: one step less would cover too rarely, up to the same tails."""
+    """Bound: binomial tails at 1e-10.
+
+    Tightness: one step less would cover too rarely, up to the same tails.
+    """
     runs, confidence = 4000, 0.9
     draws = np.abs(noise(np.zeros((runs, entries)).astype(int), entropy=SeededEntropy(1)).astype(float)).max(
         axis=1
@@ -64,7 +67,8 @@ def test_the_error_covers_as_often_as_it_says_and_not_much_more(noise: Any, entr
 
 @noises
 def test_the_deviation_is_that_of_the_draws(noise: Any) -> None:
-    """Chebyshev on the mean of squares would be loose; the fourth moment of both laws is at most 7 squared variances here."""
+    """Chebyshev on the mean of squares would be loose; the fourth moment of both laws is at most 7 squared
+    variances here."""
     runs = 40_000
     draws = noise(np.zeros(runs, int), entropy=SeededEntropy(2)).astype(float)
     mean_square, expected = float(np.mean(draws**2)), noise.standard_deviation**2
@@ -131,7 +135,7 @@ def test_sums_of_laplace_noise_stay_within_their_bound() -> None:
     assert bound < 2 * stats.norm.isf(0.05) * math.sqrt(terms * 2) * 5
 
 
-# --- prices -------------------------------------------------------------------------------------------------------------
+# --- prices -------------------------------------------------------------------------------------------------
 
 
 def test_discrete_noise_is_priced_by_its_own_event() -> None:
@@ -150,9 +154,11 @@ def test_discrete_noise_is_priced_by_its_own_event() -> None:
 
 
 def test_charging_the_continuous_price_would_be_below_the_truth() -> None:
-    """100 releases of discrete Laplace, scale 10 at sensitivity 1: the exact delta at the continuous rule's epsilon is above 1e-6.
+    """100 releases of discrete Laplace, scale 10 at sensitivity 1: the exact delta at the continuous rule's
+    epsilon is above 1e-6.
 
-    At sensitivity 1 the loss of one draw is +-1/10 with odds e^(1/10): 100 of them are a binomial law, summed here exactly.
+    At sensitivity 1 the loss of one draw is +-1/10 with odds e^(1/10): 100 of them are a binomial law, summed
+    here exactly.
     """
 
     def delta_of_discrete(epsilon: mpmath.mpf) -> mpmath.mpf:
@@ -208,7 +214,7 @@ def test_noise_covers_only_what_its_price_is_right_for(
     assert IntegerLaplace(scale=Fraction(4), sensitivity=own_linf).covers(moved) == (linf * l0 <= own_linf)
 
 
-# --- reals on a grid ----------------------------------------------------------------------------------------------------
+# --- reals on a grid ----------------------------------------------------------------------------------------
 
 reals = st.fractions(-50, 50, max_denominator=97)
 
@@ -234,7 +240,8 @@ def test_rounding_pushes_neighbors_apart_by_at_most_what_is_priced(pairs: list[A
 
 
 def test_the_rounding_term_is_needed() -> None:
-    """Two entries that move by a little each can both cross an edge: ceil(l1 / step) alone would be too small."""
+    """Two entries that move by a little each can both cross an edge: ceil(l1 / step) alone would be too
+    small."""
     step, tiny = Fraction(1), Fraction(1, 10)
     before = round_to_grid([HALF - tiny / 2, HALF - tiny / 2], step)
     after = round_to_grid([HALF, HALF], step)
@@ -260,7 +267,7 @@ def test_a_grid_release_is_a_multiple_of_its_step() -> None:
     assert noise.on_integers.variance * Fraction(1, 64) == noise.variance
 
 
-# --- shapes, sizes, bad input -------------------------------------------------------------------------------------------
+# --- shapes, sizes, bad input -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", NOISES[:6], ids=repr)

@@ -41,7 +41,7 @@ def column(rows, public):
     return Memory({"v": np.array(rows, dtype=float)}, public)
 
 
-# --- oracles: the definition, point by point -----------------------------------------------------------------------------------
+# --- oracles: the definition, point by point ----------------------------------------------------------------
 
 
 def distance(rows, t, q):
@@ -89,7 +89,7 @@ def worst_ratio(one, other):
     return max(abs(mp.log(one[t] / other[t])) for t in one)
 
 
-# --- one quantile -----------------------------------------------------------------------------------------------------------------
+# --- one quantile -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("q", QS)
@@ -149,7 +149,8 @@ def test_a_quantile_is_epsilon_dp_and_of_bounded_range_epsilon(q, neighbors, row
 
 
 def test_the_price_is_needed_and_half_of_it_would_be_refuted():
-    """A wide gap above the median holds nearly all the weight; a row beyond it moves the gap and the points below apart."""
+    """A wide gap above the median holds nearly all the weight; a row beyond it moves the gap and the points
+    below apart."""
     points, half = range(401), Fraction(1, 2)
     price = rank_rate(Quantile(public=facts(), column="v", q=0.5, epsilon=1, step=1))
     for rate, low, high in ((price, 0.9, 1), (2 * price, 1.8, 2)):  # right, and with the sensitivity halved
@@ -206,7 +207,7 @@ def test_median_is_the_quantile_one_half_and_floats_are_read_as_written():
     assert from_json(json.loads(json.dumps(to_json(median)))) == median
 
 
-# --- many quantiles -----------------------------------------------------------------------------------------------------------------
+# --- many quantiles -----------------------------------------------------------------------------------------
 
 
 def many(
@@ -243,7 +244,8 @@ def test_many_quantiles_are_epsilon_dp(neighbors, qs, rows, old, new):
 
 
 def test_forgetting_the_levels_is_refuted():
-    """The answers (0, 1) to two questions, with all rows above them and a wide gap above the rows: both levels tell."""
+    """The answers (0, 1) to two questions, with all rows above them and a wide gap above the rows: both
+    levels tell."""
 
     def loss(mechanism):
         first, _, (second,) = split(mechanism._exact())
@@ -315,7 +317,7 @@ def test_jitter_tells_equal_values_apart():
     assert without(source, entropy=SeededEntropy(3)).value != (7,) * 8
 
 
-# --- where the data ends ------------------------------------------------------------------------------------------------------------
+# --- where the data ends ------------------------------------------------------------------------------------
 
 
 def end_law(rows, outside, rate, upper):
@@ -373,7 +375,7 @@ def test_about_as_many_rows_lie_outside_as_were_asked_for():
     assert_rarely(failures, n, 0.1)
 
 
-# --- bad input ------------------------------------------------------------------------------------------------------------------------
+# --- bad input ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -432,7 +434,8 @@ def test_undeclared_columns_categories_and_units_of_many_rows_are_refused():
 
 
 def test_many_quantiles_need_a_common_denominator_so_that_costs_stay_in_64_bits() -> None:
-    # a part's quantile is (q - p) / (p' - p): with these its denominator has 60 bits, and costs of a thousand rows would wrap
+    # a part's quantile is (q - p) / (p' - p): with these its denominator has 60 bits, and costs of a thousand
+    # rows would wrap
     primes = (999983, 999979, 999961, 999959, 999953, 999931, 999917)
     qs = tuple(Fraction(round(prime * i / 8), prime) for i, prime in enumerate(primes, 1))
     public = Public(schema={"x": Bounds(0, 1000)})

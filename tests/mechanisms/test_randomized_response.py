@@ -77,7 +77,8 @@ def test_the_optimal_p_for_two_categories_is_the_logistic_function() -> None:
 
 
 def test_no_design_with_the_same_epsilon_is_right_more_often() -> None:
-    """A linear program over all 3 x 3 designs: the mean of the diagonal, subject to every ratio being at most e."""
+    """A linear program over all 3 x 3 designs: the mean of the diagonal, subject to every ratio being at most
+    e."""
     k, ratio = 3, math.e
     rows, equal = [], np.zeros((k, k * k))
     for j, (a, b) in itertools.product(range(k), itertools.permutations(range(k), 2)):
@@ -132,7 +133,8 @@ def test_the_variance_of_the_lectures_with_its_misprint_corrected() -> None:
 
 
 def follows(lottery: Kary | Design, rows: tuple[tuple[F, ...], ...], n: int = 60_000, seed: int = 1) -> None:
-    """Exact binomial limits on how often each report is given, all cells together wrong with probability ALPHA at most."""
+    """Exact binomial limits on how often each report is given, all cells together wrong with probability
+    ALPHA at most."""
     cells = len(rows) * len(rows[0])
     for truth, row in enumerate(rows):
         reports = lottery.respond(np.full(n, truth), SeededEntropy(seed))

@@ -50,7 +50,7 @@ CHOOSERS = [
 ]
 
 
-# --- the laws, in closed form ---------------------------------------------------------------------------------------------------
+# --- the laws, in closed form -------------------------------------------------------------------------------
 
 
 def softmax(scores, rate):
@@ -59,7 +59,8 @@ def softmax(scores, rate):
 
 
 def permute_and_flip(scores, rate):
-    """P(i) = sum over sets S of the others of (-1)^|S| / (|S| + 1) exp(x_i + sum of x over S), x = rate (score - best)."""
+    """P(i) = sum over sets S of the others of (-1)^|S| / (|S| + 1) exp(x_i + sum of x over S), x = rate
+    (score - best)."""
     x = [mp.mpf(rate.numerator) / rate.denominator * (s - max(scores)) for s in scores]
     law = []
     for i in range(len(x)):
@@ -179,7 +180,7 @@ def test_a_gap_is_how_much_worse_the_chosen_could_be(noisy, k):
         assert still < (-noisy[following], following) < no_more
 
 
-# --- privacy, computed and not sampled --------------------------------------------------------------------------------------------
+# --- privacy, computed and not sampled ----------------------------------------------------------------------
 
 
 def log_ratios(law, before, after, rate):
@@ -266,7 +267,8 @@ def test_plain_differences_with_ties_by_position_cost_up_to_twice_as_much():
 
 
 def test_two_gaps_are_epsilon_dp_by_enumeration():
-    """All outcomes of a top-2 with gaps whose noise lies in a box; what the box cuts off is bounded and allowed for."""
+    """All outcomes of a top-2 with gaps whose noise lies in a box; what the box cuts off is bounded and
+    allowed for."""
     chooser, reach = NoisyTopWithGap(epsilon=8, k=2), 8
     p = math.exp(-1 / float(chooser.scale))
     pmf = {z: (1 - p) / (1 + p) * p ** abs(z) for z in range(-reach, reach + 1)}
@@ -288,7 +290,7 @@ def test_two_gaps_are_epsilon_dp_by_enumeration():
     assert 3.9 < worst <= 8.2  # one loser alone can be moved instead of the two chosen, at half the price
 
 
-# --- error -------------------------------------------------------------------------------------------------------------------------
+# --- error --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -335,7 +337,7 @@ def test_the_utility_theorem_of_the_lecture():
     assert chooser.error(1) == 0
 
 
-# --- the mechanism -----------------------------------------------------------------------------------------------------------------
+# --- the mechanism ------------------------------------------------------------------------------------------
 
 COLORS = Public(schema={"color": Categories(["red", "green", "blue"])})
 PLACES = {"x": Bounds(0, 4), "y": Bounds(0, 4)}
@@ -418,7 +420,8 @@ def test_cell_scores_move_within_their_sensitivity_and_one_way(rows, new):
 
 
 def test_one_persons_cell_is_randomized_response_at_half_epsilon():
-    """Lecture 003: the uniform score gives p = e^(eps/2) q over the k x k cells, the distance score near cells."""
+    """Lecture 003: the uniform score gives p = e^(eps/2) q over the k x k cells, the distance score near
+    cells."""
     public, entropy = Public(schema=PLACES, neighbors=REPLACE, size=1), SeededEntropy(9)
     person, eps = Memory({"x": [1.5], "y": [2.5]}, public), 4
     chooser = ExponentialMechanism(epsilon=eps, neighbors=REPLACE)
@@ -455,7 +458,7 @@ def test_trusted_scores_run_but_have_no_description():
         to_json(mechanism)
 
 
-# --- bad input draws nothing -------------------------------------------------------------------------------------------------------
+# --- bad input draws nothing --------------------------------------------------------------------------------
 
 
 class NoDraws(Entropy):
@@ -512,7 +515,7 @@ def test_a_selection_that_does_not_fit_is_refused():
     assert select(PermuteAndFlip(epsilon=1)).public.neighbors is ADD_REMOVE
 
 
-# --- the weighted draw behind quantiles ----------------------------------------------------------------------------------------------
+# --- the weighted draw behind quantiles ---------------------------------------------------------------------
 
 
 def weighted(costs, weights, rate):

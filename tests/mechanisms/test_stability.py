@@ -1,4 +1,5 @@
-"""Stability: the median's windows and the mode's distance by brute force, exact failure probabilities, exact laws; mutants must fail."""
+"""Stability: the median's windows and the mode's distance by brute force, exact failure probabilities, exact
+laws; mutants must fail."""
 
 from __future__ import annotations
 
@@ -186,7 +187,8 @@ def reaches(scale: float, distance: int, needed: int) -> float:
 
 
 def stab_is_private(epsilon: float, delta: float, needed: int) -> None:
-    """Both outcomes, for all neighboring distances: equal values cost epsilon; different values have distance 0, and delta."""
+    """Both outcomes, for all neighboring distances: equal values cost epsilon; different values have distance
+    0, and delta."""
     scale = 1 / epsilon
     assert reaches(scale, 0, needed) <= delta
     for d in range(needed + 20):
@@ -333,7 +335,8 @@ def test_the_costs_of_shifting_and_rescaling_polynomial_noise(power: int) -> Non
 
 
 def median_loss(epsilon: float, noise: SmoothNoise, smooth: Any) -> float:
-    """The largest log-ratio of a noisy median over all neighbors among small tables, exactly, without the clamping."""
+    """The largest log-ratio of a noisy median over all neighbors among small tables, exactly, without the
+    clamping."""
     x = np.concatenate([np.arange(-60, 61), np.array([-1.0, 1.0]) * 1e7])
     spread = float(exp_bounds(F(epsilon) / (2 * (noise.power + 1)))[0])
     laws = {t: log_p(smooth(ordered(t)) / (spread - 1), noise.power, x - ordered(t).median) for t in TABLES}
@@ -541,10 +544,12 @@ def test_the_constants_of_the_lectures() -> None:
     assert float(mechanism.exact_rate) == pytest.approx(rate)
     assert mechanism.count == math.ceil(math.log(size / delta) / float(mechanism.exact_rate) ** 2)
     assert mechanism.most == math.floor(2 * mechanism.exact_rate * mechanism.count)
-    # Hoeffding, as in the lectures, gives (delta/n)^2 for one unit: less than the delta/n that their union needs
+    # Hoeffding, as in the lectures, gives (delta/n)^2 for one unit: less than the delta/n that their union
+    # needs
     assert math.exp(-2 * rate**2 * mechanism.count) <= (delta / size) ** 2 * 1.0001
     assert mechanism.overload <= F(delta) ** 2 / size**2
-    # the threshold of the lectures, in whole counts: G - 4 g n_T + Lap(4 g n_T / epsilon) > 4 g n_T ln(1/delta) / epsilon
+    # the threshold of the lectures, in whole counts: G - 4 g n_T + Lap(4 g n_T / epsilon) > 4 g n_T
+    # ln(1/delta) / epsilon
     assert mechanism.reach <= 4 * rate * mechanism.count * math.log(1 / delta) / epsilon + 1
     with pytest.raises(PrivateFact):
         SubsampleAggregateStable(
@@ -730,7 +735,8 @@ def test_zero_out_blanks_are_no_row_of_the_mode_or_median() -> None:
 
 
 def test_of_equal_answers_with_different_spellings_only_a_clear_majority_leaves() -> None:
-    """0.0 == -0.0 and 1 == True: counted as one answer, which of them leaves would be the word of a single subsample."""
+    """0.0 == -0.0 and 1 == True: counted as one answer, which of them leaves would be the word of a single
+    subsample."""
     public = Public(schema={"c": Bounds(0, 1)})
     source = Memory({"c": [1.0] * 50}, public)
     turns = itertools.cycle((0.0, -0.0))
@@ -749,7 +755,8 @@ def test_of_equal_answers_with_different_spellings_only_a_clear_majority_leaves(
 
 
 def test_a_lead_counts_only_beyond_twice_what_one_unit_can_move() -> None:
-    """All 1000 subsamples agree, 800 of which may be two units' worth: 200 are left, below the 431 that pass."""
+    """All 1000 subsamples agree, 800 of which may be two units' worth: 200 are left, below the 431 that
+    pass."""
     public = Public(schema={"c": Bounds(0, 1)})
     source = Memory({"c": [1.0] * 20}, public)
     mechanism = SubsampleAggregateStable(
@@ -770,7 +777,8 @@ def test_a_lead_counts_only_beyond_twice_what_one_unit_can_move() -> None:
 
 @pytest.mark.parametrize("stable", [True, False])
 def test_the_order_of_rows_reaches_no_function(stable: bool) -> None:
-    """The first row that a function sees is drawn at random: in 40 runs over 50 rows it is not the same one (chance below 1e-60)."""
+    """The first row that a function sees is drawn at random: in 40 runs over 50 rows it is not the same one
+    (chance below 1e-60)."""
     public, first = Public(schema={"x": Bounds(0, 100)}, size=50), []
 
     def function(part: Any) -> float:

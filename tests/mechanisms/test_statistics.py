@@ -1,4 +1,5 @@
-"""Exact values, and the most that one row can move them: never exceeded, and attained by some pair of tables."""
+"""Exact values, and the most that one row can move them: never exceeded, and attained by some pair of
+tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sparse vector: privacy by exact enumeration, the published mistakes as mutants of the same check, and the running code against the oracle."""
+"""Sparse vector: privacy by exact enumeration, the published mistakes as mutants of the same check, and the
+running code against the oracle."""
 
 from __future__ import annotations
 
@@ -349,7 +350,8 @@ def test_composed_rounds_stay_within_epsilon_and_delta(epsilon: float, rounds: i
         assert rho + 2 * math.sqrt(rho * math.log(1 / delta)) <= epsilon
     assert float(textbook) == pytest.approx(epsilon / math.sqrt(8 * rounds * math.log(1 / delta)))
     assert 1.8 < float(zcdp / textbook) < 2
-    # optimal composition of binary randomized responses (Kairouz, Oh & Viswanath 2015) is the truth for c pure mechanisms
+    # optimal composition of binary randomized responses (Kairouz, Oh & Viswanath 2015) is the truth for c
+    # pure mechanisms
     e0 = float(zcdp)
     wins = np.arange(rounds + 1)
     p = stats.binom.pmf(wins, rounds, 1 / (1 + math.exp(-e0)))
@@ -358,7 +360,8 @@ def test_composed_rounds_stay_within_epsilon_and_delta(epsilon: float, rounds: i
 
 
 def _true_delta(each: F, rounds: int, epsilon: float) -> float:
-    """Of binary randomized responses, in 50 digits (Kairouz, Oh & Viswanath 2015): the truth for pure mechanisms in sequence."""
+    """Of binary randomized responses, in 50 digits (Kairouz, Oh & Viswanath 2015): the truth for pure
+    mechanisms in sequence."""
     from mpmath import mp, mpf
 
     with mp.workdps(50):

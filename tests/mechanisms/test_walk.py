@@ -1,4 +1,5 @@
-"""What somebody with only the docs in hand ran into: wrong kinds of data, numbers without bins, medians in steps."""
+"""What somebody with only the docs in hand ran into: wrong kinds of data, numbers without bins, medians in
+steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tables that differ in one unit, and how far their exact answers may be apart. A light engine that swaps its table in place."""
+"""Tables that differ in one unit, and how far their exact answers may be apart.
+
+A light engine that swaps its table in place.
+"""
 
 from __future__ import annotations
 

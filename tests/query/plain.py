@@ -1,4 +1,5 @@
-"""Our answers without noise beside those of plain DuckDB on the same tables: for tables whose values lie within what is declared."""
+"""Our answers without noise beside those of plain DuckDB on the same tables: for tables whose values lie
+within what is declared."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ SCHEMA = {
 
 
 def tables(seed: int, rows: int = 300) -> dict[str, pa.Table]:
-    """Halves, negatives, missing values, the ends of months, and letters whose case Python and the engine see differently."""
+    """Halves, negatives, missing values, the ends of months, and letters whose case Python and the engine see
+    differently."""
     random = np.random.default_rng(seed)
 
     def some(values: Any, share: float = 0.1) -> pa.Array:
@@ -53,7 +55,10 @@ def tables(seed: int, rows: int = 300) -> dict[str, pa.Table]:
 
 
 class Both:
-    """One set of tables in our engine and in plain DuckDB. Limits on rows and groups are so wide that they change nothing."""
+    """One set of tables in our engine and in plain DuckDB.
+
+    Limits on rows and groups are so wide that they change nothing.
+    """
 
     def __init__(self, held: dict[str, pa.Table], public: Public) -> None:
         self.public = public
@@ -70,7 +75,8 @@ class Both:
         return self.con.execute(sql).fetchall()
 
     def check(self, sql: str, plain: str | None = None, *, ordered: bool = False, digits: int = 3) -> None:
-        """Every row of DuckDB's is ours; ours that DuckDB has not are groups that are empty, or have a missing key."""
+        """Every row of DuckDB's is ours; ours that DuckDB has not are groups that are empty, or have a
+        missing key."""
         mine, others = (
             [_rounded(row, digits) for row in rows] for rows in (self.ours(sql), self.theirs(plain or sql))
         )

@@ -1,4 +1,5 @@
-"""A second, slow implementation of what queries mean: plain Python over rows, with the bounds applied by hand.
+"""A second, slow implementation of what queries mean: plain Python over rows, with the bounds applied by
+hand.
 
 Only the hash is DuckDB's own, so that both make the same choice of groups under a fixed key.
 """
@@ -32,7 +33,8 @@ SCHEMA = (
 
 
 def table(seed: int, rows: int = 250, units: int = 40) -> pa.Table:
-    """A table with everything that real ones have: repeats, NULLs, NaN, infinities, values out of bounds and out of the list."""
+    """A table with everything that real ones have: repeats, NULLs, NaN, infinities, values out of bounds and
+    out of the list."""
     random = np.random.default_rng(seed)
     spend = random.normal(15, 30, rows).round(3)
     spend[random.random(rows) < 0.05] = np.nan

@@ -1,7 +1,8 @@
-"""The product of aggregates, units, groupings and shapes on the Adult census table, against plain SQL on the bounded table.
+"""The product of aggregates, units, groupings and shapes on the Adult census table, against plain SQL on the
+bounded table.
 
-The table is not ours to ship: these run where its file lies beside the repository, and are left out elsewhere. The same product runs
-everywhere on generated tables, and with limits that bind (test_semantics).
+The table is not ours to ship: these run where its file lies beside the repository, and are left out
+elsewhere. The same product runs everywhere on generated tables, and with limits that bind (test_semantics).
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def close(a, b):
 @pytest.mark.parametrize(("grouping", "shape", "unit"), CASES)
 def test_sums_counts_and_moments_equal_plain_sql(adult, grouping, shape, unit):
     aggregates = (
-        "COUNT(*), COUNT(DISTINCT education_num), SUM(age), SUM(capital_gain), AVG(hours_per_week), VAR_POP(age), STDDEV(hours_per_week), "
+        "COUNT(*), COUNT(DISTINCT education_num), SUM(age), SUM(capital_gain), AVG(hours_per_week), "
+        "VAR_POP(age), STDDEV(hours_per_week), "
         "COUNT(*) FILTER (WHERE income = '>50K'), SUM(CASE WHEN sex = 'Male' THEN 1 ELSE 0 END)"
     )
     ours, plain = both(adult, unit, grouping, shape, aggregates)
@@ -173,7 +175,8 @@ def test_what_is_done_afterwards_equals_plain_sql(adult, unit):
 
 
 def test_limits_that_bind_equal_the_limits_written_in_plain_sql(adult):
-    """At most two rows of a person count in a group: counts and sums are clipped by (person, group), in any of the groups."""
+    """At most two rows of a person count in a group: counts and sums are clipped by (person, group), in any
+    of the groups."""
     con, engines = adult
     public = engines["person"].public
     for keys in ("sex", "education_num", "FLOOR(age / 10)"):
@@ -185,7 +188,8 @@ def test_limits_that_bind_equal_the_limits_written_in_plain_sql(adult):
             groups=16,
         )
         plain = con.execute(
-            f"SELECT k, SUM(LEAST(n, 2)), SUM(LEAST(s, 160)) FROM (SELECT id, {keys} AS k, COUNT(*) AS n, SUM(age) AS s FROM bounded "
+            f"SELECT k, SUM(LEAST(n, 2)), SUM(LEAST(s, 160)) FROM (SELECT id, {keys} AS k, COUNT(*) "
+            f"AS n, SUM(age) AS s FROM bounded "
             f"GROUP BY ALL) GROUP BY k"
         ).fetchall()
         ours = {k: rest for k, *rest in query._without_noise(engines["person"], 3)}

@@ -1,4 +1,5 @@
-"""Answers: what is in them follows from released values and public parameters; they travel; their intervals hold."""
+"""Answers: what is in them follows from released values and public parameters; they travel; their intervals
+hold."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import connect, rand_hie
 
 SOURCE = rand_hie()
-SQL = "SELECT health, COUNT(*) AS n, AVG(visits) AS v, MEDIAN(age) AS m FROM rand_hie GROUP BY health ORDER BY n DESC"
+SQL = (
+    "SELECT health, COUNT(*) AS n, AVG(visits) AS v, MEDIAN(age) AS m FROM rand_hie GROUP BY health "
+    "ORDER BY n DESC"
+)
 ANSWER = Query(sql=SQL, public=SOURCE.public, epsilon=2, rows=2, groups=2)(
     SOURCE, entropy=SeededEntropy(2)
 ).value
@@ -43,7 +47,8 @@ def test_an_answer_becomes_a_frame_or_a_table():
     [
         SQL,
         "SELECT APPROX_TOP_K(health, 2) AS t, MODE(sex) AS s, COUNT(*) AS n FROM rand_hie",
-        "SELECT health, AVG(visits) AS v FROM rand_hie WHERE age > 1000 GROUP BY health HAVING COUNT(*) > 1e9",
+        "SELECT health, AVG(visits) AS v FROM rand_hie WHERE age > 1000 GROUP BY health HAVING "
+        "COUNT(*) > 1e9",
     ],
 )
 def test_arrow_polars_and_pandas_hold_what_was_released(sql):
@@ -217,10 +222,16 @@ def test_the_rest_is_priced_for_a_person_with_all_groups_in_it():
 
 
 def test_dates_group_by_month(places):
-    sql = "SELECT DATE_TRUNC('month', day) AS month, COUNT(*) AS n FROM places WHERE day <> DATE '2020-01-16' GROUP BY 1"
+    sql = (
+        "SELECT DATE_TRUNC('month', day) AS month, COUNT(*) AS n FROM places WHERE day <> DATE "
+        "'2020-01-16' GROUP BY 1"
+    )
     rows = Query(sql=sql, public=PLACES, epsilon=1)._without_noise(places, 1)
     assert rows == [["2020-01-01", 250], ["2020-02-01", 250], ["2020-03-01", 250], ["2020-04-01", 250]]
-    sql = "SELECT EXTRACT(month FROM day) AS m, AVG(DATEDIFF('day', DATE '2020-01-01', day)) AS d FROM places GROUP BY m"
+    sql = (
+        "SELECT EXTRACT(month FROM day) AS m, AVG(DATEDIFF('day', DATE '2020-01-01', day)) AS d FROM "
+        "places GROUP BY m"
+    )
     rows = Query(sql=sql, public=PLACES, epsilon=1)._without_noise(places, 1)
     assert [row[0] for row in rows] == list(range(1, 13))
     assert np.allclose([row[1] for row in rows[:4]], [19, 50, 79, 91])
@@ -238,7 +249,8 @@ def test_absent_groups_appear_with_noise(places):
 def test_post_processing_is_free_and_right(places):
     base = Query(sql="SELECT k, COUNT(*) AS n FROM places GROUP BY k", public=PLACES, epsilon=1)
     more = Query(
-        sql="SELECT k, COUNT(*) AS n, CASE WHEN COUNT(*) > 500 THEN 'many' ELSE 'few' END AS size, ROUND(SQRT(COUNT(*)), 1) AS root "
+        sql="SELECT k, COUNT(*) AS n, CASE WHEN COUNT(*) > 500 THEN 'many' ELSE 'few' END AS size, "
+        "ROUND(SQRT(COUNT(*)), 1) AS root "
         "FROM places GROUP BY k HAVING COUNT(*) >= 0 AND k <> 'b' ORDER BY n, k LIMIT 2 OFFSET 0",
         public=PLACES,
         epsilon=1,

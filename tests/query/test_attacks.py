@@ -31,7 +31,8 @@ RELATED = {"wards": pa.table({"ward": ["a", "b", "c"], "region": ["north", "nort
 )
 @pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
 def test_another_column_under_the_name_of_the_key_is_no_key(wards: str, kind: str) -> None:
-    """Three regions are called north: joined on these, one row becomes three, whatever the sub-query calls the column."""
+    """Three regions are called north: joined on these, one row becomes three, whatever the sub-query calls
+    the column."""
     sql = f"SELECT COUNT(*) AS n FROM t {kind} {wards} ON w.ward = t.ward"
     with pytest.raises(InvalidInput, match="rows="):
         Query(sql=sql, public=ROWS, epsilon=1)
@@ -49,14 +50,18 @@ def test_a_key_under_another_name_is_still_one() -> None:
 
 
 def test_a_unit_that_an_outer_join_left_missing_is_neither_in_nor_not_in_a_list() -> None:
-    """Where `s` has no row of a person, `s.p` is NULL, and so is `s.p NOT IN (...)`: DuckDB leaves the row out."""
+    """Where `s` has no row of a person, `s.p` is NULL, and so is `s.p NOT IN (...)`: DuckDB leaves the row
+    out."""
     stays = Related(name="s", schema={"y": Bounds(0, 9)}, private=True, unit="p")
     public = Public(table="t", schema={"x": Bounds(0, 9)}, unit=Unit("p", rows=5), tables=(stays,))
     related = {"s": pa.table({"p": ["a", "b"], "y": [1, 1]})}
     engine = connect(pa.table({"p": ["a", "b", "c"], "x": [1, 5, 5]}), public, related=related)
     counts = []
     for test in ("IN", "NOT IN"):
-        sql = f"SELECT COUNT(*) AS n FROM t LEFT JOIN s ON s.p = t.p WHERE s.p {test} (SELECT p FROM t WHERE x > 3)"
+        sql = (
+            f"SELECT COUNT(*) AS n FROM t LEFT JOIN s ON s.p = t.p WHERE s.p {test} (SELECT p FROM t "
+            f"WHERE x > 3)"
+        )
         (count,) = Query(sql=sql, public=public, epsilon=1)._measure(engine, 1).measures
         counts += count.tolist()
     assert counts == [1, 1]

@@ -1,4 +1,5 @@
-"""Which groups and rows of one unit count: a choice that other rows cannot move, uniform over keys, independent between units."""
+"""Which groups and rows of one unit count: a choice that other rows cannot move, uniform over keys,
+independent between units."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def attacked():
 
 
 def test_a_row_that_leaves_moves_no_other_rows_choice():
-    """The attack: with positions for identities, group b had 374 rows or none, and 187 after the first row had left."""
+    """The attack: with positions for identities, group b had 374 rows or none, and 187 after the first row
+    had left."""
     x, ladder, public = attacked()
     keys = range(1, 1 << 40, 1 << 38)
     pairs = zip(
@@ -82,7 +84,8 @@ def test_a_row_that_leaves_moves_no_other_rows_choice():
     ],
 )
 def test_whichever_row_leaves_only_its_own_contribution_goes(sql):
-    """Every statement's exact counts, for every row and for rows in another order: at most one group moves, by one row."""
+    """Every statement's exact counts, for every row and for rows in another order: at most one group moves,
+    by one row."""
     random = np.random.default_rng(3)
     columns = {
         "x": [HOSTILE[i] for i in random.integers(0, len(HOSTILE), 40)],
@@ -138,7 +141,8 @@ def written(self, *parts):
 
 
 def choices(units, groups, written=written):
-    """The group that each unit keeps under each of many keys, by the very expression that queries use: one row a unit."""
+    """The group that each unit keeps under each of many keys, by the very expression that queries use: one
+    row a unit."""
 
     class Stub:
         key = 1 << 61
@@ -149,12 +153,16 @@ def choices(units, groups, written=written):
     con.register("keys", keys)
     con.register("units", pa.table({"n": range(len(units)), "u": units}))
     con.register("groups", pa.table({"g": range(len(groups)), "j": groups}))
-    sql = f"SELECT n, secret, arg_min(g, {order}) AS kept FROM keys, units, groups GROUP BY n, secret ORDER BY n, secret"
+    sql = (
+        f"SELECT n, secret, arg_min(g, {order}) AS kept FROM keys, units, groups GROUP BY n, secret "
+        f"ORDER BY n, secret"
+    )
     return con.execute(sql).fetchnumpy()["kept"].reshape(len(units), KEYS)
 
 
 def check_uniform(kept, groups):
-    """Chi-squared over keys for each unit, and how often each pair of units agrees; false alarms at most once in 10^8 tables of ten units."""
+    """Chi-squared over keys for each unit, and how often each pair of units agrees; false alarms at most once
+    in 10^8 tables of ten units."""
     for own in kept:
         assert stats.chisquare(np.bincount(own, minlength=groups)).pvalue > ALPHA
     for one, other in combinations(kept, 2):
@@ -191,14 +199,16 @@ def test_the_test_of_choices_has_teeth(groups, first):
 
 
 def test_equal_rows_choose_independently():
-    """Three groups, 3,000 equal rows: each group has a third, within 6 standard deviations (false alarms below 1e-8)."""
+    """Three groups, 3,000 equal rows: each group has a third, within 6 standard deviations (false alarms
+    below 1e-8)."""
     for found in answers({"x": [5.0] * 3000}, facts(x=Bounds(0, 10)), ASKED, [11, 12, 13]):
         assert sum(found.values()) == 3000
         assert all(abs(n - 1000) < 6 * math.sqrt(3000 * 2 / 9) for n in found.values())
 
 
 def test_each_row_of_a_person_is_as_likely_to_count_in_a_median():
-    """Nine rows of 1 and one of 9 for each of 2,000 people, of which one counts: a tenth are 9, not a half."""
+    """Nine rows of 1 and one of 9 for each of 2,000 people, of which one counts: a tenth are 9, not a
+    half."""
     people = 2000
     data = {"id": np.repeat(np.arange(people), 10), "x": np.tile([1.0] * 9 + [9.0], people)}
     public = Public(schema={"x": Bounds(0, 10)}, unit=Unit("id"), table="t")
@@ -210,7 +220,8 @@ def test_each_row_of_a_person_is_as_likely_to_count_in_a_median():
 
 
 def test_choices_in_two_groups_of_one_person_are_independent():
-    """Of two values one counts in each of two groups: one person keeps the same value in both half of the time (6 deviations)."""
+    """Of two values one counts in each of two groups: one person keeps the same value in both half of the
+    time (6 deviations)."""
     data = {"id": [7] * 4, "g": ["a", "a", "b", "b"], "x": ["l", "r", "l", "r"]}
     public = Public(schema={"g": Categories(["a", "b"]), "x": Text()}, unit=Unit("id"), table="t")
     sql = "SELECT g, COUNT(DISTINCT x) FROM t GROUP BY g"

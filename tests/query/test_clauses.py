@@ -82,7 +82,8 @@ def test_percentiles_from_above():
 
 def test_conditions_and_dates_of_one_persons_rows():
     inner = (
-        "SELECT who, COUNT(*) FILTER (WHERE ward = 'ER') AS er, COUNT_IF(cost > 1000) AS dear, SUM(cost) FILTER (WHERE ward = 'A') AS a, "
+        "SELECT who, COUNT(*) FILTER (WHERE ward = 'ER') AS er, COUNT_IF(cost > 1000) AS dear, "
+        "SUM(cost) FILTER (WHERE ward = 'A') AS a, "
         "MIN(day) AS first, MAX(day) AS last FROM visits GROUP BY who"
     )
     unit = Unit("who", rows=1)
@@ -93,7 +94,8 @@ def test_conditions_and_dates_of_one_persons_rows():
 
 
 def test_shares_of_people_with_many_rows_are_not_cut_off():
-    """A quarter of everybody's rows is a quarter, also where each of 12 rows counts 5/12: in whole steps it came out as a fifth."""
+    """A quarter of everybody's rows is a quarter, also where each of 12 rows counts 5/12: in whole steps it
+    came out as a fifth."""
     who = np.repeat(np.arange(50), 12)
     public = Public(schema={"er": Boolean(), "n": Bounds(0, 3)}, table="v", unit=Unit("who", rows=5))
     source = connect({"who": who, "er": np.arange(600) % 4 == 0, "n": (np.arange(600) % 4 == 0) * 3}, public)
@@ -124,7 +126,8 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ),
         ("SELECT COUNT(*) FROM visits v WHERE code IN (SELECT code FROM visits)", "same unit"),
         (
-            "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.who = v.who AND w.cost > v.cost)",
+            "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.who = v.who "
+            "AND w.cost > v.cost)",
             "by = only",
         ),
         ("SELECT COUNT(*) FROM elsewhere.visits", "no schema 'elsewhere'"),
@@ -160,7 +163,10 @@ def test_joins_of_three_tables_multiply_nothing():
     who = [f"p{i}" for i in range(n)]
     others = {"p": {"who": who, "sex": ["f", "m"] * (n // 2)}, "w": {"ward": ["a", "b"], "kind": ["x", "y"]}}
     source = connect({"who": who, "ward": ["a", "b"] * (n // 2), "code": who}, public, related=others)
-    sql = "SELECT kind, sex, COUNT(DISTINCT v.who) AS n FROM v JOIN w ON w.ward = v.ward JOIN p ON p.who = v.who GROUP BY kind, sex"
+    sql = (
+        "SELECT kind, sex, COUNT(DISTINCT v.who) AS n FROM v JOIN w ON w.ward = v.ward JOIN p ON p.who = "
+        "v.who GROUP BY kind, sex"
+    )
     started = time.process_time()
     found = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
     assert time.process_time() - started < 20

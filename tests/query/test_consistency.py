@@ -1,4 +1,5 @@
-"""Answers made to agree: sums match, errors shrink as said, nothing is spent, and what cannot be added up is refused."""
+"""Answers made to agree: sums match, errors shrink as said, nothing is spent, and what cannot be added up is
+refused."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""Hostile and broken SQL: refused with a QueryError, or answered like any other query. No traceback, no engine text, no file."""
+"""Hostile and broken SQL: refused with a QueryError, or answered like any other query.
+
+No traceback, no engine text, no file.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,19 @@ from . import neighbors as nb
 
 CORPUS = [
     "SELECT COUNT(*) AS n FROM people",
-    "SELECT region, COUNT(*) AS n, AVG(spend) AS a FROM people WHERE age > 30 GROUP BY region HAVING n > 3 ORDER BY a DESC LIMIT 2",
+    "SELECT region, COUNT(*) AS n, AVG(spend) AS a FROM people WHERE age > 30 GROUP BY region HAVING "
+    "n > 3 ORDER BY a DESC LIMIT 2",
     "SELECT town, COUNT(DISTINCT id) FROM people GROUP BY town",
-    "WITH x AS (SELECT id, SUM(spend) AS s, MAX(age) AS age FROM people GROUP BY id) SELECT FLOOR(age / 10), AVG(CLAMP(s, 0, 9)) FROM x GROUP BY 1",
+    "WITH x AS (SELECT id, SUM(spend) AS s, MAX(age) AS age FROM people GROUP BY id) SELECT "
+    "FLOOR(age / 10), AVG(CLAMP(s, 0, 9)) FROM x GROUP BY 1",
     "SELECT MEDIAN(age), MODE(region), QUANTILE_CONT(spend, 0.25) FROM people",
-    "SELECT SUM(CASE WHEN town = 'a' THEN spend ELSE age END) / COUNT(*) AS r FROM people WHERE spend BETWEEN 1 AND 5 AND town IN ('a', 'b')",
+    "SELECT SUM(CASE WHEN town = 'a' THEN spend ELSE age END) / COUNT(*) AS r FROM people WHERE "
+    "spend BETWEEN 1 AND 5 AND town IN ('a', 'b')",
     "SELECT region, SUM(size) FROM people LEFT JOIN towns ON people.town = towns.town GROUP BY region",
-    "SELECT COUNT(*) FILTER (WHERE age > 3), STDDEV(spend), COUNT_IF(age < 9) FROM people JOIN visits ON people.id = visits.who",
-    "SELECT UPPER(region), ROUND(AVG(age), 1) FROM people WHERE NOT (town LIKE 'a%' OR spend IS NULL) GROUP BY UPPER(region)",
+    "SELECT COUNT(*) FILTER (WHERE age > 3), STDDEV(spend), COUNT_IF(age < 9) FROM people JOIN "
+    "visits ON people.id = visits.who",
+    "SELECT UPPER(region), ROUND(AVG(age), 1) FROM people WHERE NOT (town LIKE 'a%' OR spend IS "
+    "NULL) GROUP BY UPPER(region)",
 ]
 HOSTILE = [
     "SELECT * FROM people",
@@ -94,7 +102,8 @@ HOSTILE = [
     "SELECT SUM(" + "SQRT(" * 40 + "age" + ")" * 40 + ") FROM people",
     "SELECT COUNT(*) FROM people WHERE age IN (" + ",".join(map(str, range(4000))) + ")",
     "SELECT " + ", ".join(f"SUM(age + {i}) AS s{i}" for i in range(90)) + " FROM people",
-    "WITH a AS (SELECT * FROM people), b AS (SELECT a.* FROM a JOIN a AS c ON a.id = c.id) SELECT COUNT(*) FROM b",
+    "WITH a AS (SELECT * FROM people), b AS (SELECT a.* FROM a JOIN a AS c ON a.id = c.id) SELECT "
+    "COUNT(*) FROM b",
     "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT * FROM a) SELECT COUNT(*) FROM a",
     "WITH people AS (SELECT * FROM people) SELECT COUNT(*) FROM people",
     "SELECT SUM(age * 1e308) FROM people",
@@ -131,10 +140,58 @@ HOSTILE = [
     "💥",
 ]
 FRAGMENTS = [
-    "SELECT", "FROM people", "WHERE", "GROUP BY", "(", ")", ",", "*", "'", '"', "--", ";", "age", "spend", "town", "region", "id", "1", "0.5", "NULL",
-    "COUNT(*)", "SUM(age)", "AVG(", "CASE WHEN", "END", "AND", "OR", "NOT", "IN (1, 2)", "::INTEGER", "::DATE", "/ 0", "OVER ()", "read_csv('x')",
-    "JOIN visits", "ON people.id = visits.who", "LIMIT 1", "HAVING", "DISTINCT", "[1]", "{", "$1", "?", "@x", "🙂", "\\", "%", "||", "->", "=>", "UNION SELECT 1",
-]  # fmt: skip
+    "SELECT",
+    "FROM people",
+    "WHERE",
+    "GROUP BY",
+    "(",
+    ")",
+    ",",
+    "*",
+    "'",
+    '"',
+    "--",
+    ";",
+    "age",
+    "spend",
+    "town",
+    "region",
+    "id",
+    "1",
+    "0.5",
+    "NULL",
+    "COUNT(*)",
+    "SUM(age)",
+    "AVG(",
+    "CASE WHEN",
+    "END",
+    "AND",
+    "OR",
+    "NOT",
+    "IN (1, 2)",
+    "::INTEGER",
+    "::DATE",
+    "/ 0",
+    "OVER ()",
+    "read_csv('x')",
+    "JOIN visits",
+    "ON people.id = visits.who",
+    "LIMIT 1",
+    "HAVING",
+    "DISTINCT",
+    "[1]",
+    "{",
+    "$1",
+    "?",
+    "@x",
+    "🙂",
+    "\\",
+    "%",
+    "||",
+    "->",
+    "=>",
+    "UNION SELECT 1",
+]
 TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 ENGINE_WORDS = re.compile(
     r"duckdb|sqlglot|Binder Error|Catalog|Conversion Error|Traceback|Parser Error", re.IGNORECASE
@@ -198,7 +255,8 @@ def test_hostile_queries_are_refused_or_harmless(sql, engine, tmp_path):
         "id || 'x'",
         "9999999",
         "GROUP BY ALL",
-        # on the unit itself, bounded by the type of the cast, by private partition selection, and a public table first
+        # on the unit itself, bounded by the type of the cast, by private partition selection, and a public
+        # table first
         "id IN (SELECT who FROM visits)",
         "CAST(town AS INTEGER)",
         "FLOOR(age * 1000000)",

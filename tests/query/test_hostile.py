@@ -1,4 +1,5 @@
-"""What a hostile analyst tries: joins that multiply rows, keys that put a row in two groups, and errors or hours that depend on a row."""
+"""What a hostile analyst tries: joins that multiply rows, keys that put a row in two groups, and errors or
+hours that depend on a row."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def exact(sql, schema=None, data=None, *, related=None, tables=(), unit=None, **
     ["c.code = c.code", "c.code = c.other", "c.code = UPPER(c.code)", "p.code = p.code", "c.code <> p.code"],
 )
 def test_a_key_that_equals_only_itself_joins_many_rows(on):
-    """A declared key counts as compared only with what the private row fixes: else each row would be there once a code, at the price of one."""
+    """A declared key counts as compared only with what the private row fixes: else each row would be there
+    once a code, at the price of one."""
     sql = f"SELECT COUNT(*) FROM p JOIN codes c ON {on}"
     with pytest.raises(InvalidInput, match="several rows"):
         exact(sql, related={"codes": CODES}, tables=(RELATED,))
@@ -229,10 +231,29 @@ NUMBERS = [
     "9007199254740993",
 ]
 SHAPES = [
-    "({} + {})", "({} - {})", "({} * {})", "({} / {})", "({} // {})", "({} % {})", "FLOOR({})", "CEIL({})", "ROUND({}, -12)",
-    "ROUND({}, 12)", "ABS({})", "SQRT({})", "LN({})", "EXP({})", "POWER({}, 8)", "CLAMP({}, -5, 1e140)", "LEAST({}, {})",
-    "CASE WHEN {} > {} THEN {} ELSE {} END", "COALESCE({}, {})", "NULLIF({}, {})", "CAST({} AS BIGINT)", "WIDTH_BUCKET({}, 0, 1e100, 9)",
-]  # fmt: skip
+    "({} + {})",
+    "({} - {})",
+    "({} * {})",
+    "({} / {})",
+    "({} // {})",
+    "({} % {})",
+    "FLOOR({})",
+    "CEIL({})",
+    "ROUND({}, -12)",
+    "ROUND({}, 12)",
+    "ABS({})",
+    "SQRT({})",
+    "LN({})",
+    "EXP({})",
+    "POWER({}, 8)",
+    "CLAMP({}, -5, 1e140)",
+    "LEAST({}, {})",
+    "CASE WHEN {} > {} THEN {} ELSE {} END",
+    "COALESCE({}, {})",
+    "NULLIF({}, {})",
+    "CAST({} AS BIGINT)",
+    "WIDTH_BUCKET({}, 0, 1e100, 9)",
+]
 ASKED = [
     "COUNT({})",
     "SUM(CLAMP({}, -3, 1e6))",
@@ -243,7 +264,8 @@ ASKED = [
 
 
 def test_arithmetic_at_the_edge_of_floats_is_refused_or_answered():
-    """Ranges overflow while a query is planned, values while it runs: the one is a QueryError, the other is nothing at all."""
+    """Ranges overflow while a query is planned, values while it runs: the one is a QueryError, the other is
+    nothing at all."""
     chance = random.Random(5)
 
     def made(depth):

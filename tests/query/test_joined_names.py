@@ -11,9 +11,14 @@ PUBLIC = dp.Public(
     unit=dp.Unit("id", rows=2, groups=1),
     table="visits",
     tables=(
-        dp.Related(name="people", private=True, unit="id", schema={"sex": dp.Categories(["f", "m"]), "x": dp.Bounds(0, 9)}),
+        dp.Related(
+            name="people",
+            private=True,
+            unit="id",
+            schema={"sex": dp.Categories(["f", "m"]), "x": dp.Bounds(0, 9)},
+        ),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -26,8 +31,14 @@ def visits():
 
 
 @pytest.mark.parametrize(
-    "source", ["visits JOIN people ON visits.id = people.id", "visits JOIN people ON people.id = visits.id", "visits JOIN people USING (id)", "visits, people WHERE visits.id = people.id"],
-)  # fmt: skip
+    "source",
+    [
+        "visits JOIN people ON visits.id = people.id",
+        "visits JOIN people ON people.id = visits.id",
+        "visits JOIN people USING (id)",
+        "visits, people WHERE visits.id = people.id",
+    ],
+)
 def test_a_name_that_a_join_made_equal_needs_no_table(visits, source):
     for prefix in ("", "visits.", "people."):
         answer = visits.sql(f"SELECT COUNT(DISTINCT {prefix}id) AS n FROM {source}", epsilon=100)
@@ -40,9 +51,10 @@ def test_a_name_that_a_join_made_equal_needs_no_table(visits, source):
     [
         "SELECT COUNT(DISTINCT id) AS n FROM visits LEFT JOIN people ON visits.id = people.id",
         "SELECT SUM(x) AS n FROM visits JOIN people ON visits.id = people.id",
-        "SELECT COUNT(DISTINCT id) AS n FROM visits JOIN people ON visits.id = people.id AND visits.x > people.x LEFT JOIN people p ON visits.id = p.id",
+        "SELECT COUNT(DISTINCT id) AS n FROM visits JOIN people ON visits.id = people.id AND "
+        "visits.x > people.x LEFT JOIN people p ON visits.id = p.id",
     ],
-)  # fmt: skip
+)
 def test_a_name_that_could_mean_two_values_is_refused(visits, text):
     with pytest.raises(QueryError, match="is in several tables"):
         visits.sql(text, epsilon=1)

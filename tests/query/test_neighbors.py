@@ -1,4 +1,5 @@
-"""Privacy by neighbors: take any unit out (or replace it), and the exact answer moves by at most what the query is priced for."""
+"""Privacy by neighbors: take any unit out (or replace it), and the exact answer moves by at most what the
+query is priced for."""
 
 from __future__ import annotations
 
@@ -70,9 +71,12 @@ PERSONAL = [
     "people JOIN visits ON people.id = visits.who",
     "people LEFT JOIN visits ON people.id = visits.who",
     "visits RIGHT JOIN people ON people.id = visits.who",
-    "(SELECT * FROM people WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.who = id AND w.cost > 2)) AS people JOIN visits ON id = who",
-    "(SELECT * FROM people WHERE id NOT IN (SELECT w.who FROM visits AS w GROUP BY w.who HAVING COUNT(*) > 1)) AS people JOIN visits ON id = who",
-    "(SELECT id, MAX(region_number) AS age, SUM(spend) AS total, MIN(spend) AS spend, COUNT(*) AS n, COUNT(DISTINCT town) AS t FROM "
+    "(SELECT * FROM people WHERE EXISTS (SELECT 1 FROM visits AS w WHERE w.who = id AND w.cost > 2)) "
+    "AS people JOIN visits ON id = who",
+    "(SELECT * FROM people WHERE id NOT IN (SELECT w.who FROM visits AS w GROUP BY w.who HAVING "
+    "COUNT(*) > 1)) AS people JOIN visits ON id = who",
+    "(SELECT id, MAX(region_number) AS age, SUM(spend) AS total, MIN(spend) AS spend, COUNT(*) AS n, "
+    "COUNT(DISTINCT town) AS t FROM "
     "(SELECT id, age AS region_number, spend, town FROM people) AS inner_people GROUP BY id) AS people",
 ]
 PERSONAL_AGGREGATES = [
@@ -268,7 +272,10 @@ def test_every_group_gets_its_own_noise(monkeypatch):
 
 
 def test_missing_bounds_mean_refusal_not_no_noise(monkeypatch):
-    """smartnoise issue 317. Whatever cannot be bounded is refused, and a sensitivity of zero cannot be priced."""
+    """smartnoise issue 317.
+
+    Whatever cannot be bounded is refused, and a sensitivity of zero cannot be priced.
+    """
     public = nb.public("id")
     for sql in (
         "SELECT SUM(town) FROM people",
@@ -300,7 +307,8 @@ def test_every_measure_has_noise_that_covers_its_sensitivity(noise):
 
 
 def test_nothing_but_aggregates_leaves_the_engine():
-    """What is fetched has at most one row a group (or a group and candidate), and its columns are counts, sums and indices."""
+    """What is fetched has at most one row a group (or a group and candidate), and its columns are counts,
+    sums and indices."""
     public = nb.public("id")
     data = [(i, i % 7, "north", float(i % 50), 1.5, "a") for i in range(3000)]
     engine = nb.Swapped(public).load(data, [(1, 2.0)] * 50)

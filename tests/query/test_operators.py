@@ -1,4 +1,5 @@
-"""Every operator is total, stays inside the range it claims, and means the same in the engine and on released numbers."""
+"""Every operator is total, stays inside the range it claims, and means the same in the engine and on released
+numbers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ prices = st.tuples(
 @settings(deadline=None, derandomize=True, max_examples=60, database=None)
 @given(price=prices)
 def test_showing_a_group_is_private_between_neighbors(price):
-    """All four inequalities of (epsilon, delta)-indistinguishability, for every pair of sizes that differ by one, in rationals."""
+    """All four inequalities of (epsilon, delta)-indistinguishability, for every pair of sizes that differ by
+    one, in rationals."""
     epsilon, delta = price
     table = partition.chances(epsilon=epsilon, delta=delta)
     with mpmath.workdps(60):

@@ -1,4 +1,5 @@
-"""What analysts write, without noise, is what plain DuckDB answers; and what differs on purpose is listed here."""
+"""What analysts write, without noise, is what plain DuckDB answers; and what differs on purpose is listed
+here."""
 
 from __future__ import annotations
 
@@ -122,8 +123,10 @@ def test_order_by_all_is_by_every_column_from_the_left(both, order):
 
 
 def test_approximate_distinct_counts_are_exact_before_the_noise(both):
-    both.check("SELECT APPROX_COUNT_DISTINCT(id), APPROX_COUNT_DISTINCT(town) FROM people",
-               "SELECT COUNT(DISTINCT id), COUNT(DISTINCT town) FROM people")  # fmt: skip
+    both.check(
+        "SELECT APPROX_COUNT_DISTINCT(id), APPROX_COUNT_DISTINCT(town) FROM people",
+        "SELECT COUNT(DISTINCT id), COUNT(DISTINCT town) FROM people",
+    )
 
 
 GRID = [k / 4 for k in range(-41, 42)] + [
@@ -182,7 +185,10 @@ def test_what_does_not_fit_a_type_is_missing():
     engine = connect(
         {"a": [2147483647.5, -129.0, 127.4, 300.0]}, Public(schema={"a": Bounds(-1e10, 1e10)}, table="t")
     )
-    sql = "SELECT COUNT(CAST(a AS INTEGER)), COUNT(CAST(a AS TINYINT)), SUM(CAST(a AS TINYINT)), COUNT(a::UTINYINT) FROM t"
+    sql = (
+        "SELECT COUNT(CAST(a AS INTEGER)), COUNT(CAST(a AS TINYINT)), SUM(CAST(a AS TINYINT)), "
+        "COUNT(a::UTINYINT) FROM t"
+    )
     assert Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1) == [[3, 1, 127, 1]]
 
 
@@ -211,7 +217,8 @@ def test_unmatched_rows_of_a_left_join_are_missing_whatever_is_declared():
 
 
 def test_letter_case_of_groups_is_the_engines_for_every_letter():
-    """No row is lost: over all letters of Unicode, what the list of groups holds is what the engine will make of the rows."""
+    """No row is lost: over all letters of Unicode, what the list of groups holds is what the engine will make
+    of the rows."""
     letters = [
         chr(c)
         for c in range(1, 0x2FFFF)
@@ -230,8 +237,13 @@ def test_count_sum_and_avg_belong_together_where_a_row_overflows():
     engine = connect(
         {"x": [0.0, 1.0, 800.0, 900.0]}, Public(schema={"x": Bounds(0.0, 1000.0, nullable=False)}, table="t")
     )
-    for expression in ("CLAMP(EXP(x), 0, 10)", "CLAMP(COALESCE(EXP(x), 0), 0, 10)", "CLAMP(GREATEST(EXP(x), 1), 0, 10)",
-                       "CLAMP(CASE WHEN x > 2 THEN EXP(x) ELSE EXP(x) END, 0, 10)", "LEAST(EXP(x) - EXP(x), 3) * 0 + CLAMP(EXP(x), 0, 10)"):  # fmt: skip
+    for expression in (
+        "CLAMP(EXP(x), 0, 10)",
+        "CLAMP(COALESCE(EXP(x), 0), 0, 10)",
+        "CLAMP(GREATEST(EXP(x), 1), 0, 10)",
+        "CLAMP(CASE WHEN x > 2 THEN EXP(x) ELSE EXP(x) END, 0, 10)",
+        "LEAST(EXP(x) - EXP(x), 3) * 0 + CLAMP(EXP(x), 0, 10)",
+    ):
         sql = f"SELECT COUNT({expression}), SUM({expression}), AVG({expression}) FROM t"
         ((n, total, mean),) = Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1)
         assert n == 2
@@ -282,7 +294,10 @@ def test_counts_of_each_person_can_be_groups_that_nobody_declared():
 def test_covariances_have_intervals_that_hold(both):
     from discreet.sampling import SeededEntropy
 
-    sql = "SELECT COVAR_POP(x, y) AS p, COVAR_SAMP(x, y) AS s, CORR(x, age) AS r, 2 * CORR(x, age) AS t FROM people"
+    sql = (
+        "SELECT COVAR_POP(x, y) AS p, COVAR_SAMP(x, y) AS s, CORR(x, age) AS r, 2 * CORR(x, age) AS t "
+        "FROM people"
+    )
     query = Query(sql=sql, public=both.public, epsilon=50, rows=10)
     (truth,) = Query(sql=sql, public=both.public, epsilon=50, rows=10)._without_noise(both.engine, 1)
     for seed in range(20):

@@ -88,20 +88,35 @@ def conditions(draw, depth=2):
     if kind == 0:
         return f"({draw(numbers())} {draw(st.sampled_from(['<', '>=', '=', '<>', 'IS DISTINCT FROM', 'IS NOT DISTINCT FROM']))} {draw(numbers())})"
     if kind == 1:
-        return f"({draw(texts())} {draw(st.sampled_from(['=', '<>', 'IS DISTINCT FROM', 'IS NOT DISTINCT FROM']))} {draw(texts())})"
+        return (
+            f"({draw(texts())} "
+            f"{draw(st.sampled_from(['=', '<>', 'IS DISTINCT FROM', 'IS NOT DISTINCT FROM']))} "
+            f"{draw(texts())})"
+        )
     if kind == 2:
         return f"({draw(days())} {draw(st.sampled_from(['<', '>=', '=']))} {draw(days())})"
     if kind == 3:
-        return f"({draw(texts())} {draw(st.sampled_from(['LIKE', 'NOT LIKE', 'ILIKE', 'NOT ILIKE']))} {draw(st.sampled_from(['%a%', 'S_%', '%ß', '%S']))!r})"
+        return (
+            f"({draw(texts())} {draw(st.sampled_from(['LIKE', 'NOT LIKE', 'ILIKE', 'NOT ILIKE']))} "
+            f"{draw(st.sampled_from(['%a%', 'S_%', '%ß', '%S']))!r})"
+        )
     if kind == 4:
         inner = draw(st.sampled_from(["", "AND t.size > 1", "AND t.size > 9"]))
-        return f"{draw(st.sampled_from(['', 'NOT ']))}EXISTS (SELECT 1 FROM towns t WHERE t.town = {draw(texts())} {inner})"
+        return (
+            f"{draw(st.sampled_from(['', 'NOT ']))}EXISTS (SELECT 1 FROM towns t WHERE t.town = "
+            f"{draw(texts())} {inner})"
+        )
     inner = draw(st.sampled_from(["", "WHERE size > 1", "WHERE town IS NOT NULL", "WHERE size > 9"]))
     return f"({draw(texts())} {draw(st.sampled_from(['IN', 'NOT IN']))} (SELECT town FROM towns {inner}))"
 
 
-SOURCES = ["people p", "people p LEFT JOIN visits v ON p.id = v.who", "visits v RIGHT JOIN people p ON p.id = v.who",
-           "people p, towns t WHERE p.town = t.town AND", "towns t RIGHT JOIN people p ON t.town = p.town"]  # fmt: skip
+SOURCES = [
+    "people p",
+    "people p LEFT JOIN visits v ON p.id = v.who",
+    "visits v RIGHT JOIN people p ON p.id = v.who",
+    "people p, towns t WHERE p.town = t.town AND",
+    "towns t RIGHT JOIN people p ON t.town = p.town",
+]
 
 
 @st.composite
@@ -144,7 +159,8 @@ def clamped(arguments):
 
 
 def compare(sql):
-    """CLAMP is ours; a SUM of no rows is 0 here, as whether there are any is private; DuckDB's sums agree to rounding."""
+    """CLAMP is ours; a SUM of no rows is 0 here, as whether there are any is private; DuckDB's sums agree to
+    rounding."""
     plain = rewritten(rewritten(sql, "CLAMP", clamped), "SUM", lambda inner: f"COALESCE(SUM({inner}), 0)")
     try:
         mine = BOTH.ours(sql)

@@ -1,4 +1,5 @@
-"""Prices: never above what was asked, shared as asked, by the better noise; accuracy on demand; one key for one question."""
+"""Prices: never above what was asked, shared as asked, by the better noise; accuracy on demand; one key for
+one question."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ from discreet.tables import rand_hie
 SOURCE = rand_hie()
 PUBLIC = SOURCE.public
 BY_HEALTH = "SELECT health, COUNT(*) AS n FROM rand_hie GROUP BY health"
-MANY = "SELECT health, COUNT(*) AS n, AVG(visits) AS v, STDDEV(age) AS d, COUNT(DISTINCT site) AS s, MEDIAN(age) AS m, MODE(sex) AS x FROM rand_hie GROUP BY health"
+MANY = (
+    "SELECT health, COUNT(*) AS n, AVG(visits) AS v, STDDEV(age) AS d, COUNT(DISTINCT site) AS s, "
+    "MEDIAN(age) AS m, MODE(sex) AS x FROM rand_hie GROUP BY health"
+)
 
 
 def query(sql=BY_HEALTH, **options):
@@ -264,7 +268,10 @@ def test_sums_as_large_as_they_get_neither_wrap_nor_raise():
     public = Public(schema={"x": Bounds(-big, big), "w": Bounds(0, 3)}, unit=Unit("id", rows=1000), table="t")
     rows = 3000
     source = connect(pa.table({"id": [1, 2] * (rows // 2), "x": [big] * rows, "w": [1e18] * rows}), public)
-    sql = "SELECT SUM(x) AS s, VARIANCE(x) AS v, SUM(CAST(x AS BIGINT)) AS i, STDDEV(CAST(x AS BIGINT)) AS d, SUM(POWER(CAST(x / 1024 AS INTEGER), 4)) AS p FROM t"
+    sql = (
+        "SELECT SUM(x) AS s, VARIANCE(x) AS v, SUM(CAST(x AS BIGINT)) AS i, STDDEV(CAST(x AS BIGINT)) AS "
+        "d, SUM(POWER(CAST(x / 1024 AS INTEGER), 4)) AS p FROM t"
+    )
     found = Query(sql=sql, public=public, epsilon=10_000)
     (s, v, i, d, p) = found._without_noise(source, 1)[0]
     assert s == i == 2000 * big

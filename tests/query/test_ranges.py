@@ -1,4 +1,5 @@
-"""Intervals of deviations and of expressions over aggregates hold at least as often as they say, on small tables too."""
+"""Intervals of deviations and of expressions over aggregates hold at least as often as they say, on small
+tables too."""
 
 from __future__ import annotations
 
@@ -16,9 +17,18 @@ DATA = {"x": RANDOM.uniform(0, 10, 60), "g": RANDOM.choice(["a", "b", "c"], 60, 
 PUBLIC = Public(schema={"x": Bounds(0, 10), "g": Categories(["a", "b", "c"])}, table="p")
 SOURCE = connect(DATA, PUBLIC)
 AGGREGATES = [
-    "VAR_POP(x)", "VAR_SAMP(x)", "STDDEV(x)", "SUM(x) / COUNT(*)", "COUNT(*) FILTER (WHERE x > 5) / NULLIF(COUNT(*), 0)", "COUNT(*) * 100",
-    "AVG(x) - COUNT(*)", "LN(COUNT(*))", "CAST(COUNT(*) AS INTEGER)", "CASE WHEN COUNT(*) > 20 THEN AVG(x) ELSE 0 END", "ROUND(AVG(x), 0)",
-]  # fmt: skip
+    "VAR_POP(x)",
+    "VAR_SAMP(x)",
+    "STDDEV(x)",
+    "SUM(x) / COUNT(*)",
+    "COUNT(*) FILTER (WHERE x > 5) / NULLIF(COUNT(*), 0)",
+    "COUNT(*) * 100",
+    "AVG(x) - COUNT(*)",
+    "LN(COUNT(*))",
+    "CAST(COUNT(*) AS INTEGER)",
+    "CASE WHEN COUNT(*) > 20 THEN AVG(x) ELSE 0 END",
+    "ROUND(AVG(x), 0)",
+]
 
 
 def missed(noise, delta, aggregates, runs, group="g", confidence=0.9):

@@ -1,4 +1,5 @@
-"""The engine does the same work for neighbors: no plan of it may depend on the least or largest value in a file, which one row can move."""
+"""The engine does the same work for neighbors: no plan of it may depend on the least or largest value in a
+file, which one row can move."""
 
 import re
 from datetime import date, timedelta
@@ -19,11 +20,14 @@ from discreet.tables.engines.duckdb_dialect import DUCKDB
 GROUPS = ["a", "b", "rare"]
 FACTS = dp.Public(
     schema={
-        "g": dp.Categories(GROUPS), "x": dp.Bounds(0, 100), "i": dp.Bounds(0, 100), "k": dp.Categories([1, 2, 3]),
+        "g": dp.Categories(GROUPS),
+        "x": dp.Bounds(0, 100),
+        "i": dp.Bounds(0, 100),
+        "k": dp.Categories([1, 2, 3]),
         "d": dp.Dates("2020-01-01", "2020-12-31"),
     },
     table="t",
-)  # fmt: skip
+)
 QUERIES = [
     "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g",
     "SELECT COUNT(*) AS n FROM t WHERE x > 50 AND i <= 100",
@@ -41,12 +45,16 @@ ODD = {
 
 
 def table(odd=None):
-    """Twenty thousand ordinary rows in parts of a few thousand; the odd one takes the place of one in the middle."""
+    """Twenty thousand ordinary rows in parts of a few thousand; the odd one takes the place of one in the
+    middle."""
     n = 20_000
     columns = {
-        "g": ["a", "b"] * (n // 2), "x": [float(i % 97) for i in range(n)], "i": [i % 97 for i in range(n)],
-        "k": [1 + i % 3 for i in range(n)], "d": [date(2020, 1, 1) + timedelta(i % 366) for i in range(n)],
-    }  # fmt: skip
+        "g": ["a", "b"] * (n // 2),
+        "x": [float(i % 97) for i in range(n)],
+        "i": [i % 97 for i in range(n)],
+        "k": [1 + i % 3 for i in range(n)],
+        "d": [date(2020, 1, 1) + timedelta(i % 366) for i in range(n)],
+    }
     for name, value in (odd or {}).items():
         columns[name][n // 2] = value
     return pa.table({**columns, "d": pa.array(columns["d"], pa.date32())})
@@ -65,7 +73,8 @@ def stored(data, folder, name, kind):
 
 
 def plans(source, sql):
-    """How the engine goes about each statement of a query; its guesses of how many rows there are left out."""
+    """How the engine goes about each statement of a query; its guesses of how many rows there are left
+    out."""
     seen, answer = [], source.answer
 
     def watched(text):
@@ -131,8 +140,13 @@ def test_a_number_is_clipped_exactly(value, low, high):
 @pytest.mark.parametrize(("low", "high"), [(-5, 10), (3, 7)])
 @pytest.mark.parametrize(
     ("kind", "values"),
-    [("TINYINT", (-128, 127)), ("UBIGINT", (0, 2**64 - 1)), ("HUGEINT", (-(2**127), 2**127 - 1)), ("UHUGEINT", (0, 2**128 - 1))],
-)  # fmt: skip
+    [
+        ("TINYINT", (-128, 127)),
+        ("UBIGINT", (0, 2**64 - 1)),
+        ("HUGEINT", (-(2**127), 2**127 - 1)),
+        ("UHUGEINT", (0, 2**128 - 1)),
+    ],
+)
 def test_whole_numbers_of_every_width_are_clipped_exactly(kind, values, low, high, nullable, tmp_path):
     path = tmp_path / "t.duckdb"
     with duckdb.connect(str(path)) as con:

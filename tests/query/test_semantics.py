@@ -1,4 +1,5 @@
-"""With noise off, every aggregate over every grouping, shape of query and kind of unit equals a second implementation on the bounded data."""
+"""With noise off, every aggregate over every grouping, shape of query and kind of unit equals a second
+implementation on the bounded data."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def data():
 @pytest.mark.parametrize(("grouping", "unit", "shape"), CASES)
 def test_aggregates_equal_the_reference_on_bounded_data(data, grouping, unit, shape):
     sql = (
-        "COUNT(*) AS n, COUNT(spend) AS c, SUM(spend) AS s, AVG(age) AS a, VARIANCE(spend) AS v, STDDEV(age) AS d, "
+        "COUNT(*) AS n, COUNT(spend) AS c, SUM(spend) AS s, AVG(age) AS a, VARIANCE(spend) AS v, "
+        "STDDEV(age) AS d, "
         "COUNT(spend) FILTER (WHERE flag = 'yes') AS f, SUM(age) / COUNT(*) AS post"
     )
     groups, limits = expected(ref.cleaned(data), grouping, unit, shape)
@@ -116,9 +118,9 @@ def test_aggregates_equal_the_reference_on_bounded_data(data, grouping, unit, sh
 @pytest.mark.parametrize(("grouping", "unit", "shape"), CASES)
 def test_distinct_counts_quantiles_and_modes_equal_the_reference(data, grouping, unit, shape):
     persons = "COUNT(DISTINCT id) AS u, " if UNITS[unit][0] else ""
-    sql = (
-        persons
-        + "COUNT(DISTINCT level) AS l, MEDIAN(spend) AS m, QUANTILE_CONT(age, 0.9) AS q, MODE(flag) AS o, APPROX_TOP_K(region, 2) AS t"
+    sql = persons + (
+        "COUNT(DISTINCT level) AS l, MEDIAN(spend) AS m, QUANTILE_CONT(age, 0.9) AS q, MODE(flag) AS "
+        "o, APPROX_TOP_K(region, 2) AS t"
     )
     groups, limits = expected(ref.cleaned(data), grouping, unit, shape)
     found = ask(data, sql, grouping, unit, shape)
@@ -167,7 +169,10 @@ def joined(data):
 @pytest.mark.parametrize("unit", [None, "id"])
 def test_a_join_with_a_public_table_equals_the_reference(data, joined, unit):
     source, _ = joined(unit, rows=100, groups=100)
-    sql = "SELECT region, COUNT(*) AS n, SUM(size) AS s FROM people JOIN towns ON people.town = towns.town GROUP BY region"
+    sql = (
+        "SELECT region, COUNT(*) AS n, SUM(size) AS s FROM people JOIN towns ON people.town = towns.town "
+        "GROUP BY region"
+    )
     found = {r[0]: r[1:] for r in Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, KEY)}
     size = {"a": 1.0, "b": 2.0, "c": 10.0}  # 30 is clipped
     for region in ref.REGIONS:
@@ -191,7 +196,10 @@ def test_a_left_join_keeps_rows_and_computes_before_it_fills_with_nulls(data, jo
 
 def test_two_private_tables_join_on_the_unit(data, joined):
     source, visits = joined("id", rows=10_000)
-    sql = "SELECT COUNT(*) AS n, SUM(cost) AS s, COUNT(DISTINCT id) AS u FROM people p JOIN visits v ON p.id = v.who"
+    sql = (
+        "SELECT COUNT(*) AS n, SUM(cost) AS s, COUNT(DISTINCT id) AS u FROM people p JOIN visits v ON "
+        "p.id = v.who"
+    )
     ((n, s, u),) = Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, KEY)
     costs = defaultdict(list)
     for who, cost in zip(visits["who"].to_pylist(), visits["cost"].to_pylist(), strict=True):
@@ -205,8 +213,10 @@ def test_two_private_tables_join_on_the_unit(data, joined):
 def test_pre_aggregation_by_unit_equals_the_reference(data):
     source = ref.source(data, "id")
     sql = (
-        "WITH mine AS (SELECT id, COUNT(*) AS n, SUM(spend) AS s, MAX(age) AS oldest, AVG(spend) AS a FROM people GROUP BY id HAVING COUNT(*) > 4) "
-        "SELECT FLOOR(oldest / 50) AS half, COUNT(*) AS people, SUM(CLAMP(s, 0, 100)) AS s, AVG(CLAMP(n, 0, 8)) AS n, SUM(a) AS a FROM mine GROUP BY 1"
+        "WITH mine AS (SELECT id, COUNT(*) AS n, SUM(spend) AS s, MAX(age) AS oldest, AVG(spend) AS "
+        "a FROM people GROUP BY id HAVING COUNT(*) > 4) "
+        "SELECT FLOOR(oldest / 50) AS half, COUNT(*) AS people, SUM(CLAMP(s, 0, 100)) AS s, "
+        "AVG(CLAMP(n, 0, 8)) AS n, SUM(a) AS a FROM mine GROUP BY 1"
     )
     found = {r[0]: r[1:] for r in Query(sql=sql, public=source.public, epsilon=1)._without_noise(source, KEY)}
     by_unit = defaultdict(list)

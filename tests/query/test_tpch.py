@@ -1,7 +1,9 @@
-"""TPC-H queries in their own words, on small tables like those of the benchmark: without noise they are what plain DuckDB answers.
+"""TPC-H queries in their own words, on small tables like those of the benchmark: without noise they are what
+plain DuckDB answers.
 
-One order is the unit where orders and their items are private (its customers and parts are public), one customer where customers and
-their orders are. Groups are declared lists, so those that a query leaves empty appear too.
+One order is the unit where orders and their items are private (its customers and parts are public), one
+customer where customers and their orders are. Groups are declared lists, so those that a query leaves empty
+appear too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Counting queries answered together: the same numbers as one by one, one price, and no unit moves the cells by more than is claimed."""
+"""Counting queries answered together: the same numbers as one by one, one price, and no unit moves the cells
+by more than is claimed."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ SETS = [
         "SELECT COUNT_IF(year = 2019) AS a, COUNT_IF(year < 2021) AS b FROM people",
     ),
     (
-        "SELECT COUNT_IF(bmi < 20) AS a, COUNT_IF(bmi < 30 OR NOT smoker) AS b, COUNT_IF(bmi >= 25 AND bmi < 30) AS c FROM people",
+        "SELECT COUNT_IF(bmi < 20) AS a, COUNT_IF(bmi < 30 OR NOT smoker) AS b, COUNT_IF(bmi >= 25 "
+        "AND bmi < 30) AS c FROM people",
         "SELECT smoker, COUNT(*) AS n FROM people WHERE bmi BETWEEN 20 AND 40 GROUP BY smoker",
     ),
     (
@@ -71,7 +73,8 @@ SETS = [
         "SELECT COUNT(*) AS n FROM people WHERE bmi > 33",
     ),
     (
-        "SELECT city, COUNT(*) AS n, COUNT(*) - COUNT(bmi) AS missing FROM people GROUP BY city ORDER BY city DESC LIMIT 2",
+        "SELECT city, COUNT(*) AS n, COUNT(*) - COUNT(bmi) AS missing FROM people GROUP BY city "
+        "ORDER BY city DESC LIMIT 2",
     ),
     (
         "SELECT COUNT(*) AS n FROM people WHERE city LIKE 'r%' OR UPPER(sex) = 'M'",
@@ -117,7 +120,8 @@ def test_random_conditions_are_what_each_query_gives_alone(seed: int) -> None:
     source = people(PUBLIC, 80, seed)
     keys = rng.sample(["sex", "city", "year", "smoker"], 2)
     queries = (
-        f"SELECT COUNT_IF({random_condition(rng)}) AS a, COUNT(bmi) AS b FROM people WHERE {random_condition(rng)}",
+        f"SELECT COUNT_IF({random_condition(rng)}) AS a, COUNT(bmi) AS b FROM people WHERE "
+        f"{random_condition(rng)}",
         f"SELECT {keys[0]}, COUNT_IF({random_condition(rng)}) AS a FROM people GROUP BY {keys[0]}",
         f"SELECT {', '.join(keys)}, COUNT(*) AS n FROM people GROUP BY {', '.join(keys)}",
     )
@@ -129,7 +133,10 @@ def test_numbers_without_an_upper_limit_are_classified_beyond_the_last_threshold
     """The number of rows of a person is not bounded: both sides of `n > 2` occur."""
     public = Public(schema=SCHEMA, unit=Unit("person", rows=1), table="people")
     source = people(public, 60, 4, units=12)
-    sql = "SELECT COUNT(*) AS units, COUNT_IF(n > 2) AS above, COUNT_IF(n > 6) AS far FROM (SELECT person, COUNT(*) AS n FROM people GROUP BY person) AS t"
+    sql = (
+        "SELECT COUNT(*) AS units, COUNT_IF(n > 2) AS above, COUNT_IF(n > 6) AS far FROM (SELECT person, "
+        "COUNT(*) AS n FROM people GROUP BY person) AS t"
+    )
     (rows,) = WorkloadQuery(queries=(sql,), public=public, epsilon=1)._without_noise(source, 1)
     assert rows == Query(sql=sql, public=public, epsilon=1)._without_noise(source, 1)
     assert rows[0][1] > 0
@@ -195,7 +202,8 @@ def test_noisy_answers_agree_with_each_other() -> None:
         small = {row[0]: 0.0 for row in by_sex.rows}
         for sex, _, n in by_both.rows:
             small[sex] += n
-        # every query groups by sex, so that rows without one are nowhere; city has a class for others, which by_both leaves out
+        # every query groups by sex, so that rows without one are nowhere; city has a class for others, which
+        # by_both leaves out
         assert by_sex.rows[0][1] - small["f"] == pytest.approx(0, abs=20)
         assert all(d is None or d > 0 for row in by_sex.deviations for d in row)
 
@@ -210,7 +218,8 @@ def moved(built: _Built, here: Memory, there: Memory, key: int) -> int:
 def test_no_person_moves_the_cells_by_more_than_the_rows_that_count(
     queries: tuple[str, ...], rows: int
 ) -> None:
-    """All rows of one person are removed: no cell of the others changes, and those of the person by `rows` at most, often by exactly that."""
+    """All rows of one person are removed: no cell of the others changes, and those of the person by `rows` at
+    most, often by exactly that."""
     public = Public(schema=SCHEMA, unit=Unit("person", rows=rows), table="people")
     whole = WorkloadQuery(queries=queries, public=public, epsilon=1)
     reached = 0

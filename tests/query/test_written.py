@@ -1,6 +1,7 @@
 """The text of the engine's queries: a change of it is seen here, and is meant.
 
-`python -m tests.query.test_written` writes the snapshots anew. They were first written by the code that spelled DuckDB's functions in `query` itself.
+`python -m tests.query.test_written` writes the snapshots anew. They were first written by the code that
+spelled DuckDB's functions in `query` itself.
 """
 
 from __future__ import annotations
@@ -33,12 +34,20 @@ RELATED = (
 )
 KINDS = {
     "people": {
-        "id": "integer", "g": "text", "k": "integer", "level": "number", "age": "integer", "spend": "number",
-        "far": "number", "member": "boolean", "day": "date", "town": "text",
+        "id": "integer",
+        "g": "text",
+        "k": "integer",
+        "level": "number",
+        "age": "integer",
+        "spend": "number",
+        "far": "number",
+        "member": "boolean",
+        "day": "date",
+        "town": "text",
     },
     "towns": {"name": "text", "size": "text"},
     "visits": {"who": "integer", "cost": "number"},
-}  # fmt: skip
+}
 ROWS, IDS = (
     Public(schema=SCHEMA, unit=Unit(c), table="people", tables=RELATED[: 1 + bool(c)]) for c in (None, "id")
 )
@@ -59,25 +68,32 @@ QUERIES = {
     "covariance": "SELECT g, COVAR_POP(age, spend), CORR(age, far) FROM people GROUP BY g",
     "public join": "SELECT g, SUM(size) FROM people JOIN towns ON town = name GROUP BY g",
     "fanning join": "SELECT g, SUM(size), COUNT(DISTINCT town) FROM people LEFT JOIN towns ON age > size GROUP BY g",
-    "subqueries": "SELECT COUNT(*) FROM people WHERE town IN (SELECT name FROM towns WHERE size > 3) AND EXISTS (SELECT 1 FROM towns)",
+    "subqueries": "SELECT COUNT(*) FROM people WHERE town IN (SELECT name FROM towns WHERE size > 3) AND EXISTS "
+    "(SELECT 1 FROM towns)",
     "nested": "SELECT COUNT(*), SUM(x) FROM (SELECT age + spend AS x, g FROM people) AS s WHERE g <> 'b'",
 }
 OF_PEOPLE = {
     "private join": "SELECT g, SUM(cost) FROM people JOIN visits ON people.id = visits.who GROUP BY g",
-    "one row a unit": "SELECT n, COUNT(*) FROM (SELECT id, LEAST(COUNT(*), 9) AS n, SUM(spend) AS s, AVG(age) AS a, MIN(day) AS d, "
-    "COUNT(DISTINCT town) AS t FROM people GROUP BY id) AS p WHERE s > 2 AND a < 50 AND d > '2020-02-02' AND t < 4 GROUP BY n",
+    "one row a unit": "SELECT n, COUNT(*) FROM (SELECT id, LEAST(COUNT(*), 9) AS n, SUM(spend) AS s, AVG(age) AS a, "
+    "MIN(day) AS d, "
+    "COUNT(DISTINCT town) AS t FROM people GROUP BY id) AS p WHERE s > 2 AND a < 50 AND d > "
+    "'2020-02-02' AND t < 4 GROUP BY n",
 }
 EXPRESSIONS = {
     "numbers": "age / spend + age // 3 - age % 7 * CEIL(spend)",
     "rounding": "ROUND(spend) + ROUND(spend, 1) + TRUNC(spend) + SIGN(spend) + ABS(spend)",
     "functions": "SQRT(spend) + LN(age) + LOG2(age) + LOG10(age) + EXP(spend / 10) + POWER(age, 2)",
-    "choices": "CASE WHEN age IN (1, 2) THEN LEAST(age, far) ELSE GREATEST(spend, 1) END + COALESCE(spend, 0) + NULLIF(age, 3)",
-    "casts": "CAST(town AS INTEGER) + CAST(town AS DOUBLE) + CAST(spend AS TINYINT) + CAST(spend AS DECIMAL(9, 2)) + "
+    "choices": "CASE WHEN age IN (1, 2) THEN LEAST(age, far) ELSE GREATEST(spend, 1) END + COALESCE(spend, 0) + "
+    "NULLIF(age, 3)",
+    "casts": "CAST(town AS INTEGER) + CAST(town AS DOUBLE) + CAST(spend AS TINYINT) + CAST(spend AS "
+    "DECIMAL(9, 2)) + "
     "CAST(spend AS FLOAT) + CAST(spend AS UBIGINT)",
-    "texts": "CASE WHEN UPPER(town) LIKE 'A_%' AND LOWER(town) ILIKE 'ß%' AND TRIM(town) NOT LIKE '%x%' AND SUBSTRING(town, 2, 3) = 'a' "
+    "texts": "CASE WHEN UPPER(town) LIKE 'A_%' AND LOWER(town) ILIKE 'ß%' AND TRIM(town) NOT LIKE '%x%' AND "
+    "SUBSTRING(town, 2, 3) = 'a' "
     "AND REPLACE(town, 'a', 'b') || town <> 'c' THEN LENGTH(town) END",
     "days": "day - DATE '2020-02-02' + EXTRACT(week FROM day + 3) + EXTRACT(year FROM day + INTERVAL 2 MONTH)",
-    "names of days": "CASE WHEN DAYNAME(day) = 'Monday' OR STRFTIME(day, '%Y-%m') = '2020-01' OR MONTHNAME(day) = 'May' THEN 1 ELSE 0 END",
+    "names of days": "CASE WHEN DAYNAME(day) = 'Monday' OR STRFTIME(day, '%Y-%m') = '2020-01' OR MONTHNAME(day) = "
+    "'May' THEN 1 ELSE 0 END",
     "same": "CASE WHEN spend IS NOT DISTINCT FROM age OR town IS NULL THEN 1 ELSE 0 END",
 }
 

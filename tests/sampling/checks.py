@@ -1,7 +1,8 @@
-"""Checks of a sampler's law that are true for every number of draws, and entropy that is scripted or forbidden.
+"""Checks of a sampler's law that are true for every number of draws, and entropy that is scripted or
+forbidden.
 
-Each check raises a false alarm with probability at most `alpha`, whatever the law and the number of draws. Mutants are
-far enough off that they pass a check with probability below 1e-9 too.
+Each check raises a false alarm with probability at most `alpha`, whatever the law and the number of draws.
+Mutants are far enough off that they pass a check with probability below 1e-9 too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Geometric, discrete Laplace, discrete Gaussian: the law, and the bits of every path against arbitrary precision."""
+"""Geometric, discrete Laplace, discrete Gaussian: the law, and the bits of every path against arbitrary
+precision."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The time of a draw must not go with its size: the same steps on integers of the same lengths, whatever the bits are.
+"""The time of a draw must not go with its size: the same steps on integers of the same lengths, whatever the
+bits are.
 
-No clock is read here: an integer that writes down what is done with it shows the steps themselves (tests/auditing reads
-the clock). Python's time for an operation on integers goes with how many digits of 30 bits they have.
+No clock is read here: an integer that writes down what is done with it shows the steps themselves
+(tests/auditing reads the clock). Python's time for an operation on integers goes with how many digits of 30
+bits they have.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ def assert_encloses(log, prefix):
 
 
 def test_a_logarithm_that_is_a_little_off_does_not_enclose():
-    """Mutants: the claims of the docstring are not to spare, the test sees a series too short and a constant that is off."""
+    """Mutants: the claims of the docstring are not to spare, the test sees a series too short and a constant
+    that is off."""
     log = _exponential.logarithm(BITS)
     short = dataclasses.replace(log, coefficients=log.coefficients[6:])
     shifted = dataclasses.replace(log, top=log.top - 4 * log.turns)
@@ -131,7 +134,8 @@ class Given(SeededEntropy):
 
 
 def uniforms(bits: int, n: int = 150) -> list[int]:
-    """Prefixes from everywhere: U near 1, where the draw is 0, down to 2**-28, at -ln(U) = 19; and next to powers of two."""
+    """Prefixes from everywhere: U near 1, where the draw is 0, down to 2**-28, at -ln(U) = 19; and next to
+    powers of two."""
     bits -= MARGIN
     sizes = np.random.default_rng(3).uniform(0, 19, n)
     spread = [int(mpmath.mpf(2) ** bits * mpmath.exp(-size)) for size in sizes.tolist()]
@@ -146,9 +150,17 @@ def steps_of(draw, *values) -> tuple[int, tuple]:
 
 
 RATES = [
-    Fraction(1), Fraction(1, 10), Fraction(1, 10**4), Fraction(1, 10**9), Fraction(7, 2), Fraction(0.1) / 3,
-    1 / (Fraction(1.1) * Fraction(10**6)), Fraction(10**30, 10**41 + 7), Fraction(1, 2**50 - 1), Fraction(1, 10**30),
-]  # fmt: skip
+    Fraction(1),
+    Fraction(1, 10),
+    Fraction(1, 10**4),
+    Fraction(1, 10**9),
+    Fraction(7, 2),
+    Fraction(0.1) / 3,
+    1 / (Fraction(1.1) * Fraction(10**6)),
+    Fraction(10**30, 10**41 + 7),
+    Fraction(1, 2**50 - 1),
+    Fraction(1, 10**30),
+]
 
 
 def whole(rate):
@@ -240,7 +252,8 @@ def test_more_open_draws_than_second_looks_are_all_looked_at():
     ],
 )
 def test_draws_in_the_tails_cost_no_more_bits(sampler):
-    """Vectors of 200, the longest way for some of them: the bits asked for do not tell how many were in the tails."""
+    """Vectors of 200, the longest way for some of them: the bits asked for do not tell how many were in the
+    tails."""
     asked = set()
     for seed in range(100):
         entropy = Scripted(seed=seed)
@@ -252,7 +265,8 @@ def test_draws_in_the_tails_cost_no_more_bits(sampler):
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
 @pytest.mark.parametrize("scale", [3, 1e5])
 def test_looking_twice_changes_no_draw_that_was_settled(draw, scale, monkeypatch):
-    """With only the needed second looks, the draws that were settled at once are the same; the others use other bits."""
+    """With only the needed second looks, the draws that were settled at once are the same; the others use
+    other bits."""
     looked = []
     padded = _noise._second_look
 

@@ -34,7 +34,8 @@ def softmax(scores, rate):
 
 
 def permute_and_flip(scores, rate):
-    """The law by its definition (McKenna & Sheldon 2020): visit in random order, accept with exp(rate (s - best))."""
+    """The law by its definition (McKenna & Sheldon 2020): visit in random order, accept with exp(rate (s -
+    best))."""
     chance = [math.exp(float(rate) * (s - max(scores))) for s in scores]
     law = dict.fromkeys(range(len(scores)), 0.0)
     for order in itertools.permutations(range(len(scores))):
@@ -144,7 +145,8 @@ def test_intervals_contain_the_noise(noise):
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_equal_words_are_separated_by_the_next_bits(noise, data):
-    """Equal scores and equal first words: the order is that of the noise as a function of the next 64 bits."""
+    """Equal scores and equal first words: the order is that of the noise as a function of the next 64
+    bits."""
     word = data.draw(st.integers(2, 2**64 - 3).map(lambda w: w & ~1))
     a, b = data.draw(
         st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).filter(lambda t: abs(t[0] - t[1]) > 2)

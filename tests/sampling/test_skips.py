@@ -42,11 +42,13 @@ def test_every_index_of_every_subset_is_kept_with_its_rate(rate: object) -> None
 
 
 def test_gaps_are_geometric_and_neighbors_independent() -> None:
-    """Two in a row with the product of their chances; the numbers kept as binomial as their variance; a wrong rate or a gap of at least one is noticed."""
+    """Two in a row with the product of their chances; the numbers kept as binomial as their variance; a wrong
+    rate or a gap of at least one is noticed."""
     rate, size, n = Fraction(1, 20), 1000, 2000
     found = poisson_subsets(size, rate, n, SeededEntropy(1))
     gaps = np.concatenate([np.diff(kept) - 1 for kept in found])
-    # Those inside a subset are cut off by its end: gaps above 200 are rare, and the bound below allows for them.
+    # Those inside a subset are cut off by its end: gaps above 200 are rare, and the bound below allows for
+    # them.
     cut = 0.05
 
     def cdf(k: object) -> object:
@@ -121,7 +123,18 @@ def test_rates_at_the_ends() -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [(5, 1.5, 3), (5, -0.1, 3), (-1, 0.01, 3), (5, 0.01, -1), (5, 0.01, 2.5), (2**30, 0.01, 2**30), (5, None, 1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (5, 1.5, 3),
+        (5, -0.1, 3),
+        (-1, 0.01, 3),
+        (5, 0.01, -1),
+        (5, 0.01, 2.5),
+        (2**30, 0.01, 2**30),
+        (5, None, 1),
+    ],
+)
 def test_bad_input_is_refused_and_nothing_is_drawn(arguments: tuple[object, ...]) -> None:
     with pytest.raises(InvalidInput):
         poisson_subsets(*arguments, Forbidden())  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Data as it comes: empty tables, CSV files, mixed columns; nothing about them is told that was not paid for."""
+"""Data as it comes: empty tables, CSV files, mixed columns; nothing about them is told that was not paid
+for."""
 
 import pytest
 

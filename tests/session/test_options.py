@@ -1,4 +1,5 @@
-"""What people are told: options by name, their own account, whom a table protects, how large a delta may be."""
+"""What people are told: options by name, their own account, whom a table protects, how large a delta may
+be."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +19,13 @@ COUNT = "SELECT COUNT(*) AS n FROM people"
 
 def opened(**options):
     settings = {
-        "unit": dp.rows(), "schema": SCHEMA, "table": "people", "budget": dp.Budget(epsilon=4, delta=1e-6), "ledger": ":memory:",
+        "unit": dp.rows(),
+        "schema": SCHEMA,
+        "table": "people",
+        "budget": dp.Budget(epsilon=4, delta=1e-6),
+        "ledger": ":memory:",
         "analysts": {"ann": dp.Budget(epsilon=1), "bob": None},
-    }  # fmt: skip
+    }
     return dp.open(DATA, **{**settings, **options})
 
 

@@ -1,4 +1,5 @@
-"""Workloads and plans through a session: charged once, split so that the weighted error is least, nothing spent before it is run."""
+"""Workloads and plans through a session: charged once, split so that the weighted error is least, nothing
+spent before it is run."""
 
 from __future__ import annotations
 
@@ -63,7 +64,10 @@ def test_several_counts_and_cubes_go_through_sql(people: dp.Session) -> None:
 
 
 def test_shares_follow_cube_roots_of_weighted_errors(people: dp.Session) -> None:
-    """Two counts of equal error, weights 1 and 8: shares 1 to 2. Any other split has a larger weighted error."""
+    """Two counts of equal error, weights 1 and 8: shares 1 to 2.
+
+    Any other split has a larger weighted error.
+    """
     work = [COUNTS[0], {"sql": "SELECT COUNT(*) AS n FROM people", "weight": 8}]
     plan = people.plan(work, epsilon=0.3, together=False)
     one, eight = plan.items
@@ -135,14 +139,16 @@ def test_a_plan_on_the_shell(tmp_path: Path) -> None:
     data = tmp_path / "people.csv"
     data.write_text("sex,bmi\n" + "f,20\nm,30\n" * 50)
     (tmp_path / "people.csv.schema.toml").write_text(
-        'table = "people"\nunit = "row"\n[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n[columns.bmi]\ntype = "number"\nlower = 10\nupper = 60\n'
+        'table = "people"\nunit = "row"\n[columns.sex]\ntype = "categories"\nvalues = ["f", '
+        '"m"]\n[columns.bmi]\ntype = "number"\nlower = 10\nupper = 60\n'
     )
     shell = CliRunner()
     opened = shell.invoke(app, ["init", str(data), "--epsilon", "2"])
     assert opened.exit_code == 0, opened.output
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        f'data = "people.csv"\nepsilon = 1.0\n[[work]]\nsql = "{COUNTS[0]}"\n[[work]]\nsql = "{MEAN}"\nweight = 2\n'
+        f'data = "people.csv"\nepsilon = 1.0\n[[work]]\nsql = "{COUNTS[0]}"\n[[work]]\nsql = '
+        f'"{MEAN}"\nweight = 2\n'
     )
     dry = json.loads(shell.invoke(app, ["plan", str(plan), "--json"]).stdout)
     assert dry["run"] is False

@@ -1,4 +1,5 @@
-"""What is asked at epsilon e reads as at most e spent (docs/filters.md, "Capped prices"), through a session."""
+"""What is asked at epsilon e reads as at most e spent (docs/filters.md, "Capped prices"), through a
+session."""
 
 import numpy as np
 import pytest

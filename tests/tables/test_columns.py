@@ -1,4 +1,5 @@
-"""Every kind of column is answered from as the plain engine would, or refused when the table is opened: never after the charge."""
+"""Every kind of column is answered from as the plain engine would, or refused when the table is opened: never
+after the charge."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def sources(column, fact, tmp_path):
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_every_type_are_summed(name, tmp_path):
-    """Also by mechanisms that read batches: what one room accepts, the other must not refuse after the charge."""
+    """Also by mechanisms that read batches: what one room accepts, the other must not refuse after the
+    charge."""
     for source in sources(NUMBERS[name], Bounds(0, 10), tmp_path):
         query = Query(
             sql="SELECT SUM(c), COUNT(c), MAX(c) FROM t WHERE c > 0", public=source.public, epsilon=1

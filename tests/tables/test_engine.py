@@ -1,4 +1,5 @@
-"""Engines: the same answers from every kind of table, nothing else within reach; schema files, drafts, dummies and versions."""
+"""Engines: the same answers from every kind of table, nothing else within reach; schema files, drafts,
+dummies and versions."""
 
 from __future__ import annotations
 
@@ -86,7 +87,10 @@ def kinds_of_data(folder):
 def test_every_kind_of_table_gives_the_same_answer(folder, kind):
     engine = connect(kinds_of_data(folder)[kind], PUBLIC)
     assert isinstance(engine, Engine)
-    sql = "SELECT COUNT(*), COUNT(age), SUM(age), COUNT_IF(smokes), COUNT_IF(born < '1950-01-01'), SUM(EXTRACT(year FROM born)), COUNT(DISTINCT id) FROM people"
+    sql = (
+        "SELECT COUNT(*), COUNT(age), SUM(age), COUNT_IF(smokes), COUNT_IF(born < '1950-01-01'), "
+        "SUM(EXTRACT(year FROM born)), COUNT(DISTINCT id) FROM people"
+    )
     (row,) = Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(engine, 1)
     assert row == [4, 2, 119.5, 2, 1, 1990 + 1900 + 2001, 3]
     assert sum(batch.num_rows for batch in engine.batches(["sex"])) == 4

@@ -1,4 +1,5 @@
-"""CSV files as they are written elsewhere: semicolons, decimal commas, several kinds of dates, umlauts in the header."""
+"""CSV files as they are written elsewhere: semicolons, decimal commas, several kinds of dates, umlauts in the
+header."""
 
 import json
 

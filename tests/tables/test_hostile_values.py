@@ -1,4 +1,5 @@
-"""Nothing fails on a row: values at the edge of every type and beyond it, by every way into the engine, change no error and no other row."""
+"""Nothing fails on a row: values at the edge of every type and beyond it, by every way into the engine,
+change no error and no other row."""
 
 from __future__ import annotations
 
@@ -24,9 +25,26 @@ from discreet.tables.columns import check_facts
 
 EXTREMES = [0, 1, -1, 2**62, -(2**62), 2**63 - 1, -(2**63) + 1, -(2**63), None]
 BYTES = [
-    b"plain", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\x80", b"a\x00b", "é".encode(), b"", b"x" * 70_000, None,
-    b"1e400", b"nan", b"-inf", b"9" * 400, b"2020-01-01", b"999999-01-01", b"infinity", b"true",
-]  # fmt: skip
+    b"plain",
+    b"\xff\xfe",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\x80",
+    b"a\x00b",
+    "é".encode(),
+    b"",
+    b"x" * 70_000,
+    None,
+    b"1e400",
+    b"nan",
+    b"-inf",
+    b"9" * 400,
+    b"2020-01-01",
+    b"999999-01-01",
+    b"infinity",
+    b"true",
+]
 FLOATS = [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1.7e308, -1.7e308, None]
 DECIMALS = [D(10**38 - 1), D(-(10**38) + 1), D(0), None]
 DATES, TRUTH = Dates("2000-01-01", "2001-01-01"), Boolean()
@@ -134,16 +152,23 @@ def asked(name, fact):
     """One query with everything that this fact allows."""
     c = '"' + name + '"'
     if isinstance(fact, Bounds):
-        return f"SELECT COUNT({c}), SUM({c}), AVG({c}), MEDIAN({c}), COUNT(DISTINCT {c}) FROM t WHERE {c} < 5 OR {c} IS NULL OR {c} >= 0"
+        return (
+            f"SELECT COUNT({c}), SUM({c}), AVG({c}), MEDIAN({c}), COUNT(DISTINCT {c}) FROM t WHERE {c} < "
+            f"5 OR {c} IS NULL OR {c} >= 0"
+        )
     if isinstance(fact, Dates):
-        return f"SELECT COUNT({c}), SUM(YEAR({c})), SUM(MONTH({c})) FROM t WHERE {c} >= '2000-01-01' OR {c} IS NULL"
+        return (
+            f"SELECT COUNT({c}), SUM(YEAR({c})), SUM(MONTH({c})) FROM t WHERE {c} >= '2000-01-01' OR {c} "
+            f"IS NULL"
+        )
     if isinstance(fact, Boolean):
         return f"SELECT COUNT({c}), COUNT(*) FROM t WHERE {c} OR NOT {c} OR {c} IS NULL"
     if isinstance(fact, Categories):
         return f"SELECT {c}, COUNT(*) FROM t GROUP BY {c}"
     return (
         f"SELECT COUNT({c}), COUNT(DISTINCT UPPER({c})), COUNT(DISTINCT {c} || 'x') FROM t "
-        f"WHERE LENGTH({c}) < 9 OR {c} LIKE '%a_%' OR {c} ILIKE 'É%' OR SUBSTRING({c}, 1, 2) = LOWER({c}) OR {c} IS NULL OR TRUE"
+        f"WHERE LENGTH({c}) < 9 OR {c} LIKE '%a_%' OR {c} ILIKE 'É%' OR SUBSTRING({c}, 1, 2) = "
+        f"LOWER({c}) OR {c} IS NULL OR TRUE"
     )
 
 
@@ -183,7 +208,8 @@ def test_memory_hands_out_what_python_can_hold():
 
 @pytest.mark.parametrize("way", [arrow, parquet])
 def test_a_row_that_cannot_be_read_takes_no_other_with_it(way, tmp_path):
-    """Of an ordinary column, one value no text and one time beyond all years: the others are counted as before."""
+    """Of an ordinary column, one value no text and one time beyond all years: the others are counted as
+    before."""
     for odd in (False, True):
         texts = raw_text([b"a"] * 50 + [b"\xff" if odd else b"a"] + [b"b"] * 49)
         times = pa.array([0] * 50 + [2**62 if odd else 0] + [0] * 49).view(pa.timestamp("ms"))

@@ -1,4 +1,5 @@
-"""Parquet files that change under an open session: the one that was opened was looked through, another one was not."""
+"""Parquet files that change under an open session: the one that was opened was looked through, another one
+was not."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def opened(path, tmp_path):
 
 @pytest.mark.parametrize("way", ["replaced", "rewritten", "gone", "cut"])
 def test_a_parquet_file_that_changed_is_refused_before_the_charge(way, tmp_path):
-    """One text that is not UTF-8 in the new file would decide whether the query fails; and what fails after the charge is paid."""
+    """One text that is not UTF-8 in the new file would decide whether the query fails; and what fails after
+    the charge is paid."""
     path, other = tmp_path / "t.parquet", tmp_path / "other.parquet"
     session = opened(path, tmp_path)
     session.sql(SQL, epsilon=1)
@@ -65,7 +67,8 @@ def test_a_file_that_is_only_read_stays_open(tmp_path):
 
 
 def test_changed_files_get_no_old_answer(tmp_path):
-    """Neither where the file of a related table changed, nor where the time of the last write was put back."""
+    """Neither where the file of a related table changed, nor where the time of the last write was put
+    back."""
     main, other = tmp_path / "t.parquet", tmp_path / "s.parquet"
     related = Related(name="s", schema={"y": Bounds(0, 9)}, private=True, unit="p")
     public = Public(table="t", schema={"x": Bounds(0, 9)}, unit=Unit("p", rows=1000), tables=(related,))

@@ -71,7 +71,8 @@ def test_a_forked_child_leaves_its_parents_folder(folder):
 def test_what_does_not_fit_into_memory_goes_to_the_private_folder_and_goes_with_the_engine(folder):
     con, _ = connection(1, "60MB")
     con.execute(
-        "CREATE TEMP TABLE t AS SELECT 'p' || (i * 7919 % 1000003)::VARCHAR || repeat('x', 40) AS n FROM range(1500000) r(i)"
+        "CREATE TEMP TABLE t AS SELECT 'p' || (i * 7919 % 1000003)::VARCHAR || repeat('x', 40) AS n "
+        "FROM range(1500000) r(i)"
     )
     spilled = [file for file in folder.rglob("*") if file.is_file() and file.name != "in-use"]
     assert sum(file.stat().st_size for file in spilled) > 10**6

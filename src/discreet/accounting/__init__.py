@@ -1,6 +1,9 @@
-"""What was spent: events, and accountants that turn them into epsilon and delta. Knows nothing of data or noise.
+"""What was spent: events, and accountants that turn them into epsilon and delta.
 
-`Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what happened; `epsilon(event, delta=1e-5)` what it costs.
+Knows nothing of data or noise.
+
+`Gaussian(noise_multiplier=1.1).sampled(rate=0.01).repeated(1000)` says what happened;
+`epsilon(event, delta=1e-5)` what it costs.
 """
 
 from . import amplification, individual, moments, pate, shuffling

@@ -1,9 +1,11 @@
-"""Random allocation, exactly: the hockey-stick curve of one pass in which a unit takes part in one of t Gaussian steps.
+"""Random allocation, exactly: the hockey-stick curve of one pass in which a unit takes part in one of t
+Gaussian steps.
 
-The likelihood ratio of "somewhere in the pass" against "nowhere" is X = mean of t independent Y_i = e^{z_i / s - 1 / (2 s²)}, whatever step it
-was. So delta is E[(X - e^eps)+] for removing and E[(1 - e^eps X)+] for adding a unit, z_i standard normal: two convex functions of X.
-Moving every Y to the ends of its cell of a grid, with its mean kept, can only raise the mean of a convex function; that also
-holds for sums. What the grid leaves out, and what the Fourier transform rounds, is added on top.
+The likelihood ratio of "somewhere in the pass" against "nowhere" is X = mean of t independent Y_i = e^{z_i /
+s - 1 / (2 s²)}, whatever step it was. So delta is E[(X - e^eps)+] for removing and E[(1 - e^eps X)+] for
+adding a unit, z_i standard normal: two convex functions of X. Moving every Y to the ends of its cell of a
+grid, with its mean kept, can only raise the mean of a convex function; that also holds for sums. What the
+grid leaves out, and what the Fourier transform rounds, is added on top.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _STEEP = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Weights of Y at 0, h, 2h, ...; `beyond` is E[Y; Y off the grid], infinite loss when removing (Y counts as 0 there)."""
+    """Weights of Y at 0, h, 2h, ...; `beyond` is E[Y; Y off the grid], infinite loss when removing (Y counts
+    as 0 there)."""
 
     mesh: float
     weights: _Array
@@ -40,7 +43,8 @@ class _Grid:
 
 
 def _grid(noise: float, tail: float) -> _Grid | None:
-    """The grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None if that takes too many cells."""
+    """The grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None if that
+    takes too many cells."""
     from scipy.special import ndtr
 
     mu = 1 / noise
@@ -65,13 +69,15 @@ def _grid(noise: float, tail: float) -> _Grid | None:
 
 
 class Curve:
-    """delta as a function of epsilon for `steps` steps of noise multiplier `noise`, one of which holds the unit.
+    """delta as a function of epsilon for `steps` steps of noise multiplier `noise`, one of which holds the
+    unit.
 
     Guarantee: `delta(epsilon)` is an upper bound in both directions, under add/remove and zero-out.
-    Proof:     the pair is that of Feldman & Shenfeld 2025, arXiv:2502.08202 (also Chua et al. 2024, arXiv:2412.16802); convex order as
-               above; the transform errs in Euclidean norm by at most a few log2(N) ulps (Higham 2002, Theorem 24.2), weighed by
-               Cauchy-Schwarz. Tilting by e^{theta x} before the transform scales that error down where delta is small; every
-               tilt gives a valid bound, and the least is taken.
+    Proof:     the pair is that of Feldman & Shenfeld 2025, arXiv:2502.08202 (also Chua et al. 2024,
+               arXiv:2412.16802); convex order as above; the transform errs in Euclidean norm by at most a few
+               log2(N) ulps (Higham 2002, Theorem 24.2), weighed by Cauchy-Schwarz. Tilting by e^{theta x}
+               before the transform scales that error down where delta is small; every tilt gives a valid
+               bound, and the least is taken.
     Assumes:   `tail` is small against the deltas asked for: that much is given away.
     """
 
@@ -85,7 +91,8 @@ class Curve:
         window = None if grid is None else _window(grid, steps, tail)
         if grid is None or window is None:
             raise Unsupported(
-                f"random allocation over {steps} steps with noise multiplier {noise:g} would need a grid of more than {_MOST} "
+                f"random allocation over {steps} steps with noise multiplier {noise:g} would need a "
+                f"grid of more than {_MOST} "
                 f"cells. Use accountant='rdp', which has a bound for it."
             )
         self._steps, self._beyond = int(steps), grid.beyond
@@ -115,13 +122,15 @@ def _cached(steps: int, noise: float, decade: int) -> Curve:
 
 
 def curve(steps: int, noise: float, tail: float) -> Curve:
-    """The curve that gives away at most `tail`, a power of ten; kept, because one question asks for it many times."""
+    """The curve that gives away at most `tail`, a power of ten; kept, because one question asks for it many
+    times."""
     return _cached(steps, noise, math.floor(math.log10(tail)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The first cell and the number of cells on which the sum is kept; what lies above, as E[sum], and below, as a probability."""
+    """The first cell and the number of cells on which the sum is kept; what lies above, as E[sum], and below,
+    as a probability."""
 
     first: int
     size: int
@@ -146,7 +155,8 @@ def _window(grid: _Grid, steps: int, tail: float) -> _Window | None:
 
 
 class _Side:
-    """E[(S - c)+] (sign 1) or E[(c - S)+] (sign -1) of the sum S of Y's, for any c, from one tilted transform."""
+    """E[(S - c)+] (sign 1) or E[(c - S)+] (sign -1) of the sum S of Y's, for any c, from one tilted
+    transform."""
 
     __slots__ = (
         "_base",
@@ -189,7 +199,8 @@ class _Side:
         self._lost = window.above if sign > 0 else window.below
 
     def excess(self, c: float) -> float:
-        """(S - c)+ is linear on the side that counts: first moment minus c times mass, both counted from the window's first cell."""
+        """(S - c)+ is linear on the side that counts: first moment minus c times mass, both counted from the
+        window's first cell."""
         lost = self._lost if self._sign > 0 else c * self._lost
         c -= self._base
         cells = len(self._mass)

@@ -1,4 +1,5 @@
-"""Amplification theorems on bare numbers: what hiding who was looked at does to an (epsilon, delta), each for its own relation.
+"""Amplification theorems on bare numbers: what hiding who was looked at does to an (epsilon, delta), each for
+its own relation.
 
 Accountants apply these through events; here they can be read, compared and taught one at a time.
 """
@@ -20,7 +21,8 @@ __all__ = ["iteration", "lecture", "poisson", "shuffling", "shuffling_closed_for
 def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = ADD_REMOVE) -> Cost:
     """(ln(1 + q (e^eps - 1)), q delta), tight, for Poisson sampling.
 
-    Guarantee: an (epsilon, delta)-DP mechanism on a Poisson sample has this price, under add/remove (and zero-out).
+    Guarantee: an (epsilon, delta)-DP mechanism on a Poisson sample has this price, under add/remove (and
+               zero-out).
     Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8.
 
     >>> poisson(1.0, 1e-6, rate=0.01).delta
@@ -47,7 +49,9 @@ def _amplified(epsilon: float, delta: float, rate: float) -> Cost:
 
 
 def lecture(epsilon: float, *, rate: float) -> float:
-    """2 q (e^eps - e^-eps): the bound that lectures prove in three lines. Never below the tight one for rates up to 1/2.
+    """2 q (e^eps - e^-eps): the bound that lectures prove in three lines.
+
+    Never below the tight one for rates up to 1/2.
 
     >>> lecture(1.0, rate=0.01) > poisson(1.0, 0.0, rate=0.01).value
     True
@@ -60,14 +64,18 @@ def lecture(epsilon: float, *, rate: float) -> float:
 def iteration(
     order: float, *, lipschitz: float, noise: float, steps_after: int, step_size: float, smoothness: float
 ) -> float:
-    """The Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record used `steps_after` steps before it.
+    """The Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record used
+    `steps_after` steps before it.
 
     Guarantee: order * 2 (lipschitz / noise)² / (steps_after + 1), if only the last iterate is shown.
-    Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651 (projected noisy SGD, one pass). Replacing the record moves
-               one step by at most 2 lipschitz, and the noise of the later steps hides that shift in equal parts.
-    Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, the step is at most 2 / smoothness, the projection
-               is onto a convex set, every record is used once, and noise N(0, (step_size * noise)² I) enters each step.
-    Limits:    says nothing about intermediate iterates, non-convex losses, or the last record (steps_after = 0 is plain noise).
+    Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651 (projected noisy SGD, one pass).
+               Replacing the record moves one step by at most 2 lipschitz, and the noise of the later steps
+               hides that shift in equal parts.
+    Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, the step is at most 2 /
+               smoothness, the projection is onto a convex set, every record is used once, and noise N(0,
+               (step_size * noise)² I) enters each step.
+    Limits:    says nothing about intermediate iterates, non-convex losses, or the last record (steps_after =
+    0 is plain noise).
     """
     if not order > 1:
         raise _require.fail("order", order, "above 1")

@@ -1,7 +1,8 @@
 """The front door: what does this event cost, and which event costs this much?
 
-`epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` names another route to one. Every number is rounded
-towards less privacy. An event that an accountant cannot bound is refused by name, never guessed.
+`epsilon(event, delta=...)` is the tightest proved upper bound; `accountant=` names another route to one.
+Every number is rounded towards less privacy. An event that an accountant cannot bound is refused by name,
+never guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from .refusal import refuse
 
 @dataclass(frozen=True, slots=True)
 class Accountant:
-    """A route from events to numbers. `delta` is None where only epsilon has a formula; then it is found by bisection."""
+    """A route from events to numbers.
+
+    `delta` is None where only epsilon has a formula; then it is found by bisection.
+    """
 
     name: str
     title: str
@@ -75,10 +79,13 @@ def _checked(event: Event) -> None:
 
 
 def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
-    """The epsilon of an event at a delta: an upper bound by the named accountant, by default the tightest there is.
+    """The epsilon of an event at a delta: an upper bound by the named accountant, by default the tightest
+    there is.
 
-    Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. Infinite if no epsilon will do.
-    Proof:     that of the accountant; "tightest" is the privacy loss distribution where that is exact, else the least of all.
+    Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. Infinite if no epsilon will
+               do.
+    Proof:     that of the accountant; "tightest" is the privacy loss distribution where that is exact, else
+               the least of all.
 
     >>> from .events import Gaussian
     >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
@@ -118,20 +125,22 @@ def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -
         raise Unsupported(f"{' and '.join(sorted(names))}: {refusal}") from None
 
 
-# Events whose loss distribution is that of the mechanism itself: where there are no others, no accountant can do better.
-# Others may fall between the cells of its grid when there are only a few of them.
+# Events whose loss distribution is that of the mechanism itself: where there are no others, no accountant can
+# do better. Others may fall between the cells of its grid when there are only a few of them.
 _EXACT = (ev.NoOp, ev.NonPrivate, ev.Gaussian)
 
 
 def exact_by_pld(event: Event) -> bool:
-    """Whether the privacy loss distribution is exact up to discretization, so that nothing else need be tried."""
+    """Whether the privacy loss distribution is exact up to discretization, so that nothing else need be
+    tried."""
     parts = normal(event).parts
     inner = [part.event if isinstance(part, ev.PoissonSampled) else part for part in parts]
     return all(isinstance(part, _EXACT) for part in inner)
 
 
 def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[Accountant]) -> float:
-    """The least over these accountants; the privacy loss distribution alone where that is known to be the least."""
+    """The least over these accountants; the privacy loss distribution alone where that is known to be the
+    least."""
     if exact_by_pld(event) and math.isfinite(exact := price(ACCOUNTANTS["pld"])):
         return exact
     found: list[float] = []
@@ -151,7 +160,8 @@ def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[
 def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     """The delta of an event at an epsilon: an upper bound, as `epsilon` is.
 
-    "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta) pairs, which know less).
+    "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta)
+    pairs, which know less).
     """
     _checked(event)
     _require.non_negative(epsilon=epsilon)
@@ -183,7 +193,8 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
 
 
 def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float) -> float:
-    """The least delta over smaller epsilons, where a distance is charged (1 + e^epsilon) times: delta never rises with epsilon."""
+    """The least delta over smaller epsilons, where a distance is charged (1 + e^epsilon) times: delta never
+    rises with epsilon."""
     from .conversion import minimum
 
     return minimum(lambda x: rule(event, x), 0.0, min(epsilon, 100.0), 12)[1]
@@ -192,8 +203,9 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
 def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     """A proved interval for the least epsilon that holds for all mechanisms with this event: (lower, upper).
 
-    No accountant, however clever, can charge less than `lower` for what this event says was done: some mechanism that the event
-    describes really has that epsilon. Where none is known to cost anything (sparse vector), `lower` is that of the other events.
+    No accountant, however clever, can charge less than `lower` for what this event says was done: some
+    mechanism that the event describes really has that epsilon. Where none is known to cost anything (sparse
+    vector), `lower` is that of the other events.
     """
     _checked(event)
     _require.open_probability(delta=delta)
@@ -213,11 +225,13 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
 
 
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
-    """The least type II error of any test, at type I error `alpha`, of whether one unit is in the data: a lower bound.
+    """The least type II error of any test, at type I error `alpha`, of whether one unit is in the data: a
+    lower bound.
 
     An attacker with false-positive rate alpha has a true-positive rate of at most 1 - tradeoff.
-    Proof: every (epsilon, delta) gives max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)) (Wasserman & Zhou 2010; Dong, Roth &
-    Su 2022, arXiv:1905.02383, equation 5); the best epsilon is searched. Exact by formula for Gaussians.
+    Proof: every (epsilon, delta) gives max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)) (Wasserman &
+    Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the best epsilon is searched. Exact by
+    formula for Gaussians.
     """
     _checked(event)
     _require.probability(alpha=alpha)
@@ -238,7 +252,8 @@ _LOOKS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35,
 def _best_line(profile: Callable[[float], float], alpha: float) -> float:
     """The highest line at alpha over all (epsilon, delta) of the curve, given as epsilon(delta).
 
-    The lines rise to one peak as delta grows, and fall: look until they fall, then narrow. Every delta gives a valid line.
+    The lines rise to one peak as delta grows, and fall: look until they fall, then narrow. Every delta gives
+    a valid line.
     """
     from .conversion import minimum
 

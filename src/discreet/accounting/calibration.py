@@ -1,7 +1,8 @@
 """Calibration: the least noise, the most steps, the largest rate that stays within a target.
 
-Whatever the parameter and the accountant, the price is monotone in it. The search brackets the target, narrows the bracket, and
-returns the end on the private side, at which the price was evaluated: never optimistic, tight to the tolerance.
+Whatever the parameter and the accountant, the price is monotone in it. The search brackets the target,
+narrows the bracket, and returns the end on the private side, at which the price was evaluated: never
+optimistic, tight to the tolerance.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def calibrate(
 ) -> Any:
     """The value x closest to the target for which make_event(x) stays within it.
 
-    The target is one of: (epsilon, delta); `advantage`, the largest TPR - FPR of any membership attack; `tpr` at `fpr`, the largest
-    true-positive rate at that false-positive rate. `integer=True` for numbers of steps. `bracket` limits the search, e.g. (1e-6, 1)
-    for a rate. The returned value is within a relative `tolerance` of the exact boundary and always satisfies the target.
+    The target is one of: (epsilon, delta); `advantage`, the largest TPR - FPR of any membership attack; `tpr`
+    at `fpr`, the largest true-positive rate at that false-positive rate. `integer=True` for numbers of steps.
+    `bracket` limits the search, e.g. (1e-6, 1) for a rate. The returned value is within a relative
+    `tolerance` of the exact boundary and always satisfies the target.
 
     >>> from .events import Gaussian
     >>> noise = calibrate(lambda s: Gaussian(noise_multiplier=s), epsilon=1, delta=1e-5, accountant="gdp")
@@ -82,11 +84,13 @@ def _target(
     fpr: float | None,
     accountant: str,
 ) -> Callable[[Event], float]:
-    """How far above the target an event is: a function that is at most zero exactly when the target is met."""
+    """How far above the target an event is: a function that is at most zero exactly when the target is
+    met."""
     given = [epsilon is not None, advantage is not None, tpr is not None]
     if sum(given) != 1 or (epsilon is None) != (delta is None) or (tpr is None) != (fpr is None):
         raise InvalidInput(
-            "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with fpr=. Nothing was computed."
+            "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with "
+            "fpr=. Nothing was computed."
         )
     if epsilon is not None and delta is not None:
         _require.positive(epsilon=epsilon)
@@ -122,7 +126,8 @@ _Start = tuple[float, float, float, float]
 def _start(
     over: Callable[[float], float], low: float, high: float, integer: bool, warm: float | None
 ) -> _Start:
-    """Two points on both sides of the target: (private, its excess, not private, its excess). Walks from 1, or from a guess."""
+    """Two points on both sides of the target: (private, its excess, not private, its excess). Walks from 1,
+    or from a guess."""
     x = min(max(1.0 if warm is None else warm, low), high)
     at = over(x)
     direction = _direction(over, x, at, low, high)
@@ -137,7 +142,8 @@ def _start(
             if inside:
                 return x, at, x, at
             raise InvalidInput(
-                f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Nothing was released. "
+                f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Nothing "
+                f"was released. "
                 f"Loosen the target, or change what the event holds fixed."
             )
         if (new <= 0) != inside:

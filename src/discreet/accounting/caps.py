@@ -1,9 +1,10 @@
 """Which price a release is charged at: as it is, or capped at the (epsilon, delta) that it was asked with.
 
-What was asked at epsilon e should read as at most e spent. A Gaussian release has no pure epsilon, so its price as it is leaves the
-pure lane for good, and the reading jumps to what the Rényi lanes say. Capped, it adds e to the pure lane and a part of delta to
-the releases' own deltas. As long as the epsilons that were asked for add up to at most the budget's, everything is charged so;
-afterwards releases are charged as they are, and the Rényi lanes go on alone. The proofs are in docs/filters.md, "Capped prices".
+What was asked at epsilon e should read as at most e spent. A Gaussian release has no pure epsilon, so its
+price as it is leaves the pure lane for good, and the reading jumps to what the Rényi lanes say. Capped, it
+adds e to the pure lane and a part of delta to the releases' own deltas. As long as the epsilons that were
+asked for add up to at most the budget's, everything is charged so; afterwards releases are charged as they
+are, and the Rényi lanes go on alone. The proofs are in docs/filters.md, "Capped prices".
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .lanes import Capped, Item, Spent, certified_epsilon, split
 
 # A certified epsilon this close to the one that was asked for is charged as the one that was asked for.
 _NEAR = 0.999
-# Rounds of the fixed point of `_in_proportion`: epsilon goes with the logarithm of delta, so that each gains digits.
+# Rounds of the fixed point of `_in_proportion`: epsilon goes with the logarithm of delta, so that each gains
+# digits.
 _ROUNDS = 4
 # Deltas of caps that nobody asked for are powers of this, so that the accountant's answers can be kept.
 _STEP = 2 ** (1 / 8)
@@ -42,9 +44,11 @@ def asked_of(mechanism: Any) -> Asked | None:
 
 
 def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: Asked | None = None) -> Item:
-    """Return the event as it is to be charged next: capped while that is possible and of use, and otherwise as it is.
+    """Return the event as it is to be charged next: capped while that is possible and of use, and otherwise
+    as it is.
 
-    Guarantee: the choice is a function of what was charged before and of the event, never of answers: filters stay valid.
+    Guarantee: the choice is a function of what was charged before and of the event, never of answers: filters
+               stay valid.
     Proof:     docs/filters.md, "Capped prices": every price is true, and it is fixed before its release.
     """
     if not isinstance(rule, Filter):
@@ -60,7 +64,8 @@ def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: Asked | None =
 
 
 def first(rule: BudgetFilter, event: Event, asked: Asked | None = None) -> tuple[BudgetFilter, Item]:
-    """Return the rule of a fresh account with the split of its delta that the first charge fixes, and how that is charged.
+    """Return the rule of a fresh account with the split of its delta that the first charge fixes, and how
+    that is charged.
 
     Half of delta is kept for own deltas, or as much as the first charge needs: da = max(delta / 2, d_1).
     """
@@ -83,7 +88,8 @@ def with_first(rule: BudgetFilter, own: Fraction | float) -> BudgetFilter:
 
 
 def share(epsilon: Real, *, of: Filter) -> float:
-    """Return the delta to ask with at `epsilon`, so that own deltas last exactly as long as the pure lane does."""
+    """Return the delta to ask with at `epsilon`, so that own deltas last exactly as long as the pure lane
+    does."""
     assert of.own_delta is not None
     part = min(Fraction(1), Fraction(epsilon) / Fraction(of.epsilon)) if of.epsilon else Fraction(1)
     return _round.down(Fraction(of.own_delta) * part)
@@ -116,7 +122,8 @@ def _is_cheap(rule: Filter, event: Event, asked: Asked | None) -> bool:
 def _candidates(
     rule: Filter, event: Event, asked: Asked | None, own: Fraction, room: Fraction
 ) -> Iterator[Capped | None]:
-    """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that is left."""
+    """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that
+    is left."""
     yield _as_asked(rule, event, asked)
     yield _in_proportion(event, own, room)
     yield _at(event, _round.down(own))
@@ -142,7 +149,8 @@ def _as_asked(rule: Filter, event: Event, asked: Asked | None) -> Capped | None:
 
 
 def _in_proportion(event: Event, own: Fraction, room: Fraction) -> Capped | None:
-    """Return the cap that takes about the same part of what is left of own deltas as of what is left of epsilon."""
+    """Return the cap that takes about the same part of what is left of own deltas as of what is left of
+    epsilon."""
     cap, part = None, 1.0
     for _ in range(_ROUNDS):
         target = float(own) * part

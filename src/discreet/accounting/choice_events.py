@@ -1,6 +1,8 @@
-"""Events that choose or stop: noisy max, sparse vector, partition selection, the best of a random number of trials, votes.
+"""Events that choose or stop: noisy max, sparse vector, partition selection, the best of a random number of
+trials, votes.
 
-Also the guarantees known only as a Rényi bound. What these have in common: the price is not that of adding noise to a number.
+Also the guarantees known only as a Rényi bound. What these have in common: the price is not that of adding
+noise to a number.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ NOISES = ("laplace", "exponential", "gumbel")
 class NoisyMax(Event):
     """The index of the largest of some scores after noise, nothing else; `epsilon`-DP as a whole.
 
-    `noise`: "laplace" (Dwork & Roth 2014, Claim 3.9), "exponential" (permute-and-flip: McKenna & Sheldon 2020, Ding et al. 2021),
-    or "gumbel", which is the exponential mechanism and has bounded range. The scale that earns `epsilon` is the mechanism's business:
-    2 sensitivity / epsilon, or half of it when one unit moves all scores the same way.
+    `noise`: "laplace" (Dwork & Roth 2014, Claim 3.9), "exponential" (permute-and-flip: McKenna & Sheldon
+    2020, Ding et al. 2021), or "gumbel", which is the exponential mechanism and has bounded range. The scale
+    that earns `epsilon` is the mechanism's business: 2 sensitivity / epsilon, or half of it when one unit
+    moves all scores the same way.
     """
 
     epsilon: Real
@@ -42,8 +45,9 @@ class NoisyMax(Event):
 class SparseVector(Event):
     """Any number of threshold questions, up to `cutoff` of them answered "above"; paid in full at the start.
 
-    `threshold_epsilon` pays for the noisy threshold, `query_epsilon` for all `cutoff` positive answers together: threshold noise
-    Lap(sensitivity / threshold_epsilon), query noise Lap(2 cutoff sensitivity / query_epsilon), halved for monotonic queries.
+    `threshold_epsilon` pays for the noisy threshold, `query_epsilon` for all `cutoff` positive answers
+    together: threshold noise Lap(sensitivity / threshold_epsilon), query noise Lap(2 cutoff sensitivity /
+    query_epsilon), halved for monotonic queries.
     Guarantee: (threshold_epsilon + query_epsilon)-DP. Proof: Lyu, Su & Li 2017, arXiv:1603.01699, Section 4.
     Numbers released for the positive answers are further events.
     """
@@ -62,12 +66,15 @@ class SparseVector(Event):
 @described("accounting.Thresholded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholded(Event):
-    """Noise `event` on the sizes of groups nobody declared; only groups whose noisy size passes a threshold are shown.
+    """Noise `event` on the sizes of groups nobody declared; only groups whose noisy size passes a threshold
+    are shown.
 
-    `delta` bounds the chance that any group which exists in only one of two neighboring tables is shown: for Laplace or Gaussian
-    noise (discrete or not) the tail of the noise beyond threshold minus contribution, over all groups a unit can touch.
-    Guarantee: delta_M(x) <= delta + (1 - delta) delta_event(x) for every x, and so under composition: outside an event of
-    probability delta both tables show the same groups, and the rest is `event` (Korolova et al. 2009; Wilson et al. 2020).
+    `delta` bounds the chance that any group which exists in only one of two neighboring tables is shown: for
+    Laplace or Gaussian noise (discrete or not) the tail of the noise beyond threshold minus contribution,
+    over all groups a unit can touch.
+    Guarantee: delta_M(x) <= delta + (1 - delta) delta_event(x) for every x, and so under composition: outside
+    an event of probability delta both tables show the same groups, and the rest is `event` (Korolova et al.
+    2009; Wilson et al. 2020).
     """
 
     event: Event
@@ -82,7 +89,8 @@ class Thresholded(Event):
 @described("accounting.RDPPoint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RDPPoint(Event):
-    """Anything that is (order, epsilon)-Rényi-DP (Mironov 2017, arXiv:1702.07476, Definition 4) at this one order."""
+    """Anything that is (order, epsilon)-Rényi-DP (Mironov 2017, arXiv:1702.07476, Definition 4) at this one
+    order."""
 
     order: Real
     epsilon: Real
@@ -116,7 +124,8 @@ class PoissonTrials(Trials):
 @described("accounting.NegativeBinomialTrials")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegativeBinomialTrials(Trials):
-    """Truncated negative binomial, at least one trial: `shape` 1 is geometric with success chance `gamma`, `shape` 0 logarithmic.
+    """Truncated negative binomial, at least one trial: `shape` 1 is geometric with success chance `gamma`,
+    `shape` 0 logarithmic.
 
     Papernot & Steinke 2022, arXiv:2110.03620, Definition 1.
     """
@@ -146,7 +155,8 @@ def logarithmic(gamma: Real) -> NegativeBinomialTrials:
 class RepeatAndSelect(Event):
     """`event` run a random number of times, and only the best run shown: private tuning.
 
-    The score that decides must be part of each run's (private) output. Price: Papernot & Steinke 2022, arXiv:2110.03620.
+    The score that decides must be part of each run's (private) output. Price: Papernot & Steinke 2022,
+    arXiv:2110.03620.
     """
 
     event: Event
@@ -164,10 +174,12 @@ class RepeatAndSelect(Event):
 @described("accounting.GNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(Event):
-    """The class with most votes after noise N(0, sigma²) on every count; one unit can move one teacher's vote.
+    """The class with most votes after noise N(0, sigma²) on every count; one unit can move one teacher's
+    vote.
 
-    The data-independent price, known before any vote: a Gaussian with noise multiplier sigma / sqrt(2) (Papernot et al. 2018,
-    arXiv:1802.08908, Proposition 8). What the votes made of it is itself private: see `discreet.accounting.pate`.
+    The data-independent price, known before any vote: a Gaussian with noise multiplier sigma / sqrt(2)
+    (Papernot et al. 2018, arXiv:1802.08908, Proposition 8). What the votes made of it is itself private: see
+    `discreet.accounting.pate`.
     """
 
     sigma: Real

@@ -45,7 +45,10 @@ class Comparison:
             mark = "<- tightest" if best is not None and row.epsilon == best.epsilon else ""
             number = "infinite" if row.epsilon is None or math.isinf(row.epsilon) else f"{row.epsilon:.6g}"
             lines.append(
-                f"  {row.accountant:<9} {number:>12}  {row.title}{', ' + row.note if row.note else ''} {mark}".rstrip()
+                (
+                    f"  {row.accountant:<9} {number:>12}  "
+                    f"{row.title}{', ' + row.note if row.note else ''} {mark}"
+                ).rstrip()
             )
         lines += [f"  {row.accountant:<9} {'-':>12}  {row.note}" for row in self.rows if row.epsilon is None]
         return "\n".join(lines)

@@ -1,8 +1,9 @@
 """Composition of (epsilon, delta) guarantees: basic, advanced, and optimal.
 
-These accountants see of each event only one point of its privacy curve: it is (epsilon_i, delta_i)-DP. The delta that was asked
-for is divided: own failures first, then a share for every event that has no pure epsilon, and the rest is the slack of the
-composition theorem. `totals.basic` adds up fixed pairs; here the pairs are chosen to fit a delta.
+These accountants see of each event only one point of its privacy curve: it is (epsilon_i, delta_i)-DP. The
+delta that was asked for is divided: own failures first, then a share for every event that has no pure
+epsilon, and the rest is the slack of the composition theorem. `totals.basic` adds up fixed pairs; here the
+pairs are chosen to fit a delta.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _UP = 1 + 1e-13
 _SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
 
-# --- one event at one delta -------------------------------------------------------------------------------------------------
+# --- one event at one delta ---------------------------------------------------------------------------------
 
 
 def point(event: Event, delta: float) -> float:
@@ -61,7 +62,8 @@ def _zcdp_point(e: Any, delta: float) -> float:
 
 
 def _sampled_point(e: Any, delta: float) -> float:
-    """(ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8 and 9)."""
+    """(ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8 and
+    9)."""
     rate = float(e.rate)
     inside = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
     return pure.amplified(basic(e.event, inside), rate)
@@ -111,7 +113,8 @@ def _shuffled_point(e: se.Shuffled, delta: float) -> float:
 _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
     ev.NonPrivate: lambda e, delta: math.inf,
     ev.Gaussian: _gaussian_point,  # Balle & Wang 2018, arXiv:1805.06530, Theorem 8
-    ev.DiscreteGaussian: _zcdp_point,  # Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14 and Prop. 12
+    # Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14 and Prop. 12
+    ev.DiscreteGaussian: _zcdp_point,
     ev.VectorDiscreteGaussian: _zcdp_point,
     ev.ZCDP: _zcdp_point,
     ev.PoissonSampled: _sampled_point,
@@ -142,7 +145,7 @@ def _total_pure(form: Normal) -> float:
     return math.inf if total is None else total
 
 
-# --- the three accountants --------------------------------------------------------------------------------------------------
+# --- the three accountants ----------------------------------------------------------------------------------
 
 
 def basic(event: Event, delta: float) -> float:
@@ -167,11 +170,13 @@ def advanced(event: Event, delta: float) -> float:
 
 
 def optimal(event: Event, delta: float) -> float:
-    """The exact optimum over everything that is (epsilon_i, delta_i)-DP; different epsilons are first rounded up to a grid.
+    """The exact optimum over everything that is (epsilon_i, delta_i)-DP; different epsilons are first rounded
+    up to a grid.
 
     Guarantee: the composition is (epsilon, delta)-DP.
-    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan 2016, arXiv:1507.03113,
-               Theorem 1.5 (any), with their rounding: `rounding` states by how much epsilons were raised in all.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan
+               2016, arXiv:1507.03113, Theorem 1.5 (any), with their rounding: `rounding` states by how much
+               epsilons were raised in all.
     """
     return _with_shares(event, delta, optimal_pairs)
 
@@ -192,13 +197,15 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
     return with_room(form, delta, price, _total_pure(form))
 
 
-# --- the theorems, on bare numbers ------------------------------------------------------------------------------------------
+# --- the theorems, on bare numbers --------------------------------------------------------------------------
 
 
 def dwork_roth(epsilon: float, times: int, delta: float) -> float:
-    """sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state, with the slack delta.
+    """sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state, with the
+    slack delta.
 
-    Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second term.
+    Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second
+           term.
 
     >>> round(dwork_roth(0.1, 100, 1e-6), 3)
     6.308
@@ -248,10 +255,12 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def optimal_delta(epsilon: float, times: int, total: float) -> float:
-    """The delta at which `times` mechanisms that are epsilon-DP are (total, delta)-DP: the exact optimum, rounded up.
+    """The delta at which `times` mechanisms that are epsilon-DP are (total, delta)-DP: the exact optimum,
+    rounded up.
 
     Guarantee: their composition, adaptive too, is (total, delta)-DP.
-    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3: the total loss of randomized response, a sum of signs.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3: the total loss of randomized
+               response, a sum of signs.
 
     >>> optimal_delta(0.5, 2, 1.0)
     0.0
@@ -264,7 +273,8 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
 
 
 def rounding(pairs: Iterable[tuple[float, int]]) -> float:
-    """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in epsilon."""
+    """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in
+    epsilon."""
     given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
     mesh, steps = _grid(given)
     return max(
@@ -276,7 +286,8 @@ _CELLS, _MANY = 1 << 17, 50_000
 
 
 def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
-    """A mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum least, within memory."""
+    """A mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum least,
+    within memory."""
     largest = max(epsilon for epsilon, _ in given)
 
     def steps(mesh: float) -> list[tuple[int, int]]:
@@ -297,7 +308,10 @@ def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
 
 
 def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
-    """The distribution of the total loss when the answers come from the first table. All weights positive, at most a hair too large."""
+    """The distribution of the total loss when the answers come from the first table.
+
+    All weights positive, at most a hair too large.
+    """
     low, weights = 0, np.ones(1)
     for k, n in steps:
         first, law = _binomial(n, k * mesh)
@@ -312,7 +326,8 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
 
 
 def _binomial(n: int, log_odds: float) -> tuple[int, Any]:
-    """Binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
+    """Binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the mean
+    (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
     center, reach = round(n / (1 + math.exp(-log_odds))), int(20 * math.sqrt(n)) + 2
     first, last = max(0, center - reach), min(n, center + reach)
     k = np.arange(first, last, dtype=np.float64)

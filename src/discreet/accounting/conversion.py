@@ -1,6 +1,9 @@
-"""From one language of privacy to another: Rényi, concentrated, Gaussian, (epsilon, delta). Every number is rounded up.
+"""From one language of privacy to another: Rényi, concentrated, Gaussian, (epsilon, delta).
 
-Each conversion comes in the classic form that papers and lectures state and in the tight form that should be charged.
+Every number is rounded up.
+
+Each conversion comes in the classic form that papers and lectures state and in the tight form that should be
+charged.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
     """The tight conversion: epsilon = rdp + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1).
 
     Guarantee: (order, rdp)-RDP implies (epsilon, delta)-DP.
-    Proof:     Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Prop. 12; Balle et al. 2020, arXiv:1905.09982, Theorem 21.
+    Proof:     Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Prop. 12; Balle et al. 2020,
+               arXiv:1905.09982, Theorem 21.
     """
     _checked(order, delta)
     if math.isinf(rdp) or math.isinf(order):
@@ -45,7 +49,8 @@ def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
 
 
 def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
-    """delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion, solved for delta."""
+    """delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion, solved
+    for delta."""
     _checked(order, 0.5)
     if math.isinf(order):
         return 0.0 if rdp <= epsilon else 1.0
@@ -59,7 +64,8 @@ def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
 
 
 def bad_outcome(order: float, rdp: float, probability: float) -> float:
-    """How likely an outcome can become: P[M(D) in S] <= (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov 2017, Prop. 10).
+    """How likely an outcome can become: P[M(D) in S] <= (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov 2017,
+    Prop. 10).
 
     >>> round(bad_outcome(2.0, 0.0, 0.01), 6)
     0.1
@@ -108,7 +114,10 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
 
 
 def _best(price: object, scale: float) -> float:
-    """The least value over orders near 1 + sqrt(scale). Every order is valid, so the search only has to be good."""
+    """The least value over orders near 1 + sqrt(scale).
+
+    Every order is valid, so the search only has to be good.
+    """
     assert callable(price)
     low, high = math.log(max(1e-6, 1e-3 * math.sqrt(scale))), math.log(10 + 1e2 * math.sqrt(scale))
     return float(minimum(lambda t: price(1 + math.exp(t)), low, high)[1])
@@ -147,7 +156,8 @@ def normal_tail(x: float) -> float:
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """The delta of mu-GDP at epsilon: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), rounded up.
 
-    Proof: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth & Su 2022, arXiv:1905.02383, Corollary 2.13.
+    Proof: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth & Su 2022, arXiv:1905.02383, Corollary
+           2.13.
     """
     if mu == 0:
         return 0.0

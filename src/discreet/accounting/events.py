@@ -1,8 +1,9 @@
 """Events: the language of cost.
 
-An event says what a mechanism did to the data in exactly the terms that accounting needs, and nothing else: frozen, hashable,
-JSON-able, from a closed registry. Accountants are pure functions of events, so an old ledger can be re-read by a better one.
-Every event is for one neighbor relation; events of different relations do not compose.
+An event says what a mechanism did to the data in exactly the terms that accounting needs, and nothing else:
+frozen, hashable, JSON-able, from a closed registry. Accountants are pure functions of events, so an old
+ledger can be re-read by a better one. Every event is for one neighbor relation; events of different relations
+do not compose.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class NonPrivate(Event):
 @described("accounting.Gaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian(Event):
-    """Noise N(0, s²I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`. Zero means no noise."""
+    """Noise N(0, s²I); `noise_multiplier` is s over the l2 sensitivity under `neighbors`.
+
+    Zero means no noise.
+    """
 
     noise_multiplier: float
     neighbors: Neighbors = ADD_REMOVE
@@ -97,7 +101,8 @@ class Gaussian(Event):
 @described("accounting.Laplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Laplace(Event):
-    """Continuous Laplace noise; `noise_multiplier` is its scale b over the l1 sensitivity, so epsilon = 1 / noise_multiplier."""
+    """Continuous Laplace noise; `noise_multiplier` is its scale b over the l1 sensitivity, so epsilon = 1 /
+    noise_multiplier."""
 
     noise_multiplier: float
     neighbors: Neighbors = ADD_REMOVE
@@ -110,12 +115,13 @@ class Laplace(Event):
 @described("accounting.DiscreteLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteLaplace(Event):
-    """Noise with P(x) proportional to exp(-|x| / scale) on the integers, added to integers with l1 sensitivity `sensitivity`.
+    """Noise with P(x) proportional to exp(-|x| / scale) on the integers, added to integers with l1
+    sensitivity `sensitivity`.
 
-    Holds for vectors too. With noise that is log-concave on the integers, shifting one coordinate by a + b is at least as
-    revealing as shifting two by a and by b: writing f_k for the trade-off function of a shift by k, threshold tests give
-    1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly, and group privacy (Dong, Roth & Su 2022, arXiv:1905.02383) along the path
-    (0, 0) -> (a, 0) -> (a, b) bounds the pair by the same composition.
+    Holds for vectors too. With noise that is log-concave on the integers, shifting one coordinate by a + b is
+    at least as revealing as shifting two by a and by b: writing f_k for the trade-off function of a shift by
+    k, threshold tests give 1 - f_{a+b} = (1 - f_a) o (1 - f_b) exactly, and group privacy (Dong, Roth & Su
+    2022, arXiv:1905.02383) along the path (0, 0) -> (a, 0) -> (a, b) bounds the pair by the same composition.
     """
 
     scale: Real
@@ -131,11 +137,12 @@ class DiscreteLaplace(Event):
 @described("accounting.DiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscreteGaussian(Event):
-    """Noise with P(x) proportional to exp(-x² / 2 sigma²) on the integers, added to ONE integer that moves by `sensitivity`.
+    """Noise with P(x) proportional to exp(-x² / 2 sigma²) on the integers, added to ONE integer that moves by
+    `sensitivity`.
 
-    A vector in which at most l0 entries move by at most k each is `DiscreteGaussian(sensitivity=k).repeated(l0)`: larger shifts
-    of log-concave noise dominate smaller ones. A vector bounded only in l2 is `VectorDiscreteGaussian`.
-    `variance` is sigma squared, kept exact.
+    A vector in which at most l0 entries move by at most k each is
+    `DiscreteGaussian(sensitivity=k).repeated(l0)`: larger shifts of log-concave noise dominate smaller ones.
+    A vector bounded only in l2 is `VectorDiscreteGaussian`. `variance` is sigma squared, kept exact.
     """
 
     variance: Real
@@ -151,10 +158,11 @@ class DiscreteGaussian(Event):
 @described("accounting.VectorDiscreteGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorDiscreteGaussian(Event):
-    """Discrete Gaussian noise on every entry of an integer vector whose squared l2 sensitivity is `l2_squared`.
+    """Discrete Gaussian noise on every entry of an integer vector whose squared l2 sensitivity is
+    `l2_squared`.
 
-    Not rotation-invariant: no dominating pair is known that depends on the l2 norm alone, so its zCDP is what is charged
-    (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
+    Not rotation-invariant: no dominating pair is known that depends on the l2 norm alone, so its zCDP is what
+    is charged (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14).
     """
 
     variance: Real
@@ -185,7 +193,8 @@ class RandomizedResponse(Event):
 @described("accounting.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism(Event):
-    """A choice whose log-probability ratios span at most `epsilon` (bounded range: Durfee & Rogers 2019, arXiv:1905.04273).
+    """A choice whose log-probability ratios span at most `epsilon` (bounded range: Durfee & Rogers 2019,
+    arXiv:1905.04273).
 
     The exponential mechanism that is epsilon-DP has bounded range epsilon.
     """
@@ -229,7 +238,8 @@ class ApproximateDP(Event):
 @described("accounting.ZCDP")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDP(Event):
-    """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, arXiv:1605.02065, Definition 1.1 and Section 8)."""
+    """Anything that is rho-zCDP, or delta-approximately so (Bun & Steinke 2016, arXiv:1605.02065, Definition
+    1.1 and Section 8)."""
 
     rho: Real
     delta: float = 0.0
@@ -286,7 +296,8 @@ class Repeated(Event):
 @described("accounting.Composed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed(Event):
-    """All of `events`, each possibly chosen after seeing the earlier answers, but with prices fixed in advance."""
+    """All of `events`, each possibly chosen after seeing the earlier answers, but with prices fixed in
+    advance."""
 
     events: tuple[Event, ...]
     neighbors: Neighbors = ADD_REMOVE

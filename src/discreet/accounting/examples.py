@@ -1,4 +1,5 @@
-"""One instance of every event, small enough to price in a blink: for the table event x accountant, and for tests."""
+"""One instance of every event, small enough to price in a blink: for the table event x accountant, and for
+tests."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Privacy filters: may one more event be admitted, when events are chosen after seeing earlier answers?
 
-Composition theorems price a plan that was fixed in advance. A curator does not have one: what is asked next, and at which
-price, depends on what was answered before. A filter is a rule that keeps the promise anyway. It adds up prices in a few
-*lanes* (the pure epsilons, the Rényi divergences at some fixed orders) and goes on while at least one lane is within its limit.
-Filters are values; what was spent is another value, a function of the list of events alone, so that anybody who holds the list
-can recompute and check it. The theorems are in docs/filters.md.
+Composition theorems price a plan that was fixed in advance. A curator does not have one: what is asked next,
+and at which price, depends on what was answered before. A filter is a rule that keeps the promise anyway. It
+adds up prices in a few *lanes* (the pure epsilons, the Rényi divergences at some fixed orders) and goes on
+while at least one lane is within its limit. Filters are values; what was spent is another value, a function
+of the list of events alone, so that anybody who holds the list can recompute and check it. The theorems are
+in docs/filters.md.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _PARTS = (0.15, 0.3, 0.5)  # of epsilon; see default_orders
 class Preview:
     """What an event would do to a budget: free to ask, since it is a function of prices only.
 
-    `before` and `after` are in the filter's own unit (epsilon, rho, ...), as is `limit`; `delta_left` is what remains for the
-    events' own deltas if it is admitted. `fits` counts how many more such events could follow each other; None is no limit.
+    `before` and `after` are in the filter's own unit (epsilon, rho, ...), as is `limit`; `delta_left` is what
+    remains for the events' own deltas if it is admitted. `fits` counts how many more such events could follow
+    each other; None is no limit.
     """
 
     admitted: bool
@@ -44,7 +46,8 @@ class Preview:
 
 
 class BudgetFilter:
-    """What all filters share: lanes with limits, a limit for own deltas, and the rule 'go on while some lane is within its limit'."""
+    """What all filters share: lanes with limits, a limit for own deltas, and the rule 'go on while some lane
+    is within its limit'."""
 
     __slots__ = ()
     neighbors: Neighbors
@@ -83,7 +86,8 @@ class BudgetFilter:
         return self._holds(self._state(spent).plus(self.price(event)))
 
     def charge(self, spent: Spent | Iterable[Item], event: Item) -> Spent:
-        """What is spent after `event`; raises BudgetExceeded, and changes nothing, if the filter does not admit it."""
+        """What is spent after `event`; raises BudgetExceeded, and changes nothing, if the filter does not
+        admit it."""
         before = self._state(spent)
         after = before.plus(self.price(event))
         if not self._holds(after):
@@ -91,16 +95,19 @@ class BudgetFilter:
         return after
 
     def replay(self, events: Iterable[Item]) -> Spent:
-        """What a list of events has spent, each admitted in turn; raises BudgetExceeded at the first that should not have been."""
+        """What a list of events has spent, each admitted in turn; raises BudgetExceeded at the first that
+        should not have been."""
         spent = self.start()
         for event in events:
             spent = self.charge(spent, event)
         return spent
 
     def used(self, spent: Spent | Iterable[Item]) -> float:
-        """How much of the budget is gone: the least budget whose limits, moved down in parallel, would still hold. Rounded up.
+        """How much of the budget is gone: the least budget whose limits, moved down in parallel, would still
+        hold. Rounded up.
 
-        This is book-keeping. A bound on the privacy loss so far, valid at a time chosen by looking at answers, is an `Odometer`'s.
+        This is book-keeping. A bound on the privacy loss so far, valid at a time chosen by looking at
+        answers, is an `Odometer`'s.
         """
         state = self._state(spent)
         if state.delta > self.delta_limit:
@@ -141,7 +148,8 @@ class BudgetFilter:
         return within and state.delta <= self.delta_limit
 
     def _fits(self, before: Spent, price: Spent, item: Item) -> int | None:
-        """Count copies: capped ones while the pure lane and own deltas hold them, then the same release as it is."""
+        """Count copies: capped ones while the pure lane and own deltas hold them, then the same release as it
+        is."""
         if not isinstance(item, Capped):
             return self._copies(before, price)
         room = _copies(self.limits[0] - before.sums[0], price.sums[0])
@@ -169,15 +177,19 @@ class BudgetFilter:
     def _refusal(self, before: Spent, after: Spent) -> str:
         if after.delta > self.delta_limit:
             return (
-                f"this would raise the sum of the releases' own deltas from {float(before.delta):g} to {float(after.delta):g}, "
-                f"above the share {float(self.delta_limit):g} of delta that is kept for them. Nothing was released. "
+                f"this would raise the sum of the releases' own deltas from {float(before.delta):g} "
+                f"to {float(after.delta):g}, "
+                f"above the share {float(self.delta_limit):g} of delta that is kept for them. "
+                f"Nothing was released. "
                 f"Ask for a release that fails less often, or ask the steward for more."
             )
         old, new, limit = self.used(before), self.used(after), float(self.total)
         digits = 4 if f"{new:.4g}" != f"{limit:.4g}" else 12
         return (
-            f"this would raise {self.unit} from {old:.{digits}g} to {new:.{digits}g}, above the limit {limit:.{digits}g} "
-            f"(delta={self._delta():g}). Nothing was released. Ask with less {self.unit}, or ask the steward for more."
+            f"this would raise {self.unit} from {old:.{digits}g} to {new:.{digits}g}, above the "
+            f"limit {limit:.{digits}g} "
+            f"(delta={self._delta():g}). Nothing was released. Ask with less {self.unit}, or ask the "
+            f"steward for more."
         )
 
     def _delta(self) -> float:
@@ -203,16 +215,18 @@ def _copies(room: Exact, one: Exact) -> float:
 class Filter(BudgetFilter):
     """The filter of an (epsilon, delta) budget; with `delta=0`, of pure differential privacy.
 
-    Guarantee: whatever is asked, and however questions and prices depend on earlier answers, all releases together are
-               `certified`-DP: (epsilon (1 + slack), delta (1 + slack)).
-    Proof:     docs/filters.md, Theorem 1: for every fixed order the Rényi filter of Feldman & Zrnic 2021, arXiv:2008.11193,
-               Theorem 3.1; Rogers et al. 2016 for pure epsilons; a union bound over which lane holds at the end, and a coupling for
-               own deltas. Interactive mechanisms, also interleaved: Haney et al. 2023, arXiv:2309.05901.
-    Assumes:   every event is a true price of what was run, and refusals are the only thing that depends on this object.
+    Guarantee: whatever is asked, and however questions and prices depend on earlier answers, all releases
+               together are `certified`-DP: (epsilon (1 + slack), delta (1 + slack)).
+    Proof:     docs/filters.md, Theorem 1: for every fixed order the Rényi filter of Feldman & Zrnic 2021,
+               arXiv:2008.11193, Theorem 3.1; Rogers et al. 2016 for pure epsilons; a union bound over which
+               lane holds at the end, and a coupling for own deltas. Interactive mechanisms, also interleaved:
+               Haney et al. 2023, arXiv:2309.05901.
+    Assumes:   every event is a true price of what was run, and refusals are the only thing that depends on
+               this object.
 
-    `own_delta` (default: half) is the share of delta kept for events that can fail by themselves. The rest is split evenly over
-    `orders`, which are fixed here and now: the default is chosen from epsilon and delta alone. `slack` is there because ten times
-    0.1 is more than 1 in binary.
+    `own_delta` (default: half) is the share of delta kept for events that can fail by themselves. The rest is
+    split evenly over `orders`, which are fixed here and now: the default is chosen from epsilon and delta
+    alone. `slack` is there because ten times 0.1 is more than 1 in binary.
 
     >>> from .events import PureDP
     >>> budget = Filter(epsilon=3, delta=1e-6)
@@ -288,10 +302,12 @@ class Filter(BudgetFilter):
 
 
 def at_once(plan: Event, *, delta: float) -> Event:
-    """A plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the tightest accountant.
+    """A plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the
+    tightest accountant.
 
-    Guarantee: `plan` is (epsilon, delta)-DP with the epsilon of the event returned. A filter charges it to the pure lane and to own
-               deltas instead of order by order: better for one long training that takes most of a budget.
+    Guarantee: `plan` is (epsilon, delta)-DP with the epsilon of the event returned. A filter charges it to
+               the pure lane and to own deltas instead of order by order: better for one long training that
+               takes most of a budget.
     Assumes:   nothing about the plan, its length included, is chosen while it runs.
     """
     from .api import epsilon
@@ -307,18 +323,23 @@ def at_once(plan: Event, *, delta: float) -> Event:
 
 @lru_cache(maxsize=256)
 def _limits(total: Fraction, orders: tuple[float, ...], share: float) -> tuple[Fraction, ...]:
-    """epsilon for the pure lane; for each order epsilon minus what converting to delta = share costs there, rounded down."""
+    """epsilon for the pure lane; for each order epsilon minus what converting to delta = share costs there,
+    rounded down."""
     return (total, *(total - Fraction(rdp_to_epsilon(order, 0.0, share)) for order in orders))
 
 
 @lru_cache(maxsize=4096)
 def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
-    """Pure epsilon, Rényi divergences, own delta. A run at total-variation distance d from its price is charged (1 + e^eps) d."""
+    """Pure epsilon, Rényi divergences, own delta.
+
+    A run at total-variation distance d from its price is charged (1 + e^eps) d.
+    """
     bare, own, distance = split(event_of(item))
     if isinstance(item, Capped):
         if not item.holds:
             raise InvalidInput(
-                f"this release is not certified to be ({item.epsilon:g}, {item.delta:g})-DP, so it cannot be charged as such. "
+                f"this release is not certified to be ({item.epsilon:g}, {item.delta:g})-DP, so it "
+                f"cannot be charged as such. "
                 f"Nothing was released. Charge it as it is."
             )
         own += Fraction(item.delta)
@@ -330,10 +351,11 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
 
 
 def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
-    """A few orders, functions of the budget only: those at which conversion to delta leaves a given part of epsilon.
+    """A few orders, functions of the budget only: those at which conversion to delta leaves a given part of
+    epsilon.
 
-    Half of epsilon is best for Gaussian noise. Lower orders, which leave less, serve what is sampled; higher ones what is nearly
-    pure. More orders would each get less of delta.
+    Half of epsilon is best for Gaussian noise. Lower orders, which leave less, serve what is sampled; higher
+    ones what is nearly pure. More orders would each get less of delta.
     """
     if delta == 0 or epsilon == 0:
         return ()
@@ -342,7 +364,8 @@ def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
 
 
 def _leaving(room: float, total: float, share: float) -> float:
-    """The order at which epsilon minus the conversion term is about `room`: bisection in the logarithm of order - 1."""
+    """The order at which epsilon minus the conversion term is about `room`: bisection in the logarithm of
+    order - 1."""
     low, high = -20.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
-"""Gaussian differential privacy: an event is mu-GDP if telling two neighboring tables apart is at least as hard as telling
-N(0, 1) from N(mu, 1) with one draw. Exact for Gaussians, whose mus add up in squares.
+"""Gaussian differential privacy: an event is mu-GDP if telling two neighboring tables apart is at least as
+hard as telling N(0, 1) from N(mu, 1) with one draw. Exact for Gaussians, whose mus add up in squares.
 
-The central-limit estimate for sampled training lives here too. It is *below* the truth where it matters, so it is not an
-accountant: it returns an `Estimate`, which is not a number one could charge.
+The central-limit estimate for sampled training lives here too. It is *below* the truth where it matters, so
+it is not an accountant: it returns an `Estimate`, which is not a number one could charge.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def of_pure(epsilon: float) -> float:
     """The mu of an epsilon-DP event: 2 Phi^{-1}(e^eps / (1 + e^eps)), rounded up.
 
     Guarantee: every epsilon-DP mechanism is mu-GDP with this mu, and no smaller one would do.
-    Proof:     the trade-off function of epsilon-DP is two straight lines that meet at a = 1/(1 + e^eps); that of N(mu, 1) is
-               convex, passes through the same three points, and so lies below them.
+    Proof:     the trade-off function of epsilon-DP is two straight lines that meet at a = 1/(1 + e^eps); that
+               of N(mu, 1) is convex, passes through the same three points, and so lies below them.
     """
     if epsilon == 0:
         return 0.0
@@ -50,7 +50,8 @@ _MU: dict[type[Event], Callable[[Any], float]] = {
 
 
 def mu(event: Event) -> float:
-    """The mu of a whole event: root of the sum of squares (Dong, Roth & Su 2022, arXiv:1905.02383, Corollary 3.3), rounded up.
+    """The mu of a whole event: root of the sum of squares (Dong, Roth & Su 2022, arXiv:1905.02383, Corollary
+    3.3), rounded up.
 
     >>> mu(ev.Gaussian(noise_multiplier=2.0).repeated(4))
     1.0000000000000004
@@ -110,7 +111,8 @@ class Estimate:
 
 
 def clt_estimate(event: Event, delta: float) -> Estimate:
-    """Epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps (e^{1/s²} - 1)).
+    """Epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps (e^{1/s²} -
+    1)).
 
     Bu, Dong, Long & Su 2020, arXiv:1911.11607. Typically below the truth.
     """

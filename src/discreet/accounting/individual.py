@@ -1,7 +1,9 @@
-"""Individual accounting: every record pays for its own gradient norms, and is left out once its own budget is gone.
+"""Individual accounting: every record pays for its own gradient norms, and is left out once its own budget is
+gone.
 
-Most records' gradients are far shorter than the clip, so they could stay much longer than the worst case allows. What each has
-paid depends on the data: it is private, is never shown, and nothing may halt visibly on it. The ledger is charged the fixed price.
+Most records' gradients are far shorter than the clip, so they could stay much longer than the worst case
+allows. What each has paid depends on the data: it is private, is never shown, and nothing may halt visibly on
+it. The ledger is charged the fixed price.
 """
 
 from __future__ import annotations
@@ -39,14 +41,16 @@ class _Filter:
         raise NotImplementedError
 
     def admit(self, norms: Any) -> _Array:
-        """Which records may enter this step, given the norms of their (clipped) contributions; those are charged, others dropped for good.
+        """Which records may enter this step, given the norms of their (clipped) contributions; those are
+        charged, others dropped for good.
 
         The answer is private: use it to zero contributions before the noisy sum, and for nothing else.
         """
         given = np.asarray(norms, dtype=np.float64)
         if given.shape != self._spent.shape:
             raise _require.fail("norms", f"an array of shape {given.shape}", f"of shape {self._spent.shape}")
-        # A bad norm must not raise: an error would tell that a record has one. It is treated as the longest possible.
+        # A bad norm must not raise: an error would tell that a record has one. It is treated as the longest
+        # possible.
         given = np.where((given >= 0) & (given <= self._clip), given, self._clip)
         after = self._spent + self._costs(given) * _UP
         self._active = self._active & (after <= self._budget)
@@ -60,9 +64,11 @@ class _Filter:
 class FullBatchFilter(_Filter):
     """For noisy gradient descent on all records: record i pays norm_i² / (2 deviation²) in zCDP per step.
 
-    Guarantee: the whole run, however long and however adaptive, is budget-zCDP: charge `event` once, in advance.
-    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter and private gradient descent), at every order at
-               once because a Gaussian's divergence is a multiple of the order. For add/remove and zero-out.
+    Guarantee: the whole run, however long and however adaptive, is budget-zCDP: charge `event` once, in
+               advance.
+    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter and private gradient
+               descent), at every order at once because a Gaussian's divergence is a multiple of the order.
+               For add/remove and zero-out.
     Assumes:   Gaussian noise of this deviation on the sum; dropped records contribute exactly zero.
     """
 
@@ -83,12 +89,15 @@ class FullBatchFilter(_Filter):
 
 
 class SampledFilter(_Filter):
-    """For DP-SGD with Poisson batches: record i pays, at one fixed order, for a sampled Gaussian of its own sensitivity every step.
+    """For DP-SGD with Poisson batches: record i pays, at one fixed order, for a sampled Gaussian of its own
+    sensitivity every step.
 
     Guarantee: the whole run is (order, budget)-RDP: charge `event` once, in advance.
-    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter); the price of one step is that of
-               Mironov, Talwar & Zhang 2019 at noise deviation / norm, with the norm rounded up to one of 256 levels.
-    Assumes:   norms are given for every record at every step, sampled or not: which were sampled must not enter the price.
+    Proof:     Feldman & Zrnic 2021, arXiv:2008.11193 (the individual Rényi filter); the price of one step is
+               that of Mironov, Talwar & Zhang 2019 at noise deviation / norm, with the norm rounded up to one
+               of 256 levels.
+    Assumes:   norms are given for every record at every step, sampled or not: which were sampled must not
+               enter the price.
     """
 
     __slots__ = ("_levels", "_order")
@@ -116,6 +125,7 @@ class SampledFilter(_Filter):
 
 
 def steps_at_full_price(clip: float, deviation: float, budget: float) -> int:
-    """How many full-batch steps a record whose norm is always the clip takes part in: a public number, for planning."""
+    """How many full-batch steps a record whose norm is always the clip takes part in: a public number, for
+    planning."""
     _require.positive(clip=clip, deviation=deviation, budget=budget)
     return math.floor(budget / ((clip / deviation) ** 2 / 2 * _UP))

@@ -1,8 +1,9 @@
 """Lanes: what one event adds to each of the sums that filters and odometers keep.
 
-A lane is the pure epsilon, or the Rényi divergence at one fixed order. An event may be priced as it is, or *capped*: read as a
-release of pure epsilon e that fails with a small probability, as (epsilon, delta) was asked for. Both are true prices of the
-same release (docs/filters.md, "Capped prices"); which one is charged is decided before the release and recorded.
+A lane is the pure epsilon, or the Rényi divergence at one fixed order. An event may be priced as it is, or
+*capped*: read as a release of pure epsilon e that fails with a small probability, as (epsilon, delta) was
+asked for. Both are true prices of the same release (docs/filters.md, "Capped prices"); which one is charged
+is decided before the release and recorded.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def on_grid(value: Exact | int) -> Exact:
 class Spent:
     """What was spent, in the lanes of one filter or odometer: a function of the events, whatever their order.
 
-    `sums` has one entry per lane, `delta` is the sum of the events' own deltas, `events` how many were charged.
+    `sums` has one entry per lane, `delta` is the sum of the events' own deltas, `events` how many were
+    charged.
     """
 
     sums: tuple[Exact, ...]
@@ -64,7 +66,10 @@ class Spent:
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
-    """What an event is when it does not fail; its own delta; its distance. Interactive events become their dominating pair."""
+    """What an event is when it does not fail; its own delta; its distance.
+
+    Interactive events become their dominating pair.
+    """
     form = normal(event)
     return form.event, Fraction(form.delta), Fraction(form.distance)
 
@@ -86,13 +91,16 @@ def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capped:
-    """An event read as a release of pure epsilon `epsilon` that fails with probability `delta`, beside its own deltas.
+    """An event read as a release of pure epsilon `epsilon` that fails with probability `delta`, beside its
+    own deltas.
 
-    Guarantee: for every pair of neighbors the laws of the bare event are (1 - delta) M_1 + delta M_2 and (1 - delta) M_1' + delta M_2',
-               where (M_1, M_1') has a log-ratio of at most `epsilon` and, at every order and in both directions, a Rényi
-               divergence of at most that of the bare event and of at most that of randomized response at `epsilon`.
+    Guarantee: for every pair of neighbors the laws of the bare event are (1 - delta) M_1 + delta M_2 and (1 -
+               delta) M_1' + delta M_2', where (M_1, M_1') has a log-ratio of at most `epsilon` and, at every
+               order and in both directions, a Rényi divergence of at most that of the bare event and of at
+               most that of randomized response at `epsilon`.
     Proof:     docs/filters.md, "Capped prices".
-    Assumes:   the bare event is (epsilon, delta)-DP, which `holds` certifies; filters charge nothing that it does not hold for.
+    Assumes:   the bare event is (epsilon, delta)-DP, which `holds` certifies; filters charge nothing that it
+               does not hold for.
     """
 
     event: Event
@@ -125,7 +133,8 @@ def event_of(item: Item) -> Event:
 
 @lru_cache(maxsize=1024)
 def certified_epsilon(event: Event, delta: float) -> float:
-    """Return the epsilon that is certified for the event without its own deltas at `delta`; infinite where none is known."""
+    """Return the epsilon that is certified for the event without its own deltas at `delta`; infinite where
+    none is known."""
     # Imported here: the accountants import the lanes' neighbors.
     from .api import epsilon
 

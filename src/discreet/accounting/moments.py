@@ -1,7 +1,8 @@
 """The moments accountant as it was published in 2016, and the closed-form rows that lectures put beside it.
 
-For teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas for the sampled Gaussian, each with
-the conditions under which it holds, enforced. To charge, use `rdp` or the privacy loss distribution.
+For teaching and as a cross-check: the integrals E1 and E2 of Abadi et al., and three formulas for the sampled
+Gaussian, each with the conditions under which it holds, enforced. To charge, use `rdp` or the privacy loss
+distribution.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Moments(NamedTuple):
 
 
 def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
-    """E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²), m = (1-q) m0 + q m1.
+    """E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²), m = (1-q) m0 + q
+    m1.
 
-    Abadi et al. 2016, arXiv:1607.00133, Section 3.2. By the trapezoidal rule, which for these analytic integrands converges
-    faster than any power of the step.
+    Abadi et al. 2016, arXiv:1607.00133, Section 3.2. By the trapezoidal rule, which for these analytic
+    integrands converges faster than any power of the step.
 
     >>> round(integrals(1, 1.0, 1.0).e2, 6)
     2.718282
@@ -91,8 +93,8 @@ def _demand(holds: bool, what: str, row: str) -> None:
 def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
     """q² order / ((1 - q) s²), for q < 1/(16 s), s >= 1, order <= 1 + s² ln(1/(q s)).
 
-    Abadi et al. 2016, arXiv:1607.00133, Lemma 3: the leading term only. Its O(q³ order³ / s³) has no stated constant, so this is an
-    estimate and not a bound.
+    Abadi et al. 2016, arXiv:1607.00133, Lemma 3: the leading term only. Its O(q³ order³ / s³) has no stated
+    constant, so this is an estimate and not a bound.
     """
     q, s = rate, noise_multiplier
     _demand(s >= 1 and 0 < q < 1 / (16 * s), "noise at least 1 and rate below 1/(16 noise)", "Abadi et al.")
@@ -103,7 +105,8 @@ def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
 def bun(order: float, rate: float, noise_multiplier: float) -> float:
     """6 q² order / s² for a fixed-size sample, for q <= 1/10, s >= sqrt(5), order <= s² ln(1/q) / 2.
 
-    Bun, Dwork, Rothblum & Steinke 2018 (truncated concentrated DP), as tabulated by Mironov, Talwar & Zhang 2019. For replace.
+    Bun, Dwork, Rothblum & Steinke 2018 (truncated concentrated DP), as tabulated by Mironov, Talwar & Zhang
+    2019. For replace.
 
     >>> bun(4.0, 0.01, 4.0)
     0.00015000000000000004
@@ -115,10 +118,11 @@ def bun(order: float, rate: float, noise_multiplier: float) -> float:
 
 
 def mironov(order: float, rate: float, noise_multiplier: float) -> float:
-    """2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019, arXiv:1908.10530.
+    """2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019,
+    arXiv:1908.10530.
 
-    q < 1/5, s >= 4, order <= s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) + 1/(2 s²)), where
-    L = ln(1 + 1/(q (order - 1))). For add/remove.
+    q < 1/5, s >= 4, order <= s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) +
+    1/(2 s²)), where L = ln(1 + 1/(q (order - 1))). For add/remove.
     """
     q, s = rate, noise_multiplier
     _demand(0 < q < 0.2 and s >= 4, "rates below 1/5 and noise of at least 4", "Mironov et al.")

@@ -1,8 +1,9 @@
 """Normal form: what an event is composed of, in the few terms that accountants have rules for.
 
-Names with the price of another event become that event (a matrix mechanism is one Gaussian, sparse vector is pure). What can
-fail with some probability is split in two: the event that holds otherwise, and a `delta` of its own that no accountant can
-improve. Truncated Poisson samples become Poisson samples at a total-variation `distance`, paid for at the end.
+Names with the price of another event become that event (a matrix mechanism is one Gaussian, sparse vector is
+pure). What can fail with some probability is split in two: the event that holds otherwise, and a `delta` of
+its own that no accountant can improve. Truncated Poisson samples become Poisson samples at a total-variation
+`distance`, paid for at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from .events import Event
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Parts with their counts; own failure probability; distance in total variation to what was really run (both rounded up)."""
+    """Parts with their counts; own failure probability; distance in total variation to what was really run
+    (both rounded up)."""
 
     parts: dict[Event, int]
     delta: float
@@ -59,7 +61,8 @@ class Normal:
 def normal(event: Event) -> Normal:
     """The normal form. Refuses amplification that is not proved for the event's relation.
 
-    Every accountant asks for it, often several for one number: the last few are kept. Nobody changes the parts of one.
+    Every accountant asks for it, often several for one number: the last few are kept. Nobody changes the
+    parts of one.
 
     >>> normal(ce.Thresholded(event=ev.PureDP(epsilon=1), delta=1e-9).repeated(2)).delta
     2e-09
@@ -128,8 +131,10 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
     if e.rate == 0:
         return _same(ev.NoOp(neighbors=e.neighbors))
     require_relation(e.neighbors, ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
-    # What fails with chance d inside fails with chance rate * d on a sample: D_h(Q || (1-q)Q + qP) and its mirror image are
-    # a positive part with weight at most q (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8, order by order).
+    # What fails with chance d inside fails with chance rate * d on a sample: D_h(Q || (1-q)Q + qP) and its
+    # mirror image are a positive part with weight at most q (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647,
+    # Theorem 8, order
+    # by order).
     inner = normal(e.event)
     lost = _require.exact(e.rate, "rate") * Fraction(inner.delta)
     plain = _extreme(inner)
@@ -142,7 +147,8 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
 
 
 def _extreme(form: Normal) -> Event | None:
-    """What looks at nothing costs nothing on a sample too; what shows everything is given no credit for the sample."""
+    """What looks at nothing costs nothing on a sample too; what shows everything is given no credit for the
+    sample."""
     if not form.parts:
         return ev.NoOp(neighbors=form.neighbors)
     return ev.NonPrivate(neighbors=form.neighbors) if any(map(shows_all, form.parts)) else None
@@ -154,7 +160,8 @@ def shows_all(part: Event) -> bool:
 
 
 def _one_gaussian(form: Normal) -> Event | None:
-    """Several Gaussians on one sample are one: their squared shifts add up, and the noise multiplier is rounded down."""
+    """Several Gaussians on one sample are one: their squared shifts add up, and the noise multiplier is
+    rounded down."""
     if len(form.parts) + max(form.parts.values(), default=0) <= 2:
         return None
     total = Fraction(0)
@@ -221,8 +228,10 @@ def _over(value: Any, size: int) -> float:
     return _round.down(_require.exact(value, "noise") / size)
 
 
-# A group of k that moves together moves the answer k times as far: the triangle inequality for sensitivities, and for
-# guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 5.3; Dong, Roth & Su 2022, on group privacy.
+# A group of k that moves together moves the answer k times as far: the triangle inequality for sensitivities,
+# and for guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 5.3; Dong, Roth & Su 2022, on
+# group
+# privacy.
 _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
     ev.NoOp: lambda e, k: e,
     ev.NonPrivate: lambda e, k: e,
@@ -255,7 +264,8 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 
 
 def group_delta(epsilon: float, delta: float, size: int) -> float:
-    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of Vadhan 2017; rounded up."""
+    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of Vadhan 2017;
+    rounded up."""
     if delta == 0:
         return 0.0
     # Beyond that the sum is above any delta's inverse.
@@ -265,11 +275,13 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
 
 
 def _pure_group(e: Any, size: int) -> Event:
-    """What a group of k can see of any epsilon-DP mechanism: discrete Laplace noise of scale 1/epsilon, moved by k.
+    """What a group of k can see of any epsilon-DP mechanism: discrete Laplace noise of scale 1/epsilon, moved
+    by k.
 
-    Proof: the trade-off function of a group is the k-fold 1 - (1 - f) o ... o (1 - f) (Dong, Roth & Su 2022, arXiv:1905.02383, on group
-    privacy); for the f of epsilon-DP, which is that of discrete Laplace noise moved by 1, it is that of the noise moved by k (see
-    `DiscreteLaplace`). So it is attained. Its largest loss is k epsilon, but most of the time it is less.
+    Proof: the trade-off function of a group is the k-fold 1 - (1 - f) o ... o (1 - f) (Dong, Roth & Su 2022,
+    arXiv:1905.02383, on group privacy); for the f of epsilon-DP, which is that of discrete Laplace noise
+    moved by 1, it is that of the noise moved by k (see `DiscreteLaplace`). So it is attained. Its largest
+    loss is k epsilon, but most of the time it is less.
     """
     epsilon = _require.exact(e.epsilon, "epsilon")
     if epsilon == 0:

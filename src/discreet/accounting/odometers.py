@@ -1,7 +1,8 @@
 """Odometers: how much has been spent so far, in numbers that stay true whenever one looks.
 
-A filter guards a budget that was named beforehand. An odometer has none: it gives a running bound on the privacy loss that holds
-at all times together, so one may also stop *because* of what it shows. That costs a little more than a bound for a fixed time.
+A filter guards a budget that was named beforehand. An odometer has none: it gives a running bound on the
+privacy loss that holds at all times together, so one may also stop *because* of what it shows. That costs a
+little more than a bound for a fixed time.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ class Reading(NamedTuple):
 @described("accounting.Odometer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odometer:
-    """A running bound on what adaptively chosen events have spent; `delta` is the chance that it is ever wrong.
+    """A running bound on what adaptively chosen events have spent; `delta` is the chance that it is ever
+    wrong.
 
-    Guarantee: let (e, d) be the reading when an interaction stops, at a time that may depend on everything seen, the readings
-               included. For all fixed epsilon and delta', the part of the interaction that stops with e <= epsilon and
-               d <= delta' is (epsilon, delta')-DP: P[A and that] <= exp(epsilon) P'[A and that] + delta'. If no event has a delta
-               of its own, more is true: with probability 1 - delta, the privacy loss never exceeds the reading, at any time.
-    Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and Ville's inequality;
-               Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
+    Guarantee: let (e, d) be the reading when an interaction stops, at a time that may depend on everything
+               seen, the readings included. For all fixed epsilon and delta', the part of the interaction that
+               stops with e <= epsilon and d <= delta' is (epsilon, delta')-DP: P[A and that] <= exp(epsilon)
+               P'[A and that] + delta'. If no event has a delta of its own, more is true: with probability 1 -
+               delta, the privacy loss never exceeds the reading, at any time.
+    Proof:     docs/filters.md, Theorem 4: a mixture of the exponential supermartingales of all orders and
+               Ville's inequality; Whitehouse et al. 2023, arXiv:2203.05481, for the idea.
 
     >>> from .events import PureDP
     >>> Odometer(delta=1e-6).read([PureDP(epsilon=1), PureDP(epsilon=1)])
@@ -94,7 +97,8 @@ class Odometer:
         return state
 
     def _mixture(self, sums: list[float]) -> float:
-        """The loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta; rounded up."""
+        """The loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta; rounded
+        up."""
         terms = [
             (order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)
         ]

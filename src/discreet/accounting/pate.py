@@ -1,7 +1,8 @@
 """PATE: what the teachers' votes made of the price. Strong consensus costs far less than the worst case.
 
-The data-dependent cost is computed from private votes and is private itself. It is for the steward's eyes, or for publication
-through the smooth-sensitivity release priced here; the ledger is charged `GNMax`, whose price is known before any vote.
+The data-dependent cost is computed from private votes and is private itself. It is for the steward's eyes, or
+for publication through the smooth-sensitivity release priced here; the ledger is charged `GNMax`, whose price
+is known before any vote.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ ORDERS: tuple[float, ...] = (
 
 
 def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -> float:
-    """A bound on the chance that noise N(0, sigma²) on every count makes another class win: sum over others of Phi(-gap / (sigma sqrt 2)).
+    """A bound on the chance that noise N(0, sigma²) on every count makes another class win: sum over others
+    of Phi(-gap / (sigma sqrt 2)).
 
-    Papernot et al. 2018, arXiv:1802.08908, Proposition 7. Without `capped` the sum itself, which may be above 1.
+    Papernot et al. 2018, arXiv:1802.08908, Proposition 7. Without `capped` the sum itself, which may be above
+    1.
     """
     _require.positive(sigma=sigma)
     if len(votes) < 2:
@@ -43,10 +46,11 @@ def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -
 def query_rdp(order: float, q: float, sigma: float) -> float:
     """The Rényi cost of one query whose answer is another than the plurality with chance at most q.
 
-    Guarantee: an upper bound of the Rényi divergence *of* these votes' answer *from* that of any with one vote moved, at most order / sigma².
-               The other direction is bounded by the moved votes' own cost, not by this one.
-    Proof:     Papernot et al. 2018, arXiv:1802.08908, Theorem 6 with the orders of Proposition 10, under its conditions; otherwise
-               the data-independent Proposition 8.
+    Guarantee: an upper bound of the Rényi divergence *of* these votes' answer *from* that of any with one
+               vote moved, at most order / sigma². The other direction is bounded by the moved votes' own
+               cost, not by this one.
+    Proof:     Papernot et al. 2018, arXiv:1802.08908, Theorem 6 with the orders of Proposition 10, under its
+               conditions; otherwise the data-independent Proposition 8.
     """
     if not order > 1:
         raise _require.fail("order", order, "above 1")
@@ -99,7 +103,8 @@ def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence
 
 
 def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
-    """The bound q after `votes` more (negative: fewer) votes moved against the plurality, all runners-up alike.
+    """The bound q after `votes` more (negative: fewer) votes moved against the plurality, all runners-up
+    alike.
 
     Papernot et al. 2018, arXiv:1802.08908, Appendix B: moving one vote changes every gap by at most 2.
     """
@@ -112,13 +117,15 @@ def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
 
 
 def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
-    """A bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows with q, so ends are enough."""
+    """A bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows with q,
+    so ends are enough."""
     more = query_rdp(order, _moved(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
     less = query_rdp(order, high, sigma) - query_rdp(order, _moved(low, sigma, classes, -1), sigma)
     return max(more, less, 0.0)
 
 
-# Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its cell a value lies.
+# Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its
+# cell a value lies.
 _CELLS = 16
 _CROSSED = _CELLS + 1
 
@@ -126,19 +133,23 @@ _CROSSED = _CELLS + 1
 def smooth_sensitivity(
     queries: Iterable[Sequence[float]], sigma: float, *, order: float, beta: float, distance: int = 200
 ) -> float:
-    """A beta-smooth upper bound of the local sensitivity of the total cost at one order. Private: for the steward or the release below.
+    """A beta-smooth upper bound of the local sensitivity of the total cost at one order.
 
-    Guarantee: at least how far moving one vote in every query changes the total of `query_rdp`; and S(v) <= e^beta S(v') for any
-               two vectors of votes that differ by one moved vote in every query.
-    Proof:     a query stands at z = Phi^-1(q / others) sigma / sqrt(2) votes, q its bound on the chance of another answer. One moved vote
-               changes each gap by at most 2, so that by concavity of p -> Phi(Phi^-1(p) + t), t > 0, all runners-up alike are the
-               worst, and z moves by at most 1 (Papernot et al. 2018, arXiv:1802.08908, Appendix B); where another class
-               takes the lead, q about the old leader is an upper bound. The cost grows with z. On one grid of z, the same for all votes,
-               each cell holds an upper bound of the local sensitivity of all z in it. M(d) is the largest in the cells within d
-               times 17 of the one where z lies: one vote crosses at most 17 cells of 1/16, so the cells of M(d) of a query are among
-               those of M(d + 1) of its neighbor. S = max over d of e^{-beta d} times the sum of M(d), with order / sigma²,
-               which no local sensitivity exceeds, for M(d) beyond `distance`: shifting d by one gives e^beta (Nissim, Raskhodnikova & Smith
-               2007, Definition 2.2 and Claim 3.2).
+    Private: for the steward or the release below.
+
+    Guarantee: at least how far moving one vote in every query changes the total of `query_rdp`; and S(v) <=
+               e^beta S(v') for any two vectors of votes that differ by one moved vote in every query.
+    Proof:     a query stands at z = Phi^-1(q / others) sigma / sqrt(2) votes, q its bound on the chance of
+               another answer. One moved vote changes each gap by at most 2, so that by concavity of p ->
+               Phi(Phi^-1(p) + t), t > 0, all runners-up alike are the worst, and z moves by at most 1
+               (Papernot et al. 2018, arXiv:1802.08908, Appendix B); where another class takes the lead, q
+               about the old leader is an upper bound. The cost grows with z. On one grid of z, the same for
+               all votes, each cell holds an upper bound of the local sensitivity of all z in it. M(d) is the
+               largest in the cells within d times 17 of the one where z lies: one vote crosses at most 17
+               cells of 1/16, so the cells of M(d) of a query are among those of M(d + 1) of its neighbor. S =
+               max over d of e^{-beta d} times the sum of M(d), with order / sigma², which no local
+               sensitivity exceeds, for M(d) beyond `distance`: shifting d by one gives e^beta (Nissim,
+               Raskhodnikova & Smith 2007, Definition 2.2 and Claim 3.2).
     """
     _require.positive(beta=beta, sigma=sigma)
     _require.integer(distance=distance, at_least=0)
@@ -190,7 +201,8 @@ class _Grid(NamedTuple):
 
 
 def _ring(at: int, d: int, lowest: int) -> list[int]:
-    """The cells that d moved votes may lead to and d - 1 may not; cells beyond either end of the grid are those at the end."""
+    """The cells that d moved votes may lead to and d - 1 may not; cells beyond either end of the grid are
+    those at the end."""
     if d == 0:
         return [min(max(at, lowest), 0)]
     below = range(max(at - d * _CROSSED, lowest), max(at - (d - 1) * _CROSSED, lowest))
@@ -200,7 +212,8 @@ def _ring(at: int, d: int, lowest: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 16)
 def _bound(grid: _Grid, cell: int) -> float:
-    """A bound of the local sensitivity anywhere in a cell, which is taken a little larger than it is, for what floats make of z."""
+    """A bound of the local sensitivity anywhere in a cell, which is taken a little larger than it is, for
+    what floats make of z."""
     low, high, vote = cell - 1e-3, cell + 1 + 1e-3, _CELLS + 1e-3
     more, less = grid.cost(high + vote) - grid.cost(low), grid.cost(high) - grid.cost(low - vote)
     return max(more, less, 0.0) * (1 + 1e-9) + 1e-12 * grid.order / grid.sigma**2
@@ -209,13 +222,14 @@ def _bound(grid: _Grid, cell: int) -> float:
 def release_rdp(order: float, *, beta: float, noise: float) -> float:
     """The Rényi price of publishing a value plus smooth sensitivity times N(0, noise²).
 
-    Guarantee: order / (2 noise² (1 - (order-1)(e^{2 beta} - 1))) - (ln(room) / 2 + order beta) / (order - 1), where
-               room = 1 - order (1 - e^{-2 beta}) must be positive.
-    Proof:     neighbors give N(f, s²) and N(f', s'²) with s'/s within e^{+-beta} and |f - f'| at most the smaller of s, s' over noise.
-               Between Gaussians D_a = a (f-f')² / (2 v) + ln(s'/s) + ln(s'²/v) / (2(a-1)), v = a s'² - (a-1) s². With r = s/s' both the
-               first term and the rest, whose derivative has the sign of r² - 1, are largest at r = e^beta, as given.
-               (Theorem 23 of Papernot et al. 2018, arXiv:1802.08908, states a smaller bound, which is false for large order
-               times beta: tests/accounting/test_amplification.py has a pair above it.)
+    Guarantee: order / (2 noise² (1 - (order-1)(e^{2 beta} - 1))) - (ln(room) / 2 + order beta) / (order - 1),
+               where room = 1 - order (1 - e^{-2 beta}) must be positive.
+    Proof:     neighbors give N(f, s²) and N(f', s'²) with s'/s within e^{+-beta} and |f - f'| at most the
+               smaller of s, s' over noise. Between Gaussians D_a = a (f-f')² / (2 v) + ln(s'/s) + ln(s'²/v) /
+               (2(a-1)), v = a s'² - (a-1) s². With r = s/s' both the first term and the rest, whose
+               derivative has the sign of r² - 1, are largest at r = e^beta, as given. (Theorem 23 of Papernot
+               et al. 2018, arXiv:1802.08908, states a smaller bound, which is false for large order times
+               beta: tests/accounting/test_amplification.py has a pair above it.)
     """
     _require.positive(beta=beta, noise=noise)
     room = 1 + order * math.expm1(-2 * beta)

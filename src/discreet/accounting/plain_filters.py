@@ -1,6 +1,7 @@
 """Filters with a single lane: concentrated privacy, and Gaussian privacy for Gaussian noise.
 
-Here nothing is split: the one sum that plain composition would take is also what a fully adaptive analyst has to keep.
+Here nothing is split: the one sum that plain composition would take is also what a fully adaptive analyst has
+to keep.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from .totals import zcdp
 @described("accounting.ZCDPFilter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZCDPFilter(BudgetFilter):
-    """The filter of a zCDP budget: go on while the rhos add up to at most `rho`, and own deltas to at most `delta`.
+    """The filter of a zCDP budget: go on while the rhos add up to at most `rho`, and own deltas to at most
+    `delta`.
 
-    Guarantee: all releases together are delta (1 + slack)-approximately rho (1 + slack)-zCDP, however they were chosen.
-    Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1) at every order at
-               once, because one sum bounds all orders; with own deltas Whitehouse et al. 2023, arXiv:2203.05481.
+    Guarantee: all releases together are delta (1 + slack)-approximately rho (1 + slack)-zCDP, however they
+               were chosen.
+    Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem
+               3.1) at every order at once, because one sum bounds all orders; with own deltas Whitehouse et
+               al. 2023, arXiv:2203.05481.
 
     >>> budget = ZCDPFilter(rho=0.5)
     >>> budget.preview([], Gaussian(noise_multiplier=2.0)).fits
@@ -78,11 +82,13 @@ class ZCDPFilter(BudgetFilter):
 @described("accounting.GaussianFilter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianFilter(BudgetFilter):
-    """The filter of a Gaussian budget, for unsampled Gaussian noise only: go on while the squares add up to at most mu².
+    """The filter of a Gaussian budget, for unsampled Gaussian noise only: go on while the squares add up to
+    at most mu².
 
-    Guarantee: all releases together are mu sqrt(1 + slack)-GDP: no easier to tell apart than N(0, 1) from N(that, 1).
-    Proof:     docs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben & Honkela 2023,
-               arXiv:2209.15596.
+    Guarantee: all releases together are mu sqrt(1 + slack)-GDP: no easier to tell apart than N(0, 1) from
+               N(that, 1).
+    Proof:     docs/filters.md, Theorem 3; Smith & Thakurta 2022, arXiv:2210.17520; Koskela, Tobaben & Honkela
+               2023, arXiv:2209.15596.
     Assumes:   continuous Gaussian noise; the discrete one is not rotation-invariant and has a `ZCDPFilter`.
 
     >>> GaussianFilter(mu=1).preview([], Gaussian(noise_multiplier=20.0)).fits

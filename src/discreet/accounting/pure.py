@@ -16,8 +16,10 @@ from .events import Event
 def amplified(epsilon: float, rate: Any) -> float:
     """ln(1 + rate (e^epsilon - 1)), rounded up; exact at rate 0 and 1.
 
-    Guarantee: the pure epsilon of an epsilon-DP mechanism on a sample that holds a given unit with chance `rate`.
-    Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8 (Poisson, add/remove) and 9 (without replacement, replace).
+    Guarantee: the pure epsilon of an epsilon-DP mechanism on a sample that holds a given unit with chance
+               `rate`.
+    Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8 (Poisson, add/remove) and 9 (without
+               replacement, replace).
     """
     q = float(rate)
     if q == 0 or epsilon == 0:
@@ -50,7 +52,8 @@ def _of_group(e: ev.Group) -> float:
 
 
 def _of_selected(e: ce.RepeatAndSelect) -> float:
-    """(2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 at both orders infinite; Poisson trials have none."""
+    """(2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 at both orders infinite;
+    Poisson trials have none."""
     total = epsilon_of(e.event)
     if total is None or not isinstance(e.trials, ce.NegativeBinomialTrials) or math.isinf(total):
         return math.inf

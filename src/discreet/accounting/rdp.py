@@ -1,7 +1,8 @@
 """The Rényi accountant: add up Rényi divergences order by order, convert at the best order.
 
-Every order gives a valid epsilon, so the search over orders only has to be good: powers of two first, then a narrowing of the
-valley around the best. Order infinity, the sum of pure epsilons, is always among the candidates.
+Every order gives a valid epsilon, so the search over orders only has to be good: powers of two first, then a
+narrowing of the valley around the best. Order infinity, the sum of pure epsilons, is always among the
+candidates.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class AtOrder(NamedTuple):
 
 
 def curve(event: Event, orders: Iterable[float]) -> list[float]:
-    """The Rényi divergence of the whole event at each order, rounded up; what can fail (own deltas) must be asked for by `epsilon`.
+    """The Rényi divergence of the whole event at each order, rounded up; what can fail (own deltas) must be
+    asked for by `epsilon`.
 
     >>> from .events import Gaussian
     >>> [round(r, 9) for r in curve(Gaussian(noise_multiplier=2.0).repeated(4), [2, 8.5])]
@@ -57,8 +59,8 @@ def best(event: Event, delta: float, *, classic: bool = False) -> AtOrder:
     """The least epsilon and the order that gives it.
 
     Guarantee: the event is (value, delta)-DP.
-    Proof:     Mironov 2017, Prop. 1 (composition); conversion by Canonne, Kamath & Steinke 2020, Prop. 12, or with `classic` by
-               Mironov 2017, Prop. 3; own deltas and distances as in `normal`.
+    Proof:     Mironov 2017, Prop. 1 (composition); conversion by Canonne, Kamath & Steinke 2020, Prop. 12, or
+               with `classic` by Mironov 2017, Prop. 3; own deltas and distances as in `normal`.
     """
     return of_form(normal(event), delta, classic=classic)
 
@@ -100,7 +102,8 @@ def _pure(form: Normal) -> float:
 
 
 def _search(price: Callable[[float], float]) -> AtOrder:
-    """Orders 1 + 2^k first, which are integers and quick; then the valley around the best, or all of (1, 3] if that is order 2."""
+    """Orders 1 + 2^k first, which are integers and quick; then the valley around the best, or all of (1, 3]
+    if that is order 2."""
     seen: dict[float, float] = {}
 
     def at(log_excess: float) -> float:

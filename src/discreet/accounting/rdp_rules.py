@@ -1,8 +1,9 @@
-"""Rényi divergences of single events: (order - 1) times the divergence, as a function of the order, one theorem a row.
+"""Rényi divergences of single events: (order - 1) times the divergence, as a function of the order, one
+theorem a row.
 
-Written as log(1 + something computed without cancellation) wherever the pair of output distributions has a mirror symmetry:
-then sum p^a q^{1-a} - 1 = sum sqrt(pq) (cosh((a - 1/2) L) - cosh(L / 2)), L the privacy loss, has only positive terms. A tiny
-loss repeated ten million times keeps its digits that way.
+Written as log(1 + something computed without cancellation) wherever the pair of output distributions has a
+mirror symmetry: then sum p^a q^{1-a} - 1 = sum sqrt(pq) (cosh((a - 1/2) L) - cosh(L / 2)), L the privacy
+loss, has only positive terms. A tiny loss repeated ten million times keeps its digits that way.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def gaussian(mu_squared: float) -> Moment:
 
 
 def pure_dp(epsilon: float) -> Moment:
-    """Binary randomized response dominates every epsilon-DP mechanism (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, in the proof of Theorem 3.3)."""
+    """Binary randomized response dominates every epsilon-DP mechanism (Kairouz, Oh & Viswanath 2015,
+    arXiv:1311.0776, in the proof of Theorem 3.3)."""
     return randomized_response(epsilon, 2)
 
 
@@ -64,7 +66,8 @@ def randomized_response(epsilon: float, categories: int) -> Moment:
 
 
 def laplace(epsilon: float) -> Moment:
-    """Mironov 2017, arXiv:1702.07476, Table II, regrouped: the flat ends of the loss, and the slope between them."""
+    """Mironov 2017, arXiv:1702.07476, Table II, regrouped: the flat ends of the loss, and the slope between
+    them."""
 
     def moment(order: float) -> float:
         if order * epsilon > 350:
@@ -76,7 +79,8 @@ def laplace(epsilon: float) -> Moment:
 
 
 def _slope(c: float, epsilon: float) -> float:
-    """sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of positive terms."""
+    """sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of positive
+    terms."""
     if c * epsilon > 1:
         return math.sinh(c * epsilon) / c - 2 * math.sinh(epsilon / 2)
     total, term, first, second = 0.0, epsilon, 1.0, 1.0
@@ -88,7 +92,8 @@ def _slope(c: float, epsilon: float) -> float:
 
 
 def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
-    """The sum over the integers, regrouped: flat ends with mass 1/(1+a) each way, and constant sqrt(pq) in between."""
+    """The sum over the integers, regrouped: flat ends with mass 1/(1+a) each way, and constant sqrt(pq) in
+    between."""
     shift, scale = e.sensitivity, float(e.scale)
     epsilon = pure.epsilon_of(e)
     assert epsilon is not None
@@ -106,7 +111,8 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
 
 
 def _between(order: float, shift: int, scale: float) -> float:
-    """The gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each at its larger end."""
+    """The gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each at its
+    larger end."""
     middle = shift // 2
     if middle <= 2048:
         losses = [(shift - 2 * x) / scale for x in range(1, middle + (shift % 2))]
@@ -117,10 +123,12 @@ def _between(order: float, shift: int, scale: float) -> float:
 
 
 def bounded_range(epsilon: float) -> Moment:
-    """The worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers 2020, arXiv:1909.13830).
+    """The worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers 2020,
+    arXiv:1909.13830).
 
-    With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A / B. Never above
-    order * epsilon² / 8 (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used where the closed form would lose digits.
+    With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A /
+    B. Never above order * epsilon² / 8 (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used
+    where the closed form would lose digits.
     """
 
     def moment(order: float) -> float:
@@ -144,7 +152,8 @@ def point(e: ce.RDPPoint) -> Moment:
 
 
 def group(e: ev.Group) -> Moment:
-    """Halving the order for every doubling, at three times the price (Mironov 2017, arXiv:1702.07476, Prop. 2)."""
+    """Halving the order for every doubling, at three times the price (Mironov 2017, arXiv:1702.07476, Prop.
+    2)."""
     doublings = (e.size - 1).bit_length()
     inner = moments(e.event)
 
@@ -163,9 +172,11 @@ def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
 def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
     """The moment function of the best of `trials` runs whose own is `inner`.
 
-    Guarantee: an upper bound of (order - 1) times the Rényi divergence, in either direction if `inner` is one.
-    Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 (truncated negative binomial: there is always a trial, so the outputs
-               are all outcomes) and Theorem 6 (Poisson, see `_poisson_trials`).
+    Guarantee: an upper bound of (order - 1) times the Rényi divergence, in either direction if `inner` is
+               one.
+    Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 (truncated negative binomial: there is
+               always a trial, so the outputs are all outcomes) and Theorem 6 (Poisson, see
+               `_poisson_trials`).
     """
     if isinstance(trials, ce.PoissonTrials):
         return _poisson_trials(inner, float(trials.mean))
@@ -196,7 +207,8 @@ def _valley(price: Callable[[float], float], near: float) -> float:
 
 
 def _log_mean(shape: float, gamma: float) -> float:
-    """ln E[K] of the truncated negative binomial, rounded up: never negative, because there is at least one trial."""
+    """ln E[K] of the truncated negative binomial, rounded up: never negative, because there is at least one
+    trial."""
     log_gamma = math.log(gamma)
     log_odds = math.log1p(-gamma) - log_gamma
     # (1 - gamma^shape) / shape, with its limit ln(1/gamma) at shape 0
@@ -206,16 +218,21 @@ def _log_mean(shape: float, gamma: float) -> float:
 
 
 def _poisson_trials(inner: Moment, mean: float) -> Moment:
-    """ln(e^{-mean} + mean e^{x}), x = (order - 1) (rdp + mean delta'), where the base is (ln(1 + 1/(order-1)), delta')-DP.
+    """ln(e^{-mean} + mean e^{x}), x = (order - 1) (rdp + mean delta'), where the base is (ln(1 +
+    1/(order-1)), delta')-DP.
 
-    Guarantee: an upper bound of (order - 1) times the Rényi divergence of the best of a Poisson number of trials, never negative.
-    Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 6 and the lemma on generating functions before it. With f(x) =
-               e^{mean (x - 1)} and q, q' the chances that a trial is no better than y, the best is no better than y with chance f(q), so
-               the outputs y together add at most e^{(order-1) rdp} max f'(q)^order f'(q')^{1-order} <= mean e^x to the moment. "No trial"
-               is an outcome too; its chance e^{-mean} is the same on both tables and is its summand. The theorem as stated leaves it
-               out, which for means below 1 is less than the truth, and can be less than nothing.
+    Guarantee: an upper bound of (order - 1) times the Rényi divergence of the best of a Poisson number of
+               trials, never negative.
+    Proof:     Papernot & Steinke 2022, arXiv:2110.03620, Theorem 6 and the lemma on generating functions
+               before it. With f(x) = e^{mean (x - 1)} and q, q' the chances that a trial is no better than y,
+               the best is no better than y with chance f(q), so the outputs y together add at most
+               e^{(order-1) rdp} max f'(q)^order f'(q')^{1-order} <= mean e^x to the moment. "No trial" is an
+               outcome too; its chance e^{-mean} is the same on both tables and is its summand. The theorem as
+               stated leaves it out, which for means below 1 is less than the truth, and can be less than
+               nothing.
     """
-    # e^-m + m e^x = 1 + (e^-m - 1 + m) + m (e^x - 1): both summands are positive, so that tiny means keep their digits
+    # e^-m + m e^x = 1 + (e^-m - 1 + m) + m (e^x - 1): both summands are positive, so that tiny means keep
+    # their digits
     idle = max(0.0, math.expm1(-mean) + mean) if mean > 1e-3 else mean * mean / 2
 
     def moment(order: float) -> float:
@@ -245,8 +262,9 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     return sampled.poisson(rate, moments(inner), mirrored=mirrored)
 
 
-# Some relabeling of outputs swaps the two laws (x -> s - x, entry by entry, for noise that moves by s); so does relabeling every
-# output of a composition of such. Which s is worst need not be known: the relabeling is there for each.
+# Some relabeling of outputs swaps the two laws (x -> s - x, entry by entry, for noise that moves by s); so
+# does relabeling every output of a composition of such. Which s is worst need not be known: the relabeling is
+# there for each.
 _MIRRORED = {
     ev.Gaussian,
     ev.Laplace,
@@ -280,8 +298,10 @@ def _infinite(order: float) -> float:
     return math.inf
 
 
-# Event -> moment function. The discrete Gaussian's curve is the continuous one: exact at integer orders, an upper bound at
-# others, because a theta function is largest at its centre (the proof of Canonne, Kamath & Steinke 2020, Theorem 14).
+# Event -> moment function. The discrete Gaussian's curve is the continuous one: exact at integer orders, an
+# upper bound at others, because a theta function is largest at its centre (the proof of Canonne, Kamath &
+# Steinke 2020,
+# Theorem 14).
 RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NoOp: lambda e: lambda order: 0.0,
     ev.NonPrivate: lambda e: _infinite,
@@ -305,7 +325,8 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
 
 
 def moments(event: Event) -> Moment:
-    """The moment function of a whole event without a delta of its own; what has no rule is refused by name."""
+    """The moment function of a whole event without a delta of its own; what has no rule is refused by
+    name."""
     from .normal import normal
     from .refusal import refuse
 

@@ -1,7 +1,9 @@
-"""Rényi divergences under sampling: sums over how often the sampled unit is counted, in the log domain, all terms positive.
+"""Rényi divergences under sampling: sums over how often the sampled unit is counted, in the log domain, all
+terms positive.
 
-Orders between integers are bounded by the chord: the moment function (order - 1) D_order is convex and zero at order 1
-(van Erven & Harremoës 2014, arXiv:1206.2459), so a straight line between two known orders lies above it.
+Orders between integers are bounded by the chord: the moment function (order - 1) D_order is convex and zero
+at order 1 (van Erven & Harremoës 2014, arXiv:1206.2459), so a straight line between two known orders lies
+above it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def log_binomials(n: int) -> _Array:
 
 
 def log_sum(terms: _Array, size: float) -> float:
-    """ln of the sum of exponentials, rounded up: each exponent was computed from numbers of at most `size`."""
+    """ln of the sum of exponentials, rounded up: each exponent was computed from numbers of at most
+    `size`."""
     top = float(np.max(terms))
     if math.isinf(top):
         return top
@@ -47,7 +50,10 @@ def log1p_exp(x: float) -> float:
 
 
 def chord(at_integers: Moment) -> Moment:
-    """A moment function known at integers from 2 on, extended by chords. Above `LARGEST` nothing is claimed."""
+    """A moment function known at integers from 2 on, extended by chords.
+
+    Above `LARGEST` nothing is claimed.
+    """
     known: dict[int, float] = {1: 0.0}
 
     def at(order: int) -> float:
@@ -70,7 +76,8 @@ def chord(at_integers: Moment) -> Moment:
 def gaussian(rate: float, noise: float) -> Moment:
     """The Poisson-sampled Gaussian, at any order.
 
-    Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove and zero-out.
+    Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
+               and zero-out.
     Proof:     Mironov, Talwar & Zhang 2019, arXiv:1908.10530 (which direction is worse; Section 3.3: the
                series); at integers the terms 0 and 1 are subtracted exactly, so tiny rates keep their digits.
     """
@@ -98,8 +105,9 @@ def _gaussian_integer(order: int, rate: float, noise: float) -> float:
 def _gaussian_series(order: float, rate: float, noise: float) -> float:
     """Both halves of the split integral as binomial series, scaled by their largest term.
 
-    Term i is C(order, i) times the integral of a ratio in [0, 1] to the power i: past the order the terms alternate and shrink, so
-    the sum may stop anywhere there and the last term bounds the rest. Positive terms are taken larger, negative ones smaller.
+    Term i is C(order, i) times the integral of a ratio in [0, 1] to the power i: past the order the terms
+    alternate and shrink, so the sum may stop anywhere there and the last term bounds the rest. Positive terms
+    are taken larger, negative ones smaller.
     """
     split = noise * noise * math.log(1 / rate - 1) + 0.5
     log_rate, log_rest, wide = math.log(rate), math.log1p(-rate), 2 * noise * noise
@@ -135,10 +143,12 @@ def _log_half_erfc(x: float) -> float:
 def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
     """Any mechanism on a Poisson sample, at integer orders, from its own moments.
 
-    Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove and zero-out.
-    Proof:     if some relabeling of outputs swaps the pair of output distributions (`mirrored`: Laplace, randomized response),
-               removing is the worse direction and its binomial expansion is exact (Mironov, Talwar & Zhang 2019);
-               otherwise Zhu & Wang 2019, Theorem 5, with the factor 3 on every moment from the third on.
+    Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
+               and zero-out.
+    Proof:     if some relabeling of outputs swaps the pair of output distributions (`mirrored`: Laplace,
+               randomized response), removing is the worse direction and its binomial expansion is exact
+               (Mironov, Talwar & Zhang 2019); otherwise Zhu & Wang 2019, Theorem 5, with the factor 3 on
+               every moment from the third on.
     """
 
     known = _remembered(inner)
@@ -215,8 +225,9 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
     """The Gaussian on a fixed-size sample without replacement, under replace, at integer orders up to 512.
 
-    Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions is worst at every order,
-    the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), B(i) = E_q[(p/q - 1)^i], instead of twice the j-th moment.
+    Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions
+    is worst at every order, the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), B(i) = E_q[(p/q -
+    1)^i], instead of twice the j-th moment.
     """
     if noise == 0:
         return lambda order: math.inf
@@ -254,10 +265,12 @@ def log_central_moment(order: int, mu: float) -> float:
 def allocation(steps: int, noise: float) -> Moment:
     """One of `steps` Gaussian steps, drawn uniformly, holds the unit.
 
-    Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove and zero-out.
-    Proof:     the pair is the mean of N(e_i, s²I) over i against N(0, s²I) (Feldman & Shenfeld 2025, arXiv:2502.08202;
-               Chua et al. 2024, arXiv:2412.16802). Removing: the multinomial expansion at integer orders, collected by a power
-               series. Adding: by Jensen the likelihood ratio is at least e^{mean of the (x_i - 1/2)/s²}, a Gaussian loss.
+    Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
+               and zero-out.
+    Proof:     the pair is the mean of N(e_i, s²I) over i against N(0, s²I) (Feldman & Shenfeld 2025,
+               arXiv:2502.08202; Chua et al. 2024, arXiv:2412.16802). Removing: the multinomial expansion at
+               integer orders, collected by a power series. Adding: by Jensen the likelihood ratio is at least
+               e^{mean of the (x_i - 1/2)/s²}, a Gaussian loss.
     """
     if noise == 0:
         return lambda order: math.inf
@@ -281,7 +294,8 @@ def allocation(steps: int, noise: float) -> Moment:
 
 
 def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
-    """For n = 0 .. limit, ln of n! / steps^n times the coefficient of z^n in (sum_k z^k e^{k(k-1) mu2 / 2} / k!)^steps.
+    """For n = 0 .. limit, ln of n! / steps^n times the coefficient of z^n in (sum_k z^k e^{k(k-1) mu2 / 2} /
+    k!)^steps.
 
     The power is taken by squaring, where all terms are positive.
     """
@@ -302,7 +316,8 @@ def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
 
 
 def _log_convolve(a: _Array, b: _Array) -> _Array:
-    """The product of two power series given by the logarithms of their coefficients, up to the same degree."""
+    """The product of two power series given by the logarithms of their coefficients, up to the same
+    degree."""
     n = len(a)
     shifted = np.full((n, n), -math.inf)
     for i in range(n):

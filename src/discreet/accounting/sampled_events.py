@@ -1,7 +1,8 @@
-"""Events in which chance hides who was looked at: fixed-size samples, truncated Poisson samples, random allocation, shuffling.
+"""Events in which chance hides who was looked at: fixed-size samples, truncated Poisson samples, random
+allocation, shuffling.
 
-Every amplification theorem is proved for one neighbor relation. The event refuses to be built for another, because the same
-mechanism has a different price there and nothing downstream could notice.
+Every amplification theorem is proved for one neighbor relation. The event refuses to be built for another,
+because the same mechanism has a different price there and nothing downstream could notice.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from .events import Event, Gaussian, Real, inherit
 class SampledWithoutReplacement(Event):
     """`event` on `sample` units drawn uniformly, without replacement, from exactly `size`.
 
-    For `replace` only (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Wang, Balle & Kasiviswanathan 2019): the size is
-    public there. `event` is priced for `replace` too: a Gaussian's noise multiplier is over the replace-one sensitivity.
+    For `replace` only (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Wang, Balle &
+    Kasiviswanathan 2019): the size is public there. `event` is priced for `replace` too: a Gaussian's noise
+    multiplier is over the replace-one sensitivity.
     """
 
     event: Event
@@ -47,10 +49,12 @@ class SampledWithoutReplacement(Event):
 @described("accounting.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Event):
-    """`event` on a Poisson sample with `rate` of exactly `size` units, of which a random `limit` are kept when there are more.
+    """`event` on a Poisson sample with `rate` of exactly `size` units, of which a random `limit` are kept
+    when there are more.
 
-    For `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run differs from the untruncated
-    one only if some sample has more than `limit` units, so the total-variation distance of the two is charged.
+    For `zero_out`, where the size is public (Chua et al. 2024, arXiv:2411.04205): the run differs from the
+    untruncated one only if some sample has more than `limit` units, so the total-variation distance of the
+    two is charged.
     """
 
     event: Event
@@ -70,10 +74,12 @@ class TruncatedPoisson(Event):
 @described("accounting.RandomAllocation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomAllocation(Event):
-    """`event` at each of `steps` steps, every unit taking part in exactly `selected` of them, drawn uniformly.
+    """`event` at each of `steps` steps, every unit taking part in exactly `selected` of them, drawn
+    uniformly.
 
-    With `selected=1` this is balls-in-bins batching (Chua et al. 2024, arXiv:2412.16802), one pass over the data. For `add_remove`
-    and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202). The event is the whole pass, not one step. Gaussian noise only.
+    With `selected=1` this is balls-in-bins batching (Chua et al. 2024, arXiv:2412.16802), one pass over the
+    data. For `add_remove` and `zero_out` (Feldman & Shenfeld 2025, arXiv:2502.08202). The event is the whole
+    pass, not one step. Gaussian noise only.
     """
 
     event: Event
@@ -100,11 +106,13 @@ BallsInBins = RandomAllocation
 @described("accounting.Shuffled")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffled(Event):
-    """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random permutation.
+    """`reports` local reports, each `epsilon`-DP for its sender, seen only after a uniformly random
+    permutation.
 
-    For `replace`: one sender's value is changed, the number of senders is public. Holds for any adaptively chosen local
-    randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3). Their later, stronger bound (arXiv:2208.04591)
-    holds, by its errata, for a restricted class of randomizers only and is not used.
+    For `replace`: one sender's value is changed, the number of senders is public. Holds for any adaptively
+    chosen local randomizers (Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3). Their later,
+    stronger bound (arXiv:2208.04591) holds, by its errata, for a restricted class of randomizers only and is
+    not used.
     """
 
     epsilon: Real
@@ -133,7 +141,8 @@ class SingleEpoch(Participation):
 @described("accounting.MinSeparated")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinSeparated(Participation):
-    """At most `times` steps, any two at least `separation` steps apart (Choquette-Choo et al. 2023, arXiv:2211.06530)."""
+    """At most `times` steps, any two at least `separation` steps apart (Choquette-Choo et al. 2023,
+    arXiv:2211.06530)."""
 
     separation: int
     times: int
@@ -146,9 +155,11 @@ class MinSeparated(Participation):
 @described("accounting.Banded")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Banded(Participation):
-    """At most `times` steps, under a strategy whose columns have `bands` bands and whose steps are at least that far apart.
+    """At most `times` steps, under a strategy whose columns have `bands` bands and whose steps are at least
+    that far apart.
 
-    Columns of one unit are then orthogonal and their squared norms add up (Choquette-Choo et al. 2023, arXiv:2306.08153).
+    Columns of one unit are then orthogonal and their squared norms add up (Choquette-Choo et al. 2023,
+    arXiv:2306.08153).
     """
 
     bands: int
@@ -162,7 +173,8 @@ class Banded(Participation):
 @described("accounting.TreeRestarts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRestarts(Participation):
-    """A binary tree over `leaves` steps, begun anew `restarts` times; a unit is in at most one leaf of each tree (Kairouz et al. 2021, arXiv:2103.00039)."""
+    """A binary tree over `leaves` steps, begun anew `restarts` times; a unit is in at most one leaf of each
+    tree (Kairouz et al. 2021, arXiv:2103.00039)."""
 
     leaves: int
     restarts: int = 0
@@ -175,11 +187,13 @@ class TreeRestarts(Participation):
 @described("accounting.CorrelatedGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelatedGaussian(Event):
-    """All `steps` answers of a matrix mechanism: independent Gaussian noise, mixed by a strategy before it leaves.
+    """All `steps` answers of a matrix mechanism: independent Gaussian noise, mixed by a strategy before it
+    leaves.
 
-    `noise_multiplier` is the deviation of the independent noise over the largest l2 change that one unit can make in the
-    strategy's answers *under `participation`*. Guarantee: as private as one Gaussian with that noise multiplier, also when
-    questions are chosen adaptively. Proof: Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1 (Gaussian noise only).
+    `noise_multiplier` is the deviation of the independent noise over the largest l2 change that one unit can
+    make in the strategy's answers *under `participation`*. Guarantee: as private as one Gaussian with that
+    noise multiplier, also when questions are chosen adaptively. Proof: Denisov et al. 2022, arXiv:2202.08312,
+    Theorem 2.1 (Gaussian noise only).
     Assumes: the sensitivity was computed for this very pattern, and that the data respects it.
     """
 
@@ -206,9 +220,10 @@ class CorrelatedGaussian(Event):
 
 
 def parts(event: Any) -> Event:
-    """The event whose `selected`-fold composition dominates a random allocation with more than one selected step.
+    """The event whose `selected`-fold composition dominates a random allocation with more than one selected
+    step.
 
-    A uniform choice of k of t steps is: k blocks of floor(t/k) random steps each, then one step from each block; given
-    the blocks, that is a k-fold composition (Feldman & Shenfeld 2025).
+    A uniform choice of k of t steps is: k blocks of floor(t/k) random steps each, then one step from each
+    block; given the blocks, that is a k-fold composition (Feldman & Shenfeld 2025).
     """
     return RandomAllocation(event=event.event, steps=event.steps // event.selected)

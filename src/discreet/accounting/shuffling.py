@@ -1,8 +1,10 @@
-"""Amplification by shuffling: each of n senders is hidden among the others who, by the noise of their own reports, look alike.
+"""Amplification by shuffling: each of n senders is hidden among the others who, by the noise of their own
+reports, look alike.
 
-Whatever the local randomizers, an epsilon0-DP report is with chance e^{-epsilon0} a fresh copy ("clone") of either of the two
-reports one wants to tell apart. With C clones, C ~ Bin(n-1, e^{-epsilon0}), and A of them of the first kind, A ~ Bin(C, 1/2), the
-adversary sees at best (A + D, C - A + 1 - D) against (A + 1 - D, C - A + D), D ~ Bernoulli(e^{epsilon0} / (1 + e^{epsilon0})).
+Whatever the local randomizers, an epsilon0-DP report is with chance e^{-epsilon0} a fresh copy ("clone") of
+either of the two reports one wants to tell apart. With C clones, C ~ Bin(n-1, e^{-epsilon0}), and A of them
+of the first kind, A ~ Bin(C, 1/2), the adversary sees at best (A + D, C - A + 1 - D) against (A + 1 - D, C -
+A + D), D ~ Bernoulli(e^{epsilon0} / (1 + e^{epsilon0})).
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ _Array = np.ndarray[Any, np.dtype[np.float64]]
 def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
     """The epsilon of shuffled reports by exact summation over clones, rounded up.
 
-    Guarantee: (epsilon, delta)-DP under replace, for any adaptively chosen local_epsilon-DP local randomizers.
-    Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3 (reduction to clones, hockey-stick divergence of
-               that pair). Their 2022 improvement (arXiv:2208.04591) holds, by its errata, for some randomizers only and is not used.
+    Guarantee: (epsilon, delta)-DP under replace, for any adaptively chosen local_epsilon-DP local
+               randomizers.
+    Proof:     Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3 (reduction to clones, hockey-stick
+               divergence of that pair). Their 2022 improvement (arXiv:2208.04591) holds, by its errata, for
+               some randomizers only and is not used.
     Assumes:   the shuffler is trusted, and nothing but the multiset of reports is seen.
 
     >>> 0.1675 <= epsilon(4.0, 100_000, 1e-6) <= 0.1728
@@ -52,11 +56,12 @@ def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
 
 
 def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
-    """A formula for back-of-the-envelope use: ln(1 + (b/d)(8 sqrt(e^{eps0} ln(4/delta) / n) + 8 e^{eps0} / n)).
+    """A formula for back-of-the-envelope use: ln(1 + (b/d)(8 sqrt(e^{eps0} ln(4/delta) / n) + 8 e^{eps0} /
+    n)).
 
     Here b = 1 - e^{-eps0} and d = 1 + e^{-eps0} / (1 + the last bracket).
-    Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, with the constants of the authors' own code, for
-    eps0 <= ln(n / (16 ln(4/delta))); beyond that the local epsilon itself is returned.
+    Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, with the constants of the authors'
+    own code, for eps0 <= ln(n / (16 ln(4/delta))); beyond that the local epsilon itself is returned.
 
     >>> round(closed_form(4.0, 100_000, 1e-6), 4)
     0.5378
@@ -73,7 +78,8 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
 
 
 def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
-    """(order - 1) times the Rényi divergence of the same pair (Feldman, McMillan & Talwar 2021, Section 3, by the same reduction)."""
+    """(order - 1) times the Rényi divergence of the same pair (Feldman, McMillan & Talwar 2021, Section 3, by
+    the same reduction)."""
     clones = _edges(local_epsilon, reports, 64)
     losses = [_losses(int(c), local_epsilon) for c in clones]
 
@@ -92,7 +98,8 @@ def _checked(local_epsilon: float, reports: int) -> None:
 
 
 def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
-    """Numbers of clones that start the buckets: more clones only help (one can always add a clone), so a bucket is priced at its start."""
+    """Numbers of clones that start the buckets: more clones only help (one can always add a clone), so a
+    bucket is priced at its start."""
     n, p = reports - 1, math.exp(-local_epsilon)
     center, deviation = n * p, math.sqrt(n * p * (1 - p)) + 1
     spread = center + deviation * np.linspace(-12, 6, pieces)
@@ -100,7 +107,8 @@ def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
 
 
 def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int) -> float:
-    """An upper bound of the mean of a falling function of the number of clones, by summation by parts: all terms positive."""
+    """An upper bound of the mean of a falling function of the number of clones, by summation by parts: all
+    terms positive."""
     from scipy.special import betaincc
 
     n, p = reports - 1, math.exp(-local_epsilon)
@@ -134,7 +142,8 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
 def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
     """Privacy losses at the likely counts, with weights sqrt(P Q) that are at most slightly too large.
 
-    The binomial weights come from their ratios and are scaled to total one within 20 deviations: the true ones total less.
+    The binomial weights come from their ratios and are scaled to total one within 20 deviations: the true
+    ones total less.
     """
     m = clones + 1
     e = math.exp(local_epsilon)
@@ -150,7 +159,8 @@ def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
 
 
 def _excess(order: float, losses: _Array, weights: _Array, local_epsilon: float) -> float:
-    """sum sqrt(PQ) (cosh((order - 1/2) L) - cosh(L/2)), plus what lies beyond 20 deviations (Hoeffding: 2 e^{-200})."""
+    """sum sqrt(PQ) (cosh((order - 1/2) L) - cosh(L/2)), plus what lies beyond 20 deviations (Hoeffding: 2
+    e^{-200})."""
     inside = float(np.sum(weights * 2 * np.sinh(order * losses / 2) * np.sinh((order - 1) * losses / 2)))
     beyond = (
         2

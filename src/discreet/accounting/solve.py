@@ -9,10 +9,12 @@ from .normal import Normal
 
 
 def with_room(form: Normal, delta: float, price: Callable[[float], float], pure: float) -> float:
-    """The least epsilon found with price(room(delta, epsilon)) <= epsilon, where room shrinks as epsilon grows.
+    """The least epsilon found with price(room(delta, epsilon)) <= epsilon, where room shrinks as epsilon
+    grows.
 
-    Without a distance the room does not depend on epsilon, and one call is enough. Otherwise iterate from below: the sequence
-    rises to the smallest fixed point; the last value is raised until it satisfies its own inequality.
+    Without a distance the room does not depend on epsilon, and one call is enough. Otherwise iterate from
+    below: the sequence rises to the smallest fixed point; the last value is raised until it satisfies its own
+    inequality.
     """
     if not form.parts:
         return 0.0 if form.room(delta, 0.0) >= 0 else math.inf

@@ -1,4 +1,5 @@
-"""The two oldest totals, in closed form: basic composition of (epsilon, delta), and zero-concentrated privacy.
+"""The two oldest totals, in closed form: basic composition of (epsilon, delta), and zero-concentrated
+privacy.
 
 Each accountant is a table from event type to rule, one theorem a row. What has no row is refused by name.
 """
@@ -20,7 +21,8 @@ from .refusal import refuse
 
 
 class Cost(NamedTuple):
-    """A price with its failure probability: (epsilon, delta), or (rho, delta) of approximate zCDP. Rounded up."""
+    """A price with its failure probability: (epsilon, delta), or (rho, delta) of approximate zCDP. Rounded
+    up."""
 
     value: float
     delta: float
@@ -50,7 +52,8 @@ _ZCDP: dict[type[Event], Callable[[Any], float]] = {
 
 
 def basic(event: Event) -> Cost:
-    """Epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16), for events that have a fixed pair.
+    """Epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16), for events that have
+    a fixed pair.
 
     >>> basic(ev.PureDP(epsilon=1).repeated(3))
     Cost(value=3.0, delta=0.0)
@@ -72,7 +75,8 @@ def basic(event: Event) -> Cost:
 
 
 def zcdp(event: Event) -> Cost:
-    """The zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 1.7), with the delta of what is only approximately so.
+    """The zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 1.7), with the delta of what is only
+    approximately so.
 
     >>> zcdp(ev.Gaussian(noise_multiplier=1.0).repeated(4)).value
     2.0
@@ -104,7 +108,8 @@ def _rho(part: Event) -> float:
 
 
 def zcdp_epsilon(event: Event, delta: float) -> float:
-    """The epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop. 12), own deltas added."""
+    """The epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop. 12), own
+    deltas added."""
     rho, own = zcdp(event)
     if math.isinf(rho) or rho == 0:
         return rho if own <= delta else math.inf

@@ -1,4 +1,5 @@
-"""Adaptive analysis: many looks at one dataset, each chosen after seeing the last, without being fooled by it."""
+"""Adaptive analysis: many looks at one dataset, each chosen after seeing the last, without being fooled by
+it."""
 
 from . import generalization, trials
 from .alarms import Alarm, ChangeWatch, alarm_threshold

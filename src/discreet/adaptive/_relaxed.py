@@ -1,8 +1,9 @@
 """Many online decisions at once: a convolution whose input is made by its own output.
 
-The level of a test is a sum, over earlier discoveries, of spending terms at the distance since: a convolution of discoveries with the
-spending sequence. What finished blocks of discoveries add to later blocks goes by fast Fourier transform in blocks of doubling length
-(semi-relaxed multiplication, van der Hoeven 2002: n log² n in all); within a block each discovery is added by itself.
+The level of a test is a sum, over earlier discoveries, of spending terms at the distance since: a convolution
+of discoveries with the spending sequence. What finished blocks of discoveries add to later blocks goes by
+fast Fourier transform in blocks of doubling length (semi-relaxed multiplication, van der Hoeven 2002: n log²
+n in all); within a block each discovery is added by itself.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ class _Earned:
         self.end = BLOCK
 
     def pay(self, at: int, amount: float) -> None:
-        """A discovery: from term `at` on, `amount` of the sequence. Terms after the block come when it closes."""
+        """A discovery: from term `at` on, `amount` of the sequence.
+
+        Terms after the block come when it closes.
+        """
         self._paid[at] += amount
         end = min(self.end, at + len(self._gamma))
         self.sums[at:end] += amount * self._gamma[: end - at]
 
     def close(self) -> None:
-        """Take up the next block: what the last 2^k blocks add to the next 2^k, for the largest k that fits."""
+        """Take up the next block: what the last 2^k blocks add to the next 2^k, for the largest k that
+        fits."""
         blocks = self.end // BLOCK
         size = (blocks & -blocks) * BLOCK
         paid = self._paid[self.end - size : self.end]
@@ -60,7 +65,8 @@ def decide(
     finish: Callable[[Any], Any],
     purse: tuple[float, float],
 ) -> tuple[Levels, NDArray[np.bool_]]:
-    """Levels and rejections of a whole stream of p-values; `purse` is the initial wealth, and what a discovery earns."""
+    """Levels and rejections of a whole stream of p-values; `purse` is the initial wealth, and what a
+    discovery earns."""
     wealth, alpha = purse
     earned = _Earned(gamma, wealth)
     levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)

@@ -1,7 +1,9 @@
-"""Noisy comparisons against public thresholds, with a number released at each positive: what holdout, boards and weights share.
+"""Noisy comparisons against public thresholds, with a number released at each positive: what holdout, boards
+and weights share.
 
-A question arrives as two integers: by how much its exact value exceeds a public threshold, and the exact number to be told if it
-does. The threshold may be another one each time, as long as it is a function of what was released before.
+A question arrives as two integers: by how much its exact value exceeds a public threshold, and the exact
+number to be told if it does. The threshold may be another one each time, as long as it is a function of what
+was released before.
 """
 
 from __future__ import annotations
@@ -26,15 +28,16 @@ _FOREIGN = "the state is not one that start() or answer() gave. Nothing was draw
 class Rounds:
     """Scales of the noise in integer units; halts for good after `most` positives.
 
-    `redraws`: each positive gets a new noisy threshold, so that the positives are rounds in sequence. `value` None: no number is
-    drawn for a positive, and its gap is what is told.
+    `redraws`: each positive gets a new noisy threshold, so that the positives are rounds in sequence. `value`
+    None: no number is drawn for a positive, and its gap is what is told.
 
-    Guarantee: D, V: how far one unit moves the excess and the told number. With `redraws`: `most` rounds in sequence, each
-               (D / threshold + k D / query + V / value)-DP. Without: (D / threshold + most (k D / query + V / value))-DP. k is 2, or 1
-               where one unit moves all excesses the same way.
-    Proof:     that of `mechanisms.SparseVector` with scales in place of shares; nothing in it asks that the public part of the
-               threshold be the same for all questions, only that it be fixed once the earlier answers are. The gap is part of it.
-               A round ends at its positive, so with `redraws` it is a SparseVector with one positive.
+    Guarantee: D, V: how far one unit moves the excess and the told number. With `redraws`: `most` rounds in
+               sequence, each (D / threshold + k D / query + V / value)-DP. Without: (D / threshold + most (k
+               D / query + V / value))-DP. k is 2, or 1 where one unit moves all excesses the same way.
+    Proof:     that of `mechanisms.SparseVector` with scales in place of shares; nothing in it asks that the
+               public part of the threshold be the same for all questions, only that it be fixed once the
+               earlier answers are. The gap is part of it. A round ends at its positive, so with `redraws` it
+               is a SparseVector with one positive.
     Assumes:   the state stays secret and is used once.
     """
 
@@ -61,11 +64,13 @@ class Rounds:
             raise InvalidInput(_FOREIGN)
         if state["positives"] >= self.most:
             raise Halted(
-                f"all {self.most} positives were given, so this has halted for good. Nothing was drawn or released. Buy a new one."
+                f"all {self.most} positives were given, so this has halted for good. Nothing was "
+                f"drawn or released. Buy a new one."
             )
         if questions is not None and state["asked"] >= questions:
             raise Halted(
-                f"all {questions} declared questions were asked, so this has halted for good. Nothing was drawn or released."
+                f"all {questions} declared questions were asked, so this has halted for good. "
+                f"Nothing was drawn or released."
             )
         return state
 
@@ -85,9 +90,11 @@ class Rounds:
     def many(
         self, state: State, excess: Any, exact: Any, entropy: Entropy
     ) -> tuple[State, Any, dict[int, int]]:
-        """The same for a list of questions fixed beforehand, asked one after the other; what comes after the halt is not answered.
+        """The same for a list of questions fixed beforehand, asked one after the other; what comes after the
+        halt is not answered.
 
-        Returns the new state, which of the answered ones were positive, and the noisy numbers of these by position.
+        Returns the new state, which of the answered ones were positive, and the noisy numbers of these by
+        position.
         """
         assert self.value is not None
         noisy = np.asarray(excess) + sampling.discrete_laplace(self.query, len(excess), entropy)
@@ -107,7 +114,8 @@ class Rounds:
         return after, above[:at], told
 
     def slack(self, failure: Fraction, comparisons: int) -> int:
-        """a: no noise on a threshold and on a comparison together reach beyond a, outside a chance of `failure`; half for each kind.
+        """a: no noise on a threshold and on a comparison together reach beyond a, outside a chance of
+        `failure`; half for each kind.
 
         The noise on each side counts: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise, m >= 1.
         """
@@ -116,6 +124,7 @@ class Rounds:
         return rho + certified.quantile(self.query, failure / (4 * comparisons)) - 1
 
     def spread(self, failure: Fraction, numbers: int) -> int:
-        """a: none of `numbers` released values is further than a from the truth, outside a chance of `failure`."""
+        """a: none of `numbers` released values is further than a from the truth, outside a chance of
+        `failure`."""
         assert self.value is not None
         return certified.quantile(self.value, failure / (2 * numbers)) - 1

@@ -1,7 +1,9 @@
-"""An alarm when a series changes: a private watch over a sliding window, and at the alarm a private estimate of when it began.
+"""An alarm when a series changes: a private watch over a sliding window, and at the alarm a private estimate
+of when it began.
 
-After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): a noisy threshold is compared with the best score
-of each window, and the first window that passes is handed to the offline step. Half of epsilon for each.
+After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): a noisy threshold
+is compared with the best score of each window, and the first window that passes is handed to the offline
+step. Half of epsilon for each.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ State = dict[str, Any]
 @described("adaptive.Alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Whether the window that was asked about raised the alarm; if so, the time at which the change seems to have begun."""
+    """Whether the window that was asked about raised the alarm; if so, the time at which the change seems to
+    have begun."""
 
     raised: bool
     time: int | None = None
@@ -45,13 +48,15 @@ class Alarm:
 class ChangeWatch:
     """Asked with a time `now`, looks at the last `window` times up to it; halts for good at the first alarm.
 
-    `threshold` is in nats of log-likelihood; `alarm_threshold` finds one for a wanted chance of false alarms. `paper` takes the paper's scales,
-    4 A / epsilon for the threshold and 8 A / epsilon for each window, and Laplace noise in the last step; the default is as private, and errs less.
+    `threshold` is in nats of log-likelihood; `alarm_threshold` finds one for a wanted chance of false alarms.
+    `paper` takes the paper's scales, 4 A / epsilon for the threshold and 8 A / epsilon for each window, and
+    Laplace noise in the last step; the default is as private, and errs less.
 
     Guarantee: epsilon-DP, for any number of windows, each chosen after the answers before it.
-    Proof:     half of epsilon for the comparisons: `_rounds.Rounds` with one positive. One row moves the best score of a window, a maximum of
-               sums, by at most the sensitivity of `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for
-               the estimate: `chooser` over the scores of one window, whose ends are public. In sequence they add up.
+    Proof:     half of epsilon for the comparisons: `_rounds.Rounds` with one positive. One row moves the best
+               score of a window, a maximum of sums, by at most the sensitivity of `LikelihoodScores`, and
+               under add_remove and zero_out in all windows the same way. Half for the estimate: `chooser`
+               over the scores of one window, whose ends are public. In sequence they add up.
     Assumes:   the state stays secret and is used once.
     """
 
@@ -95,7 +100,8 @@ class ChangeWatch:
 
     @property
     def rounds(self) -> Rounds:
-        """The comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one way, else 1 : 2^(2/3)."""
+        """The comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one way,
+        else 1 : 2^(2/3)."""
         one_way = moves_one_way(self.scores, self.public) and not self.paper
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
@@ -116,7 +122,10 @@ class ChangeWatch:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """`question` is a time: the end of the window. Its own price is nothing: all was paid at the start."""
+        """`question` is a time: the end of the window.
+
+        Its own price is nothing: all was paid at the start.
+        """
         rounds = self.rounds
         before = rounds.check(state, self.questions)
         _require.integer(now=question, at_least=self.window)
@@ -134,7 +143,8 @@ class ChangeWatch:
         return after, release(found, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:
-        """a, in nats: with probability `confidence`, an alarm has a best score of at least threshold - a, and silence one below it + a."""
+        """a, in nats: with probability `confidence`, an alarm has a best score of at least threshold - a, and
+        silence one below it + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -156,9 +166,11 @@ def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
 
 
 def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000, seed: int = 0) -> float:
-    """The threshold, in nats, at which a series without a change, one row at each time, raises a false alarm with about this chance.
+    """The threshold, in nats, at which a series without a change, one row at each time, raises a false alarm
+    with about this chance.
 
-    From made-up series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000 runs good to about 0.02.
+    From made-up series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
+    runs good to about 0.02.
     """
     _require.open_probability(false_alarm=false_alarm)
     _require.integer(runs=runs, at_least=10)

@@ -1,7 +1,8 @@
-"""The attack that breaks plain leaderboards: hundreds of random submissions, and the majority vote of the lucky ones.
+"""The attack that breaks plain leaderboards: hundreds of random submissions, and the majority vote of the
+lucky ones.
 
-Blum & Hardt 2015 (arXiv:1502.04585): each random guess that scored above one half knows a little about the hidden labels; their
-majority knows a lot about these labels, and nothing about the population they came from.
+Blum & Hardt 2015 (arXiv:1502.04585): each random guess that scored above one half knows a little about the
+hidden labels; their majority knows a lot about these labels, and nothing about the population they came from.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def boost(submit: Submit, *, rows: int, submissions: int, seed: int = 0) -> Labe
 
 
 def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[Labels]:
-    """What the attack would hand in after each submission: the majority of those that scored above one half."""
+    """What the attack would hand in after each submission: the majority of those that scored above one
+    half."""
     random: Any = np.random.default_rng(seed)
     votes, kept, ties = np.zeros(rows, np.int64), 0, random.integers(0, 2, rows)
     for _ in range(submissions):
@@ -49,10 +51,11 @@ def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[L
 def climb(
     board: Any, truth: Labels, *, submissions: int, at: Sequence[int] = (), seed: int = 0
 ) -> list[float]:
-    """Attack a board on labels `truth` (0-1, by row number): the accuracy on them after so many submissions (`at`; by default, all).
+    """Attack a board on labels `truth` (0-1, by row number): the accuracy on them after so many submissions
+    (`at`; by default, all).
 
-    A score counts as told if the board is plain, or if it says that the submission improved. The randomness is seeded: this is a
-    simulation, and `truth` is nobody's secret.
+    A score counts as told if the board is plain, or if it says that the submission improved. The randomness
+    is seeded: this is a simulation, and `truth` is nobody's secret.
     """
     _require.integer(submissions=submissions, at_least=1)
     _require.integer(seed=seed, at_least=0)

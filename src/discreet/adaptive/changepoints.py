@@ -1,15 +1,19 @@
-"""When did a series change? The time that the data make likeliest, chosen privately; and an alarm while the series still runs.
+"""When did a series change? The time that the data make likeliest, chosen privately; and an alarm while the
+series still runs.
 
-A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are distributed before and after, and
-gives each row a score, its log-likelihood ratio, bounded and on a grid. Summed from time k on, the scores say how well "it changed at k"
-explains the series (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the laws, ranks before k are
-compared with ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
+A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
+distributed before and after, and gives each row a score, its log-likelihood ratio, bounded and on a grid.
+Summed from time k on, the scores say how well "it changed at k" explains the series (Cummings, Krehbiel, Mei,
+Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the laws, ranks before k are compared with
+ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
-    found = offline(public=..., column="hot", time="day", times=200, change=BernoulliChange(before=0.2, after=0.8), epsilon=1)
+    found = offline(public=..., column="hot", time="day", times=200, change=BernoulliChange(before=0.2,
+    after=0.8), epsilon=1)
 
-The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes (add_remove), so its largest
-absolute value is enough: half of that where it is symmetric. Unbounded ratios are cut off: the paper's other way, noise for what the
-two laws make likely, protects only people whose data follow these laws.
+The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes
+(add_remove), so its largest absolute value is enough: half of that where it is symmetric. Unbounded ratios
+are cut off: the paper's other way, noise for what the two laws make likely, protects only people whose data
+follow these laws.
 """
 
 from __future__ import annotations
@@ -77,7 +81,8 @@ class BernoulliChange:
         return np.where(values >= 0.5, yes, no)
 
     def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
-        """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the change."""
+        """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the
+        change."""
         chance = self.after if changed else self.before
         no, yes = np.exp(power * self.ratios(np.clip([0.0, 1.0], *bounds)))
         return float(chance * yes + (1 - chance) * no)
@@ -93,7 +98,8 @@ class BernoulliChange:
 @described("adaptive.GaussianChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
-    """Values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in either direction are cut off there."""
+    """Values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in either
+    direction are cut off there."""
 
     before: float
     after: float
@@ -107,7 +113,8 @@ class GaussianChange:
             raise InvalidInput(f"before and after are both {self.before!r}: there is no change to find.")
         if not 0 < abs(self._exact_slope) < 10**100:
             raise InvalidInput(
-                f"deviation={self.deviation!r} is too small for a change from {self.before!r} to {self.after!r}."
+                f"deviation={self.deviation!r} is too small for a change from {self.before!r} to "
+                f"{self.after!r}."
             )
 
     @property
@@ -130,10 +137,11 @@ class GaussianChange:
         return found
 
     def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
-        """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the change.
+        """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the
+        change.
 
-        Without any clipping the ratio is normal, with variance d^2 and mean d^2 / 2 after the change, -d^2 / 2 before it; d is the change
-        in deviations. Below and above the clipped range it is at its ends.
+        Without any clipping the ratio is normal, with variance d^2 and mean d^2 / 2 after the change, -d^2 /
+        2 before it; d is the change in deviations. Below and above the clipped range it is at its ends.
         """
         low, high = sorted(self.ratios(np.array(bounds)).tolist())
         d = abs(self.after - self.before) / self.deviation
@@ -156,7 +164,8 @@ def grid_range(change: Change) -> tuple[int, int]:
 
 
 def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in the range. No number is zero."""
+    """Each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in the
+    range. No number is zero."""
     low, high = grid_range(change)
     steps = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
     found: NDArray[np.int64] = np.clip(steps, low, high).astype(np.int64)
@@ -187,7 +196,8 @@ class _Series:
         public.bounds(self.column)
 
     def rows(self, source: Source) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Time (from 0) and clipped value of each row that has both and whose time is one of the public ones."""
+        """Time (from 0) and clipped value of each row that has both and whose time is one of the public
+        ones."""
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
@@ -206,12 +216,14 @@ class _Series:
 @described("adaptive.LikelihoodScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodScores(_Series):
-    """For each time k the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed at k" explains the series.
+    """For each time k the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed at k"
+    explains the series.
 
     Rows without a time or a value, and those at other times, add nothing; several rows may share a time.
 
-    Guarantee: add_remove, zero_out: all entries up to the row's time move by its ratio, the others stay: one way, at most the largest
-               absolute ratio. replace: an entry loses one ratio, gains another, or both.
+    Guarantee: add_remove, zero_out: all entries up to the row's time move by its ratio, the others stay: one
+               way, at most the largest absolute ratio. replace: an entry loses one ratio, gains another, or
+               both.
     Proof:     sums are exact integers, each row's part lies in the grid range (`on_grid`).
     """
 
@@ -251,14 +263,17 @@ class LikelihoodScores(_Series):
 @described("adaptive.RankScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
-    """For each time k from `margin` to times - margin: how far values after k lie above, or below, those up to k. No law is assumed.
+    """For each time k from `margin` to times - margin: how far values after k lie above, or below, those up
+    to k. No law is assumed.
 
-    The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k): the Mann-Whitney statistic, two-sided. Of several rows
-    at one time the smallest value is taken; times without a row compare with nothing.
+    The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k): the Mann-Whitney
+    statistic, two-sided. Of several rows at one time the smallest value is taken; times without a row compare
+    with nothing.
 
-    Guarantee: add_remove, zero_out: at most 2 / margin, in steps of 1 / (512 margin); replace: twice that, since a row may move in time.
-    Proof:     a row changes what stands at one time, and so at most k, or times - k, of the signs, by 2 each. Rounding down commutes
-               with adding whole steps, and 2 / margin is 1024 of them.
+    Guarantee: add_remove, zero_out: at most 2 / margin, in steps of 1 / (512 margin); replace: twice that,
+               since a row may move in time.
+    Proof:     a row changes what stands at one time, and so at most k, or times - k, of the signs, by 2 each.
+               Rounding down commutes with adding whole steps, and 2 / margin is 1024 of them.
     """
 
     margin: int
@@ -294,9 +309,11 @@ class RankScores(_Series):
 
 
 def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
-    """For each time: how many values of the series are larger, less how many are smaller; zero where there is none.
+    """For each time: how many values of the series are larger, less how many are smaller; zero where there is
+    none.
 
-    Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part cancel.
+    Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part
+    cancel.
     """
     here = np.isfinite(series)
     ordered = np.sort(series[here])
@@ -313,19 +330,22 @@ def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
 class Changepoint(Select):
     """The time of a change: `Select` over times, whose error is a number of times (days), not of score units.
 
-    Guarantee: that of `Select`. `error(confidence)` is how many times the answer may be off, if the series follows the laws of `change`,
-               with one row or more at each time, independent of each other. By ranks no law is assumed, and it is the whole range.
-    Proof:     with probability 1 - b/2 the chosen score is at most e below the best, hence below that of the true time. A time m later has
-               a score lower by a sum S_m of at least m ratios after the change. For t > 0 with M = E[exp(-t ratio)] < 1, exp(-t S_m) is a
-               supermartingale from m = a on, and by Ville's inequality some S_m, m >= a, is e or less with probability at most
-               exp(te) M^a; a is taken so that this is at most b/4. Earlier times in the same way, with ratios before the change. On
-               the grid a ratio is off by at most half a step, which is in M.
+    Guarantee: that of `Select`. `error(confidence)` is how many times the answer may be off, if the series
+               follows the laws of `change`, with one row or more at each time, independent of each other. By
+               ranks no law is assumed, and it is the whole range.
+    Proof:     with probability 1 - b/2 the chosen score is at most e below the best, hence below that of the
+               true time. A time m later has a score lower by a sum S_m of at least m ratios after the change.
+               For t > 0 with M = E[exp(-t ratio)] < 1, exp(-t S_m) is a supermartingale from m = a on, and by
+               Ville's inequality some S_m, m >= a, is e or less with probability at most exp(te) M^a; a is
+               taken so that this is at most b/4. Earlier times in the same way, with ratios before the
+               change. On the grid a ratio is off by at most half a step, which is in M.
     """
 
     scored: ClassVar[bool] = False
 
     def error(self, confidence: float = 0.95) -> int:
-        """How many times (in the unit of the time column, such as days) the answer may be off, where the series follows the declared laws."""
+        """How many times (in the unit of the time column, such as days) the answer may be off, where the
+        series follows the declared laws."""
         _require.open_probability(confidence=confidence)
         most = int(self.candidates[-1] - self.candidates[0])
         change = getattr(self.scores, "change", None)
@@ -337,11 +357,13 @@ class Changepoint(Select):
         return min(most, max(sides))
 
     def shortfall(self, confidence: float = 0.95) -> int:
-        """How far the score of the chosen time may be below the best, in steps of the scores, whatever the series is."""
+        """How far the score of the chosen time may be below the best, in steps of the scores, whatever the
+        series is."""
         return self.chooser.error(len(self.candidates), confidence)
 
     def _beyond(self, shortfall: float, chance: float, *, changed: bool) -> int:
-        """The least distance a such that with this chance no time that far off, on one side, is within `shortfall` of the true one."""
+        """The least distance a such that with this chance no time that far off, on one side, is within
+        `shortfall` of the true one."""
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
         ends = float(bounds.lower), float(bounds.upper)
         least = math.inf
@@ -369,9 +391,12 @@ def offline(
     margin: int | None = None,
     paper: bool = False,
 ) -> Changepoint:
-    """The mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by ranks. Its error is in times (days).
+    """The mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by ranks.
 
-    `paper` takes Laplace noise on each score, as OfflinePCPD and PNCPD do; permute-and-flip, the default, errs less at the same price.
+    Its error is in times (days).
+
+    `paper` takes Laplace noise on each score, as OfflinePCPD and PNCPD do; permute-and-flip, the default,
+    errs less at the same price.
 
     Guarantee: epsilon-DP.
     Proof:     that of `mechanisms.Select` with either chooser, for the sensitivity of the scores.
@@ -397,7 +422,8 @@ def offline(
 def chooser(
     scores: LikelihoodScores | RankScores, public: Public, epsilon: Real, *, paper: bool
 ) -> PermuteAndFlip | ReportNoisyMax:
-    """What picks one of these scores: the paper's noisy maximum with Laplace noise, or permute-and-flip, which errs less."""
+    """What picks one of these scores: the paper's noisy maximum with Laplace noise, or permute-and-flip,
+    which errs less."""
     kind = ReportNoisyMax if paper else PermuteAndFlip
     return kind(
         epsilon=epsilon,

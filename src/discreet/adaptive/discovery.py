@@ -1,14 +1,16 @@
-"""Online false discovery rate control without privacy: the procedures that the private ones are measured against.
+"""Online false discovery rate control without privacy: the procedures that the private ones are measured
+against.
 
-Hypotheses arrive one after another, each with a p-value, and each is decided at once. A procedure sets the level of the next test from
-its earlier decisions so that among all rejections the expected share of false ones stays below `alpha`.
+Hypotheses arrive one after another, each with a p-value, and each is decided at once. A procedure sets the
+level of the next test from its earlier decisions so that among all rejections the expected share of false
+ones stays below `alpha`.
 
     stream = Saffron(alpha=0.05).start()
     stream.level, stream.test(0.003)            # the level of the next test, and whether it is rejected
     Saffron(alpha=0.05).run(pvalues)            # all at once: about a million decisions a second
 
-None of them is differentially private: a decision depends sharply on exact p-values, hence on single people. Their event is `NonPrivate`, and
-a curator refuses them on protected data. `Paprika` is the private one.
+None of them is differentially private: a decision depends sharply on exact p-values, hence on single people.
+Their event is `NonPrivate`, and a curator refuses them on protected data. `Paprika` is the private one.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ def _checked(saved: Any, **kinds: type) -> dict[str, Any]:
 def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -> NDArray[np.bool_]:
     """Which of these hypotheses to reject: the k smallest p-values, k the largest with p(k) <= alpha k / m.
 
-    Guarantee: FDR <= alpha m0 / m for independent or positively dependent p-values; with `dependent`, for any, at alpha over the m-th
-               harmonic number. Not private.
+    Guarantee: FDR <= alpha m0 / m for independent or positively dependent p-values; with `dependent`, for
+               any, at alpha over the m-th harmonic number. Not private.
     Proof:     Benjamini & Hochberg 1995, Theorem 1; Benjamini & Yekutieli 2001, Theorems 1.2 and 1.3.
     """
     _require.open_probability(alpha=alpha)
@@ -115,7 +117,8 @@ class _Procedure:
 
 @dataclass(frozen=True, kw_only=True)
 class _Recent(_Procedure):
-    """Levels that add up what each discovery so far has earned, spread over later tests by the spending sequence."""
+    """Levels that add up what each discovery so far has earned, spread over later tests by the spending
+    sequence."""
 
     wealth: float = None  # type: ignore[assignment]
     spending: Spending = _SLOW
@@ -207,7 +210,8 @@ class _RecentStream:
 @described("adaptive.LordPlusPlus")
 @dataclass(frozen=True, kw_only=True)
 class LordPlusPlus(_Recent):
-    """LORD++: each discovery earns alpha (the first alpha minus the initial wealth), paid out over the tests after it.
+    """LORD++: each discovery earns alpha (the first alpha minus the initial wealth), paid out over the tests
+    after it.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas, Yang, Wainwright & Jordan 2017, arXiv:1710.00499, Section 3 (levels) and Theorem 1.
@@ -221,7 +225,8 @@ class LordPlusPlus(_Recent):
 @described("adaptive.Saffron")
 @dataclass(frozen=True, kw_only=True)
 class Saffron(_Recent):
-    """SAFFRON: like LORD++, but tests whose p-value is below `candidate` use up nothing, since few of them are true nulls.
+    """SAFFRON: like LORD++, but tests whose p-value is below `candidate` use up nothing, since few of them
+    are true nulls.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas, Zrnic, Wainwright & Jordan 2018, arXiv:1802.09098, Theorem 1 and Algorithm 1.
@@ -275,7 +280,8 @@ class AlphaInvesting(_Recent):
     """Alpha-investing with control of the FDR: SAFFRON whose candidates are just the rejected.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
-    Proof:     Ramdas et al. 2018, arXiv:1802.09098, Section 2.4 (candidate level equal to the test level) and Theorem 1.
+    Proof:     Ramdas et al. 2018, arXiv:1802.09098, Section 2.4 (candidate level equal to the test level) and
+               Theorem 1.
     """
 
     def steps(self, values: Levels) -> None:
@@ -356,14 +362,15 @@ class Lord3(_Procedure):
 @described("adaptive.GeneralizedAlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class GeneralizedAlphaInvesting(_Procedure):
-    """Generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost / power + alpha.
+    """Generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost / power
+    + alpha.
 
-    `power` is the most power that a test can have; 1 is always right, and makes it Foster & Stine's alpha-investing: cost a / (1 - a) for a
-    test at level a, and a payout of alpha when it rejects.
+    `power` is the most power that a test can have; 1 is always right, and makes it Foster & Stine's
+    alpha-investing: cost a / (1 - a) for a test at level a, and a payout of alpha when it rejects.
 
     Guarantee: mFDR(eta) = E[false] / (E[all] + eta) <= alpha, eta = 1 - alpha. Not private.
-    Proof:     Aharoni & Rosset 2014, Theorem 2, with level a = cost power / (cost + power), where both bounds on the payout meet; Foster &
-               Stine 2008, Theorem 2, for power 1.
+    Proof:     Aharoni & Rosset 2014, Theorem 2, with level a = cost power / (cost + power), where both bounds
+               on the payout meet; Foster & Stine 2008, Theorem 2, for power 1.
     """
 
     fraction: float = 0.1
@@ -413,7 +420,8 @@ class GeneralizedAlphaInvesting(_Procedure):
 
 @dataclass
 class _WealthStream:
-    """State of a procedure that keeps one purse: the wealth now, the wealth at the last discovery, and tests since then."""
+    """State of a procedure that keeps one purse: the wealth now, the wealth at the last discovery, and tests
+    since then."""
 
     procedure: Lord3 | GeneralizedAlphaInvesting
     wealth: float

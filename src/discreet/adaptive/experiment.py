@@ -1,11 +1,14 @@
-"""The experiment of Dwork et al. (Science 2015): choose attributes with the help of a holdout, and see what the holdout is still worth.
+"""The experiment of Dwork et al. (Science 2015): choose attributes with the help of a holdout, and see what
+the holdout is still worth.
 
-n people, d attributes, two classes; an analyst keeps the attributes that correlate with the class on the training part and on the holdout
-alike, classifies by the vote of the best k, and asks the holdout how good that is. Without a signal the truth is one half. A plain
-holdout, used for choosing and for judging, says much more.
+n people, d attributes, two classes; an analyst keeps the attributes that correlate with the class on the
+training part and on the holdout alike, classifies by the vote of the best k, and asks the holdout how good
+that is. Without a signal the truth is one half. A plain holdout, used for choosing and for judging, says much
+more.
 
-Exact in law without the n d numbers: attributes are normal, so the n d table enters through its column means, and the votes of a block of
-attributes given these means are one normal number a row, shifted so that they have the right mean.
+Exact in law without the n d numbers: attributes are normal, so the n d table enters through its column means,
+and the votes of a block of attributes given these means are one normal number a row, shifted so that they
+have the right mean.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ REACH, STEP = 8, Fraction(1, 1024)  # attributes are taken within +-8; rows on a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Accuracies by run and k: on the training part, as the holdout told, and on fresh people. `findings`: of overfitting, by run."""
+    """Accuracies by run and k: on the training part, as the holdout told, and on fresh people.
+
+    `findings`: of overfitting, by run.
+    """
 
     sizes: tuple[int, ...]
     training: Floats
@@ -59,9 +65,12 @@ def science(
     seed: int = 0,
     paper: bool = False,
 ) -> Outcome:
-    """The experiment, `runs` times. `reusable`: through `holdout_of`; otherwise with exact answers, as a plain holdout gives them.
+    """The experiment, `runs` times.
 
-    `paper` takes the threshold of the authors' code. The randomness is seeded: this simulates, and protects nobody.
+    `reusable`: through `holdout_of`; otherwise with exact answers, as a plain holdout gives them.
+
+    `paper` takes the threshold of the authors' code. The randomness is seeded: this simulates, and protects
+    nobody.
     """
     _require.integer(n=n, d=d, runs=runs, at_least=1)
     _require.integer(seed=seed, at_least=0)
@@ -74,14 +83,17 @@ def science(
 
 
 def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
-    """A holdout of n rows for d attributes: T = sqrt(4 ln d / n), and comparisons with noise of standard deviation 1 / sqrt(n).
+    """A holdout of n rows for d attributes: T = sqrt(4 ln d / n), and comparisons with noise of standard
+    deviation 1 / sqrt(n).
 
-    The threshold is a public choice. An honest attribute, of no use in truth, has a training and a holdout mean that differ by a normal number of
-    variance 2 / n; the largest of d such differences is about T, so that few honest ones are findings, and telling their holdout
-    means cannot be used for choosing among them. `paper`: T = 4 / sqrt(n), as in the code that came with the Science paper (there the
-    told value has noise of 1 / sqrt(n), too, four times ours). Below sqrt(4 ln d / n) the choice itself starts to fit the holdout.
+    The threshold is a public choice. An honest attribute, of no use in truth, has a training and a holdout
+    mean that differ by a normal number of variance 2 / n; the largest of d such differences is about T, so
+    that few honest ones are findings, and telling their holdout means cannot be used for choosing among them.
+    `paper`: T = 4 / sqrt(n), as in the code that came with the Science paper (there the told value has noise
+    of 1 / sqrt(n), too, four times ours). Below sqrt(4 ln d / n) the choice itself starts to fit the holdout.
 
-    Its price is for values within +-8, and it is high: these settings were chosen to keep an analyst honest, not to protect people.
+    Its price is for values within +-8, and it is high: these settings were chosen to keep an analyst honest,
+    not to protect people.
     """
     root = Fraction(round(float(n) ** 0.5 * 1000), 1000)
     times = 4 if paper else Fraction(round(1000 * max(1.0, 4 * math.log(d)) ** 0.5), 1000)
@@ -160,7 +172,8 @@ class _Run:
         return training, told, fresh, 0 if asked is None else asked.state["positives"]
 
     def _chosen(self, seen: Floats, most: int) -> Any:
-        """The attributes with one sign on both parts and enough of a correlation, the strongest on the training part first."""
+        """The attributes with one sign on both parts and enough of a correlation, the strongest on the
+        training part first."""
         least = 1 / self.n**0.5
         both = (np.abs(self.training) >= least) & (np.abs(seen) >= least) & (self.training * seen > 0)
         found = np.flatnonzero(both)
@@ -169,7 +182,8 @@ class _Run:
     def _accuracies(self, sizes: tuple[int, ...], means: Floats, known: bool = True) -> Floats:
         """Of the votes of the first k, for each k: a block of attributes adds its votes to those before it.
 
-        `means`: of each attribute's vote over these n people, where these are `known`; else in the population.
+        `means`: of each attribute's vote over these n people, where these are `known`; else in the
+        population.
         """
         votes, before, found = np.zeros(self.n), 0, []
         for k in sizes:

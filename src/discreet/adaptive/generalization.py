@@ -1,12 +1,15 @@
-"""How far are private answers from the population, not only from the sample? Privacy itself bounds that, however questions were chosen.
+"""How far are private answers from the population, not only from the sample? Privacy itself bounds that,
+however questions were chosen.
 
-An analyst who asks after seeing answers may find what is true of the sample alone. If the answers were private, the sample hardly
-shows in them, and no choice made from them fits it much better than the population it was drawn from. Here are the theorems that
-say how much, each a function of public numbers with its conditions enforced; `best` takes the least of those that apply.
+An analyst who asks after seeing answers may find what is true of the sample alone. If the answers were
+private, the sample hardly shows in them, and no choice made from them fits it much better than the population
+it was drawn from. Here are the theorems that say how much, each a function of public numbers with its
+conditions enforced; `best` takes the least of those that apply.
 
-All are about means of values in [0, 1] over `n` independent draws from one population, and about all answers at once: with probability
-1 - failure, no answer is further than `radius` from the population's value. `sample_error(beta)` is how far, outside a chance of beta,
-any answer is from the mean over the sample. Privacy means here: under replacing one person's data.
+All are about means of values in [0, 1] over `n` independent draws from one population, and about all answers
+at once: with probability 1 - failure, no answer is further than `radius` from the population's value.
+`sample_error(beta)` is how far, outside a chance of beta, any answer is from the mean over the sample.
+Privacy means here: under replacing one person's data.
 """
 
 from __future__ import annotations
@@ -29,25 +32,30 @@ _UP = 1 + 1e-12  # of rounding in what follows: a few dozen operations in double
 @described("adaptive.Bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """With probability `confidence`, all answers are within `radius` of the population's values, by `theorem`."""
+    """With probability `confidence`, all answers are within `radius` of the population's values, by
+    `theorem`."""
 
     radius: float
     confidence: float
     theorem: str
 
     def __str__(self) -> str:
-        return f"within {self.radius:.3g} of the population with probability {self.confidence:g} ({self.theorem})"
+        return (
+            f"within {self.radius:.3g} of the population with probability {self.confidence:g} "
+            f"({self.theorem})"
+        )
 
 
 def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failure: float) -> float:
     """The radius for (epsilon, delta)-DP answers, by what they tell about the sample.
 
     Guarantee: with probability 1 - failure, all answers are within the radius of the population's values.
-    Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d > 0 the radius
-               sample_error(beta) + c + (e^epsilon - 1) + 2d fails with chance beta / c + delta / d. In short: given the transcript,
-               an answer is near its query's mean over the conditional law of the sample (Markov: beta / c); and by privacy, E[q(x_i)
-               1(B)] <= e^epsilon E[q(x') 1(B)] + delta for a fresh x' and any set B of transcripts, so that mean exceeds the
-               population's by more than e^epsilon - 1 + 2d with chance at most delta / 2d, and falls below it likewise.
+    Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d >
+               0 the radius sample_error(beta) + c + (e^epsilon - 1) + 2d fails with chance beta / c + delta /
+               d. In short: given the transcript, an answer is near its query's mean over the conditional law
+               of the sample (Markov: beta / c); and by privacy, E[q(x_i) 1(B)] <= e^epsilon E[q(x') 1(B)] +
+               delta for a fresh x' and any set B of transcripts, so that mean exceeds the population's by
+               more than e^epsilon - 1 + 2d with chance at most delta / 2d, and falls below it likewise.
     Assumes:   answers lie in [0, 1]. c, d and beta are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)
@@ -69,13 +77,15 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
     """The radius for epsilon-DP answers: close to that of fresh data while epsilon is below 1 / sqrt(n).
 
     Guarantee: as `posterior`.
-    Proof:     for answers y let f(s) = ln P(y | s); replacing one person moves f by at most epsilon, so under the prior f(S) - E f is
-               sub-Gaussian with variance v = n epsilon² / 4 (McDiarmid). ln P(s | y) / P(s) = f(s) - ln E e^f <= X := f(s) - E f.
-               Under the posterior P(X >= t) <= E[e^X 1(X >= t)] <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So any
-               event is at most e^t times as likely as for fresh data, plus b: the approximate max-information of Dwork,
-               Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629; arXiv:1411.2664 for the first such
-               bound), with ln(1/b) where they have ln(2/b). The event: the query with the worst answer, which is a function of
-               the answers alone, has its mean over fresh data off by more than tau: 2 e^(-2 n tau²) (Hoeffding).
+    Proof:     for answers y let f(s) = ln P(y | s); replacing one person moves f by at most epsilon, so under
+               the prior f(S) - E f is sub-Gaussian with variance v = n epsilon² / 4 (McDiarmid). ln P(s | y)
+               / P(s) = f(s) - ln E e^f <= X := f(s) - E f. Under the posterior P(X >= t) <= E[e^X 1(X >= t)]
+               <= e^(t - t² / 2v), which is b at t = v + sqrt(v² + 2 v ln(1/b)). So any event is at most e^t
+               times as likely as for fresh data, plus b: the approximate max-information of Dwork, Feldman,
+               Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1506.02629; arXiv:1411.2664 for the first such
+               bound), with ln(1/b) where they have ln(2/b). The event: the query with the worst answer, which
+               is a function of the answers alone, has its mean over fresh data off by more than tau: 2 e^(-2
+               n tau²) (Hoeffding).
     """
     _check(failure, epsilon=epsilon)
     _require.integer(n=n, at_least=1)
@@ -91,13 +101,15 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
 
 
 def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure: float) -> float:
-    """The radius for rho-zCDP answers (Gaussian noise, say): few conditions, but the failure enters as a root.
+    """The radius for rho-zCDP answers (Gaussian noise, say): few conditions, but the failure enters as a
+    root.
 
     Guarantee: as `posterior`.
-    Proof:     persons are independent, so I(S; answers) <= sum_i I(x_i; answers | others) <= n rho nats, as the divergence between
-               neighbors is at most rho (Bun & Steinke 2016, arXiv:1605.02065). An event that has chance q for fresh data and p here has
-               p ln(1/q) - h(p) <= kl(p, q) <= n rho (data processing; h is binary entropy); the event is that of
-               `max_information`, with q <= 2 e^(-2 n tau²). The approach of Rogers, Roth, Smith, Srebro, Thakkar & Woodworth 2020
+    Proof:     persons are independent, so I(S; answers) <= sum_i I(x_i; answers | others) <= n rho nats, as
+               the divergence between neighbors is at most rho (Bun & Steinke 2016, arXiv:1605.02065). An
+               event that has chance q for fresh data and p here has p ln(1/q) - h(p) <= kl(p, q) <= n rho
+               (data processing; h is binary entropy); the event is that of `max_information`, with q <= 2
+               e^(-2 n tau²). The approach of Rogers, Roth, Smith, Srebro, Thakkar & Woodworth 2020
                (arXiv:1906.09231) and of Russo & Zou 2016.
     """
     _check(failure, rho=rho)
@@ -113,17 +125,20 @@ def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure
 
 
 def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError, failure: float) -> float:
-    """The radius for (epsilon, delta)-DP answers, by a monitor that looks for the worst of many repetitions; holds for all parameters.
+    """The radius for (epsilon, delta)-DP answers, by a monitor that looks for the worst of many repetitions;
+    holds for all parameters.
 
     Guarantee: as `posterior`.
-    Proof:     the idea of Bassily, Nissim, Smith, Steinke, Stemmer & Ullman 2016 (arXiv:1511.02513); the constants are ours, derived in
-               docs/adaptive.md ("The monitor"). Repeat sample and answers T times. If with chance above b the query with the worst
-               answer had a sample mean off by a, some repetition would have one with chance 1 - (1 - b)^T, and an exponential mechanism with
-               price e would point to one that is off by as much, but for 2 ln(2T) / (e n) on average. Being (epsilon + e, delta)-DP, it
-               cannot: its choice is off by at most e^(epsilon + e) - 1 + T delta on average. Hence
-               a <= (e^(epsilon + e) - 1 + T delta + 2 ln(2T) / (e n)) / (1 - (1 - b)^T), for all e > 0 and T. In their theorem's
-               range (epsilon < 1/3, delta < epsilon / 4, n >= ln(4 epsilon / delta) / epsilon², b = delta / epsilon) that is
-               below 8 epsilon; theirs is known as 18 epsilon.
+    Proof:     the idea of Bassily, Nissim, Smith, Steinke, Stemmer & Ullman 2016 (arXiv:1511.02513); the
+               constants are ours, derived in docs/adaptive.md ("The monitor"). Repeat sample and answers T
+               times. If with chance above b the query with the worst answer had a sample mean off by a, some
+               repetition would have one with chance 1 - (1 - b)^T, and an exponential mechanism with price e
+               would point to one that is off by as much, but for 2 ln(2T) / (e n) on average. Being (epsilon
+               + e, delta)-DP, it cannot: its choice is off by at most e^(epsilon + e) - 1 + T delta on
+               average. Hence a <= (e^(epsilon + e) - 1 + T delta + 2 ln(2T) / (e n)) / (1 - (1 - b)^T), for
+               all e > 0 and T. In their theorem's range (epsilon < 1/3, delta < epsilon / 4, n >= ln(4
+               epsilon / delta) / epsilon², b = delta / epsilon) that is below 8 epsilon; theirs is known as
+               18 epsilon.
     Assumes:   e and T are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)
@@ -152,17 +167,20 @@ def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
 
 
 def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> float:
-    """How far the best score of a `Ladder` is from the smallest true risk so far: the ladder's own theorem, which needs no privacy.
+    """How far the best score of a `Ladder` is from the smallest true risk so far: the ladder's own theorem,
+    which needs no privacy.
 
-    Guarantee: with probability 1 - failure, at every time the shown score is within the returned error of the least true risk
-               among all submissions so far, however these were chosen.
-    Proof:     after Blum & Hardt 2015 (arXiv:1502.04585), counted anew. What is shown is a multiple of the step, m = floor(1/step + 1/2) + 1
-               of them in [0, 1 + step/2], and each change is to a smaller one. So after t submissions there are at most sum_j C(m, j) C(t, j) =
-               C(m + t, m) histories, and what a participant hands in next is a function of the history (and of coins, which we may
-               fix): k submissions choose among at most C(m + k, m + 1) functions. By Hoeffding all their risks are within e of those on the
-               test set, outside a chance of 2 C(m + k, m + 1) e^(-2 n e²). Then the least true risk and the least on the test
-               set are within e, and that and what is shown within a step: what was not shown had at least best - step, what was
-               shown was rounded by half a step.
+    Guarantee: with probability 1 - failure, at every time the shown score is within the returned error of the
+               least true risk among all submissions so far, however these were chosen.
+    Proof:     after Blum & Hardt 2015 (arXiv:1502.04585), counted anew. What is shown is a multiple of the
+               step, m = floor(1/step + 1/2) + 1 of them in [0, 1 + step/2], and each change is to a smaller
+               one. So after t submissions there are at most sum_j C(m, j) C(t, j) = C(m + t, m) histories,
+               and what a participant hands in next is a function of the history (and of coins, which we may
+               fix): k submissions choose among at most C(m + k, m + 1) functions. By Hoeffding all their
+               risks are within e of those on the test set, outside a chance of 2 C(m + k, m + 1) e^(-2 n e²).
+               Then the least true risk and the least on the test set are within e, and that and what is shown
+               within a step: what was not shown had at least best - step, what was shown was rounded by half
+               a step.
     Assumes:   independent draws, losses in [0, 1].
     """
     _require.integer(n=n, submissions=submissions, at_least=1)
@@ -174,7 +192,8 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
 
 
 def fresh(*, n: int, answers: int, failure: float) -> float:
-    """What as many answers would be within if each had `n` fresh people of its own: sqrt(ln(2 answers / failure) / 2n) (Hoeffding)."""
+    """What as many answers would be within if each had `n` fresh people of its own: sqrt(ln(2 answers /
+    failure) / 2n) (Hoeffding)."""
     _require.integer(n=n, answers=answers, at_least=1)
     _require.open_probability(failure=failure)
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _UP)
@@ -186,9 +205,11 @@ _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 def best(event: Event, *, n: int, sample_error: SampleError, confidence: float = 0.95) -> Bound:
     """The least radius that any of the theorems proves for answers with this price.
 
-    Guarantee: as `posterior`. Each theorem holds by itself, and which one is used depends on public numbers alone.
-    Proof:     replacing one person is removing one and adding one: an event for add_remove or zero_out is taken as a group of two:
-               epsilon doubles, delta becomes (1 + e^epsilon) delta, rho becomes 4 rho.
+    Guarantee: as `posterior`. Each theorem holds by itself, and which one is used depends on public numbers
+               alone.
+    Proof:     replacing one person is removing one and adding one: an event for add_remove or zero_out is
+               taken as a group of two: epsilon doubles, delta becomes (1 + e^epsilon) delta, rho becomes 4
+               rho.
     """
     if not isinstance(event, Event):
         raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")

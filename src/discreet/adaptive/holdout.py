@@ -1,9 +1,10 @@
 """The reusable holdout: check on it as often as you like, and it still tells the truth.
 
-A model is fitted to the training part; how good it is, is asked of the holdout. Whoever asks often, and changes the model after each
-answer, soon fits the holdout as well. Thresholdout answers with the training value while the two agree, and only where they do not
-it tells a noisy holdout value, and spends one of a limited number of such answers. Only the holdout is paid for: the training values
-must be public, or bought with mechanisms of their own.
+A model is fitted to the training part; how good it is, is asked of the holdout. Whoever asks often, and
+changes the model after each answer, soon fits the holdout as well. Thresholdout answers with the training
+value while the two agree, and only where they do not it tells a noisy holdout value, and spends one of a
+limited number of such answers. Only the holdout is paid for: the training values must be public, or bought
+with mechanisms of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _MOST = 10**9  # of a budget
 class Check:
     """A question to the holdout: a sum over its rows, and the mean of the same on the training part.
 
-    `training` is public, or was bought. With a statistic of many entries, one number for each: they are asked one after the other.
+    `training` is public, or was bought. With a statistic of many entries, one number for each: they are asked
+    one after the other.
     """
 
     statistic: Statistic
@@ -69,8 +71,9 @@ class Check:
 class Estimate:
     """What the holdout said: a mean, whether the training value was off, and how many such findings are left.
 
-    `within`: with probability 0.95 all answers together are this close to the population; None where the number of questions was not
-    declared. For a list of questions `value` and `overfit` are tuples, shorter than the list if the holdout halted on the way.
+    `within`: with probability 0.95 all answers together are this close to the population; None where the
+    number of questions was not declared. For a list of questions `value` and `overfit` are tuples, shorter
+    than the list if the holdout halted on the way.
     """
 
     value: float | tuple[float, ...]
@@ -82,24 +85,29 @@ class Estimate:
 @described("adaptive.Thresholdout")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholdout:
-    """A reusable holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of agreements.
+    """A reusable holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of
+    agreements.
 
-    Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) and `sigma` are in the unit of the mean. Noise, all
-    discrete Laplace, of scale 2 sigma on the threshold (drawn again after each finding), 4 sigma on each comparison, sigma on each
-    told mean. `questions` declares how many will be asked: then the error is known beforehand, and shown with every answer.
+    Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) and `sigma` are in the unit
+    of the mean. Noise, all discrete Laplace, of scale 2 sigma on the threshold (drawn again after each
+    finding), 4 sigma on each comparison, sigma on each told mean. `questions` declares how many will be
+    asked: then the error is known beforehand, and shown with every answer.
 
-    Guarantee: `budget` rounds in sequence, each (2 w / (sigma n))-DP, where w is the most that one row moves the sum (1 for values in
-               [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in all, and less at a delta.
+    Guarantee: `budget` rounds in sequence, each (2 w / (sigma n))-DP, where w is the most that one row moves
+               the sum (1 for values in [0, 1]) and n the declared size: (2 B w / (sigma n))-DP in all, and
+               less at a delta.
     Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
-               distance |sum - n training| moves by at most w: each round is a sparse vector with one positive, w / (2 sigma n) for the
-               threshold and 2w / (4 sigma n) for the comparisons, and its number costs w / (sigma n): `_rounds.Rounds`. The sum of
-               the three is charged, exactly, for the grid that is used. (A lecture writes B / (tau n), for noise of 4 tau, 8 tau, 2 tau.)
-    Assumes:   training values and questions are chosen without looking at the holdout except through these answers. Under
-               add_remove n is a public guess that the means are divided by. For `within`: the rows are independent draws from one
-               population, and n is their number.
-    Versions:  it may go on with another version of the holdout: privacy holds, for histories that differ in one unit in all versions, since
-               every sum still moves by at most w. The promise of `within` about the population does not: it is about one sample of n
-               independent rows, and versions are several samples that share rows. Start a new one to have it.
+               distance |sum - n training| moves by at most w: each round is a sparse vector with one
+               positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and its
+               number costs w / (sigma n): `_rounds.Rounds`. The sum of the three is charged, exactly, for the
+               grid that is used. (A lecture writes B / (tau n), for noise of 4 tau, 8 tau, 2 tau.)
+    Assumes:   training values and questions are chosen without looking at the holdout except through these
+               answers. Under add_remove n is a public guess that the means are divided by. For `within`: the
+               rows are independent draws from one population, and n is their number.
+    Versions:  it may go on with another version of the holdout: privacy holds, for histories that differ in
+               one unit in all versions, since every sum still moves by at most w. The promise of `within`
+               about the population does not: it is about one sample of n independent rows, and versions are
+               several samples that share rows. Start a new one to have it.
     """
 
     public: Public
@@ -151,9 +159,11 @@ class Thresholdout:
         constants: str = "best",
         **more: Any,
     ) -> Thresholdout:
-        """(epsilon, delta)-DP. `constants`: "best" (least noise), those of `RedrawnSparseVector`, or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
+        """(epsilon, delta)-DP. `constants`: "best" (least noise), those of `RedrawnSparseVector`, or "paper":
+        sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
 
-        Proof: `sparse_vector.CONSTANTS`; the paper's bound is its textbook form at delta / 2, checked with the same inequality.
+        Proof: `sparse_vector.CONSTANTS`; the paper's bound is its textbook form at delta / 2, checked with
+               the same inequality.
         """
         _require.one_of((*CONSTANTS, "paper"), constants=constants)
         _require.integer(budget=budget, at_least=1)
@@ -173,9 +183,11 @@ class Thresholdout:
         failure: float = 0.05,
         **more: Any,
     ) -> Thresholdout:
-        """The parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m / beta)).
+        """The parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m /
+        beta)).
 
-        The theorem needs a holdout that is large enough, in a constant it does not state; `within` says what holds for this one.
+        The theorem needs a holdout that is large enough, in a constant it does not state; `within` says what
+        holds for this one.
         """
         _require.positive(tolerance=tolerance)
         _require.integer(questions=questions, at_least=1)
@@ -269,32 +281,40 @@ class Thresholdout:
         return tuple(min(max(mean, low), high) for mean in means)
 
     def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
-        """n times the training means in whole steps, and how many of these one unit of the statistic is. All refusals are here."""
+        """n times the training means in whole steps, and how many of these one unit of the statistic is.
+
+        All refusals are here.
+        """
         if not isinstance(question, Check):
             raise InvalidInput(
-                f"a question to the holdout is a Check(statistic=..., training=...), got {type(question).__name__}. "
+                f"a question to the holdout is a Check(statistic=..., training=...), got "
+                f"{type(question).__name__}. "
                 f"Nothing was drawn or released."
             )
         given = question.means
         length = length_of(question.statistic, self.public)
         if length is not None and length != len(given):
             raise InvalidInput(
-                f"the statistic has {length} entries, and {len(given)} training values were given. Nothing was drawn."
+                f"the statistic has {length} entries, and {len(given)} training values were given. "
+                f"Nothing was drawn."
             )
         if self.questions is not None and asked + len(given) > self.questions:
             raise InvalidInput(
-                f"{len(given)} questions are asked, and {self.questions - asked} of the declared {self.questions} are left. "
+                f"{len(given)} questions are asked, and {self.questions - asked} of the declared "
+                f"{self.questions} are left. "
                 f"Nothing was drawn or released."
             )
         factor = (worth := self._worth(question.statistic)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
-                f"the statistic's step {worth} is no multiple of the holdout's, {self.step}. Nothing was drawn."
+                f"the statistic's step {worth} is no multiple of the holdout's, {self.step}. Nothing "
+                f"was drawn."
             )
         moved = question.statistic.sensitivity(self.public).linf * int(factor)
         if moved > self.moved:
             raise InvalidInput(
-                f"one row moves the statistic by {moved} steps, and this was priced for {self.moved}. Nothing was drawn or released."
+                f"one row moves the statistic by {moved} steps, and this was priced for "
+                f"{self.moved}. Nothing was drawn or released."
             )
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
@@ -307,10 +327,11 @@ class Thresholdout:
         return step_of(statistic) if known is None else Fraction(known(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far any answer is from the mean over the holdout itself, with probability `confidence`, for the declared questions.
+        """How far any answer is from the mean over the holdout itself, with probability `confidence`, for the
+        declared questions.
 
-        Proof: an agreement means distance < T + the noise of threshold and comparison; a told mean is off by its own noise and
-               half a step. Exact discrete tails, a union over all questions.
+        Proof: an agreement means distance < T + the noise of threshold and comparison; a told mean is off by
+               its own noise and half a step. Exact discrete tails, a union over all questions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
@@ -327,7 +348,8 @@ class Thresholdout:
         return _round.up(max(agreed, told) * self._grid / self.size)
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """How far any answer is from the population, with probability `confidence`: the least of all theorems that apply."""
+        """How far any answer is from the population, with probability `confidence`: the least of all theorems
+        that apply."""
         return _generalization(self, float(confidence))
 
     @property

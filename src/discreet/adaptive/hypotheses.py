@@ -1,7 +1,8 @@
 """Hypotheses about one number of a table: an exact integer statistic, and its law if nothing is going on.
 
-The law is public: it follows from a number of people that the steward declares and from the null hypothesis alone. A private test compares
-a noisy statistic with a threshold that only chance `level` would pass under that law, noise included.
+The law is public: it follows from a number of people that the steward declares and from the null hypothesis
+alone. A private test compares a noisy statistic with a threshold that only chance `level` would pass under
+that law, noise included.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Binomial:
 @described("adaptive.TruncatedExponential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedExponential:
-    """A sum over `trials` people of exponential values with this `rate`, cut off at `bound` and rounded to multiples of `step`.
+    """A sum over `trials` people of exponential values with this `rate`, cut off at `bound` and rounded to
+    multiples of `step`.
 
     The sum is in steps. What lies above the bound counts as the bound, as clipping does.
     """
@@ -109,7 +111,8 @@ def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
 @described("adaptive.Hypothesis")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """That `statistic` follows `null`; evidence against it is a value that is too large ("greater") or too small ("less")."""
+    """That `statistic` follows `null`; evidence against it is a value that is too large ("greater") or too
+    small ("less")."""
 
     statistic: Statistic
     null: Law
@@ -133,7 +136,8 @@ class Hypothesis:
         moved = self.statistic.sensitivity(public).linf
         if moved > sensitivity:
             raise InvalidInput(
-                f"one person moves the statistic by up to {moved}, and this was priced for {sensitivity}. Nothing was drawn or released."
+                f"one person moves the statistic by up to {moved}, and this was priced for "
+                f"{sensitivity}. Nothing was drawn or released."
             )
 
     @property
@@ -181,7 +185,8 @@ class OneLaplace:
 class TwoLaplaces:
     """The difference of two independent discrete Laplace variables with different scales.
 
-    With q = exp(-1/scale), P(W = m) = c1 q1^|m| + c2 q2^|m| by partial fractions of the product of (1 - q)² / ((1 - q z)(1 - q / z)).
+    With q = exp(-1/scale), P(W = m) = c1 q1^|m| + c2 q2^|m| by partial fractions of the product of (1 - q)² /
+    ((1 - q z)(1 - q / z)).
     """
 
     first: float
@@ -205,7 +210,8 @@ class TwoLaplaces:
 
 
 def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: float) -> int:
-    """The smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered) values, W is the noise.
+    """The smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered) values,
+    W is the noise.
 
     Masses were computed in floating point: 1e-12 of the level is kept back for that.
     """

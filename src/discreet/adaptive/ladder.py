@@ -1,8 +1,10 @@
-"""Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no protection.
+"""Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no
+protection.
 
-Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` tells every score to the last digit; the `Ladder`
-(Blum & Hardt 2015, arXiv:1502.04585) only those that beat the best by a step, rounded to it; the parameter-free one takes its step from
-the standard error of the difference. Ladders withstand adaptive submissions; that they hide people nobody has proved.
+Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` tells every score to the
+last digit; the `Ladder` (Blum & Hardt 2015, arXiv:1502.04585) only those that beat the best by a step,
+rounded to it; the parameter-free one takes its step from the standard error of the difference. Ladders
+withstand adaptive submissions; that they hide people nobody has proved.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ class PlainBoard(_Reference):
 @described("adaptive.Ladder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder(_Reference):
-    """The ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step; otherwise the best is repeated.
+    """The ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step; otherwise
+    the best is repeated.
 
     Proof of its error: `generalization.ladder_error`. No guarantee for privacy.
     """
@@ -121,7 +124,8 @@ class Ladder(_Reference):
 @described("adaptive.ParameterFreeLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
-    """The ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the best submission's losses.
+    """The ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the best
+    submission's losses.
 
     Blum & Hardt 2015; risks are rounded to 1 / n, which they are anyway. No guarantee for privacy.
     """

@@ -1,9 +1,11 @@
-"""Leaderboards that cannot be climbed by luck: only a real improvement is shown, through noise that makes the board private.
+"""Leaderboards that cannot be climbed by luck: only a real improvement is shown, through noise that makes the
+board private.
 
-Participants know the features of a test set, the board keeps the labels. On a plain board every score leaks some labels, and hundreds of
-random submissions add up to a winning one (`boosting`). These boards tell a new best score only when it beats the last one by a
-step, compare and tell with noise, and halt after a declared number of improvements: that makes them differentially private, so what
-they show is true of the population too. `ShakyLadder` tells a fresh noisy score; `SparseVectorBoard` reads it off the comparison, free.
+Participants know the features of a test set, the board keeps the labels. On a plain board every score leaks
+some labels, and hundreds of random submissions add up to a winning one (`boosting`). These boards tell a new
+best score only when it beats the last one by a step, compare and tell with noise, and halt after a declared
+number of improvements: that makes them differentially private, so what they show is true of the population
+too. `ShakyLadder` tells a fresh noisy score; `SparseVectorBoard` reads it off the comparison, free.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ Real = int | float | Fraction
 @described("adaptive.Standing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a board tells: the best accuracy so far, whether this submission improved it, how many improvements are left to tell.
+    """What a board tells: the best accuracy so far, whether this submission improved it, how many
+    improvements are left to tell.
 
-    `within`: with probability 0.95 all scores ever shown are this close to the best true accuracy among the submissions so far; None
-    where the number of submissions was not declared.
+    `within`: with probability 0.95 all scores ever shown are this close to the best true accuracy among the
+    submissions so far; None where the number of submissions was not declared.
     """
 
     score: float
@@ -46,7 +49,8 @@ class Standing:
 
 
 class _Board:
-    """What private boards share: the public bar, the state {"best": fewest errors shown, and that of `Rounds`}, the error."""
+    """What private boards share: the public bar, the state {"best": fewest errors shown, and that of
+    `Rounds`}, the error."""
 
     __slots__ = ()
 
@@ -78,7 +82,8 @@ class _Board:
 
     @property
     def improvements(self) -> int:
-        """How many are told before it halts: the declared budget, or as many as fit between an accuracy of 0 and of 1."""
+        """How many are told before it halts: the declared budget, or as many as fit between an accuracy of 0
+        and of 1."""
         return math.ceil(1 / _require.exact(self.step, "step")) if self.budget is None else self.budget
 
     @property
@@ -87,7 +92,10 @@ class _Board:
 
     @property
     def _monotone(self) -> bool:
-        """A row adds an error or none to every submission; blanking it moves all of them the same way. Replacing does not."""
+        """A row adds an error or none to every submission; blanking it moves all of them the same way.
+
+        Replacing does not.
+        """
         return self.public.neighbors is not REPLACE
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
@@ -125,10 +133,12 @@ class _Board:
         )
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far the shown score is from the best accuracy on the test set so far, at all times, with probability `confidence`.
+        """How far the shown score is from the best accuracy on the test set so far, at all times, with
+        probability `confidence`.
 
-        Proof: what was not shown had, but for the noise of threshold and comparison, no more than best - step; what was shown is off by
-               its own noise, and the best shown only falls. Exact discrete tails, a union over all submissions.
+        Proof: what was not shown had, but for the noise of threshold and comparison, no more than best -
+               step; what was shown is off by its own noise, and the best shown only falls. Exact discrete
+               tails, a union over all submissions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
@@ -143,11 +153,12 @@ class _Board:
         return _round.up(Fraction(max(missed, shown), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """How far the shown score is from the best true accuracy among the submissions so far: the least of all theorems.
+        """How far the shown score is from the best true accuracy among the submissions so far: the least of
+        all theorems.
 
-        Proof: `generalization.best`. The worst violation picks one submission, from what was shown and the population alone: one that
-               was told too high, or one that was not shown though it is better; for each the test set says, but for the sample
-               error, on which side of the shown score it lies.
+        Proof: `generalization.best`. The worst violation picks one submission, from what was shown and the
+               population alone: one that was told too high, or one that was not shown though it is better;
+               for each the test set says, but for the sample error, on which side of the shown score it lies.
         """
         return _generalization(self, float(confidence))
 
@@ -166,16 +177,20 @@ def _generalization(board: Any, confidence: float) -> Bound:
 class ShakyLadder(_Board):
     """A leaderboard for (epsilon, delta): shows a noisy score when a submission beats the best one by `step`.
 
-    `budget` improvements are told, by default 1 / step. `submissions` declares how many come at most: then the error is known.
+    `budget` improvements are told, by default 1 / step. `submissions` declares how many come at most: then
+    the error is known.
 
-    Guarantee: (epsilon, delta)-DP for the labels of the test set; the event says more: rounds in sequence, each of them e0-DP.
-    Proof:     the idea, a ladder that compares and tells with noise, is Hardt's (2017, arXiv:1706.02733); none of his scales is used. Price
-               and scales are those of `RedrawnSparseVector` with numbers: the bar, best - step, is a function of what was shown, a row
-               moves the number of wrong predictions by at most 1, `Rounds` for bars that move. Under add_remove and zero_out all
-               submissions move the same way, which halves the noise of the comparison. `tests/adaptive/test_constants.py` has the
-               law of all that is shown on two rows, by every value of the noise.
-    Assumes:   predictions are made without looking at the labels, except through the board. For `within`: the rows are independent draws
-               from one population, and the declared size is their number.
+    Guarantee: (epsilon, delta)-DP for the labels of the test set; the event says more: rounds in sequence,
+               each of them e0-DP.
+    Proof:     the idea, a ladder that compares and tells with noise, is Hardt's (2017, arXiv:1706.02733);
+               none of his scales is used. Price and scales are those of `RedrawnSparseVector` with numbers:
+               the bar, best - step, is a function of what was shown, a row moves the number of wrong
+               predictions by at most 1, `Rounds` for bars that move. Under add_remove and zero_out all
+               submissions move the same way, which halves the noise of the comparison.
+               `tests/adaptive/test_constants.py` has the law of all that is shown on two rows, by every value
+               of the noise.
+    Assumes:   predictions are made without looking at the labels, except through the board. For `within`: the
+               rows are independent draws from one population, and the declared size is their number.
     """
 
     public: Public
@@ -215,13 +230,15 @@ class ShakyLadder(_Board):
 @described("adaptive.SparseVectorBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVectorBoard(_Board):
-    """A leaderboard for pure epsilon: the score of an improvement is read off the comparison that found it, at no further price.
+    """A leaderboard for pure epsilon: the score of an improvement is read off the comparison that found it,
+    at no further price.
 
     Guarantee: epsilon-DP for the labels of the test set.
-    Proof:     `SparseVector` with gap: one noisy threshold throughout, shares of epsilon as 1 : (2c)^(2/3), or 1 : c^(2/3) where all
-               submissions move the same way (Lyu, Su & Li 2017, arXiv:1603.01699); the gap is free (Ding, Wang, Zhang & Kifer 2019,
-               arXiv:1904.12773). The bar moves with what was shown: `Rounds`. The told score is bar - gap: wrong predictions, less
-               the noise of the comparison, plus that of the threshold.
+    Proof:     `SparseVector` with gap: one noisy threshold throughout, shares of epsilon as 1 : (2c)^(2/3),
+               or 1 : c^(2/3) where all submissions move the same way (Lyu, Su & Li 2017, arXiv:1603.01699);
+               the gap is free (Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773). The bar moves with what was
+               shown: `Rounds`. The told score is bar - gap: wrong predictions, less the noise of the
+               comparison, plus that of the threshold.
     Assumes:   as `ShakyLadder`.
     """
 

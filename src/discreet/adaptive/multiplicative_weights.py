@@ -1,8 +1,10 @@
-"""Private multiplicative weights: a stream of counting questions, answered from a public picture of the table that learns from its mistakes.
+"""Private multiplicative weights: a stream of counting questions, answered from a public picture of the table
+that learns from its mistakes.
 
-The picture is a made-up distribution over the public domain, uniform at first. A question whose answer the picture gets about right
-costs nothing; where it is off, a noisy count is bought and the picture moves towards it. It is off only so often, about
-ln(domain) / alpha² times, however many questions are asked: so a stream of thousands is paid like a few.
+The picture is a made-up distribution over the public domain, uniform at first. A question whose answer the
+picture gets about right costs nothing; where it is off, a noisy count is bought and the picture moves towards
+it. It is off only so often, about ln(domain) / alpha² times, however many questions are asked: so a stream of
+thousands is paid like a few.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _MOST_UPDATES = 10**6
 @described("adaptive.Where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """A counting question: how many rows have, in each named column, one of the values listed for it. ((column, values), ...)
+    """A counting question: how many rows have, in each named column, one of the values listed for it.
+
+    ((column, values), ...)
 
     Guarantee: one row moves it by at most 1, under every relation; adding a row never lowers it.
     Proof:     each row adds 0 or 1.
@@ -108,21 +112,26 @@ class Counted:
 @described("adaptive.MultiplicativeWeights")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiplicativeWeights:
-    """Answers up to `questions` counting questions (`Where`) over the cells of `columns`, whose values are declared.
+    """Answers up to `questions` counting questions (`Where`) over the cells of `columns`, whose values are
+    declared.
 
-    `alpha`: the share of all rows by which the picture must be off to be worth an update. `updates` are paid for: by default as many
-    as are enough unless noise misleads (chance `failure`); then it halts. With `delta` the noise grows with the root of the updates.
+    `alpha`: the share of all rows by which the picture must be off to be worth an update. `updates` are paid
+    for: by default as many as are enough unless noise misleads (chance `failure`); then it halts. With
+    `delta` the noise grows with the root of the updates.
 
     Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and the event says more.
-    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: a sparse vector with numbers on
-               |count - n f(picture)|, where the picture is a function of what was released. One row moves this distance and the count by
-               at most 1: `SparseVector`, or with a delta `RedrawnSparseVector`, at `updates` positives; `Rounds` for centers that move.
-    Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the picture's share p of the question is off
-               from the table's q by alpha or more. Adding t to the logarithms of the question's weights lowers the relative entropy of
-               picture to table, at most ln(cells) at first, by t q - ln(1 - p + p e^t). `rule`: "hardt-rothblum" takes t = alpha / 2
-               towards q: at least alpha² / 4, so 4 ln(cells) / alpha² updates are enough. "exact", ours, takes t = logit(r) -
-               logit(p) for the r that is as near to q as the bought count surely says, and no nearer to p than alpha: at least
-               kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates, ln(cells) / (2 alpha²), are enough.
+    Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: a sparse vector with
+               numbers on |count - n f(picture)|, where the picture is a function of what was released.
+               One row moves this distance and the count by at most 1: `SparseVector`, or with a delta
+               `RedrawnSparseVector`, at `updates` positives; `Rounds` for centers that move.
+    Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the picture's
+               share p of the question is off from the table's q by alpha or more. Adding t to the logarithms
+               of the question's weights lowers the relative entropy of picture to table, at most ln(cells) at
+               first, by t q - ln(1 - p + p e^t). `rule`: "hardt-rothblum" takes t = alpha / 2 towards q: at
+               least alpha² / 4, so 4 ln(cells) / alpha² updates are enough. "exact", ours, takes t = logit(r)
+               - logit(p) for the r that is as near to q as the bought count surely says, and no nearer to p
+                 than alpha: at least kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates, ln(cells) /
+                 (2 alpha²), are enough.
     Assumes:   for accuracy: the declared size is the number of rows, and each is in a cell.
     """
 
@@ -151,7 +160,8 @@ class MultiplicativeWeights:
             _require.integer(updates=self.updates, at_least=1)
         if self.cells > MOST_CELLS or self.most > _MOST_UPDATES:
             raise InvalidInput(
-                f"the domain has {self.cells} cells and {self.most} updates; at most {MOST_CELLS} and {_MOST_UPDATES} are handled."
+                f"the domain has {self.cells} cells and {self.most} updates; at most {MOST_CELLS} "
+                f"and {_MOST_UPDATES} are handled."
             )
         self._bar  # noqa: B018 - the price, the noise and the declared size are checked
 
@@ -205,7 +215,8 @@ class MultiplicativeWeights:
 
     @property
     def converges(self) -> bool:
-        """Whether bought counts are surely on the right side (outside `failure`), so that the default number of updates is enough."""
+        """Whether bought counts are surely on the right side (outside `failure`), so that the default number
+        of updates is enough."""
         spread = self.rounds.spread(self._share, min(self.most, self.questions))
         return self.most >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
 
@@ -251,7 +262,8 @@ class MultiplicativeWeights:
         return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:
-        """The distribution over cells that the answers so far have led to, in the order of `columns`: public, as they are."""
+        """The distribution over cells that the answers so far have led to, in the order of `columns`: public,
+        as they are."""
         if not isinstance(state, dict):
             raise InvalidInput("the state is not one that start() or answer() gave.")
         return _pictured(self, self._moves(state)).copy()
@@ -259,7 +271,8 @@ class MultiplicativeWeights:
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Where):
             raise InvalidInput(
-                f"a question here is a Where(conditions=...), got {type(question).__name__}. Nothing was drawn."
+                f"a question here is a Where(conditions=...), got {type(question).__name__}. Nothing "
+                f"was drawn."
             )
         question.sensitivity(self.public)
         if unknown := [name for name, _ in question.conditions if name not in self.columns]:
@@ -293,7 +306,8 @@ class MultiplicativeWeights:
     def error(self, confidence: float = 0.95) -> float:
         """How far any answer is from the count, in rows, with probability `confidence`, until it halts.
 
-        Proof: an answer of the picture was not above the threshold; a bought one is off by its own noise. Exact discrete tails.
+        Proof: an answer of the picture was not above the threshold; a bought one is off by its own noise.
+               Exact discrete tails.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence")) * self.size

@@ -1,20 +1,26 @@
-"""Private online false discovery rate: hypotheses about one table, one after another, of which at most `rejections` are rejected.
+"""Private online false discovery rate: hypotheses about one table, one after another, of which at most
+`rejections` are rejected.
 
-After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control sets the level of each test, and a sparse
-vector decides whether the evidence passes. Only rejections cost; the rest is free.
+After Zhang, Kamath & Cummings 2020 (PAPRIKA, arXiv:2002.12321): a procedure of online control sets the level
+of each test, and a sparse vector decides whether the evidence passes. Only rejections cost; the rest is free.
 
-Where we differ from the paper, and why (its constants are those of the authors' own code, github.com/wanrongz/PAPRIKA):
+Where we differ from the paper, and why (its constants are those of the authors' own code,
+github.com/wanrongz/PAPRIKA):
 
-* Levels follow from released decisions alone. The paper's levels count candidates, exact p-values below twice the level (or a constant); one
-  person can move all of them, and with them the levels, without limit: `tests/adaptive/test_paprika.py` has the table on which that
-  breaks any epsilon. So SAFFRON and ADDIS are refused here, and `AlphaInvesting`, whose candidates are the rejected, is the default.
-* The threshold is the value that a true null passes with probability at most the level, *noise included*, computed from the law of the
-  statistic and of the noise. The paper lowers the level by a fixed amount instead, A = s eta c ln(2 / 3m) / epsilon with
-  m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k)) for k tests, and a factor s from 0.5 to 2.
-* The noisy threshold is drawn once for all tests, which leaves more of epsilon to each (`redraw`); the paper draws it anew.
-* The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount everywhere; the paper's
-  logarithm of the p-value (`score="log p"`) needs its p-values bounded below by `floor`, and more noise. The authors take eta =
-  sqrt(ln n / n) for n people; how far a p-value really moves is checked here.
+* Levels follow from released decisions alone. The paper's levels count candidates, exact p-values below twice
+  the level (or a constant); one person can move all of them, and with them the levels, without limit:
+  `tests/adaptive/test_paprika.py` has the table on which that breaks any epsilon. So SAFFRON and ADDIS are
+  refused here, and `AlphaInvesting`, whose candidates are the rejected, is the default.
+* The threshold is the value that a true null passes with probability at most the level, *noise included*,
+  computed from the law of the statistic and of the noise. The paper lowers the level by a fixed amount
+  instead, A = s eta c ln(2 / 3m) / epsilon with m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k)) for k
+  tests, and a factor s from 0.5 to 2.
+* The noisy threshold is drawn once for all tests, which leaves more of epsilon to each (`redraw`); the paper
+  draws it anew.
+* The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount
+  everywhere; the paper's logarithm of the p-value (`score="log p"`) needs its p-values bounded below by
+  `floor`, and more noise. The authors take eta = sqrt(ln n / n) for n people; how far a p-value really moves
+  is checked here.
 * It halts after exactly `rejections`; the authors' simulation goes on to one more.
 """
 
@@ -68,27 +74,34 @@ class Decision:
 class Paprika:
     """Tests hypotheses as they come; halts for good after `rejections` of them were rejected.
 
-    `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a p-value, where that is the
-    score. With `delta` there is a round for each rejection, with a noisy threshold of its own, and rounds are priced by the best
-    composition (`sparse_vector.round_epsilon`): for many, noise in proportion to the square root of `rejections`. Without, one noisy threshold serves throughout; `redraw` draws it anew
-    after each rejection also then. `monotone` halves the noise on each test where all statistics are counts, or sums of values that are
-    never negative, and all alternatives are "greater". `paper` takes the paper's scales, 2 eta c / epsilon for the threshold and
-    4 eta c / epsilon for each test, and draws anew.
+    `sensitivity` is how far one person may move a statistic (1 for counts), `eta` how far the logarithm of a
+    p-value, where that is the score. With `delta` there is a round for each rejection, with a noisy threshold
+    of its own, and rounds are priced by the best composition (`sparse_vector.round_epsilon`): for many, noise
+    in proportion to the square root of `rejections`. Without, one noisy threshold serves throughout; `redraw`
+    draws it anew after each rejection also then. `monotone` halves the noise on each test where all
+    statistics are counts, or sums of values that are never negative, and all alternatives are "greater".
+    `paper` takes the paper's scales, 2 eta c / epsilon for the threshold and 4 eta c / epsilon for each test,
+    and draws anew.
 
-    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event says more: so many rounds, each e0-DP.
-    Proof:     a sparse vector (`_rounds.Rounds`), of one positive for a round, whose thresholds are functions of the level and of the
-               null law, both public once earlier decisions are. One person moves the evidence by at most `moved`: the sensitivity
-               itself, or, for log p on a grid, `eta` (checked for each question over the law's whole range). Rounds are in
-               sequence: PureDP adds up, or `round_epsilon`. Nothing here rests on the paper's own theorem.
+    Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event
+               says more: so many rounds, each e0-DP.
+    Proof:     a sparse vector (`_rounds.Rounds`), of one positive for a round, whose thresholds are functions
+               of the level and of the null law, both public once earlier decisions are. One person moves the
+               evidence by at most `moved`: the sensitivity itself, or, for log p on a grid, `eta` (checked
+               for each question over the law's whole range). Rounds are in sequence: PureDP adds up, or
+               `round_epsilon`. Nothing here rests on the paper's own theorem.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
 
-    False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law independently of the tests before.
-    Proof:     docs/adaptive.md ("False discoveries") in full. With `redraw`: within a round all tests share the noise Z on the threshold.
-               Given Z, a true null is rejected with a probability that falls in Z; that earlier tests of the round were not rejected
-               makes large Z likelier (their likelihood grows in Z), so the conditional probability of rejection is at most that for
-               fresh Z, which is at most the level by `critical`. That is all that mFDR control needs. Without: a rejection makes small Z likelier, so
-               thresholds are set for the smallest Z outside a chance of s alpha (1 - alpha) / c, and for (1 - s) of the level. Where Z is
-               no smaller, false discoveries are at most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
+    False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law
+    independently of the tests before.
+    Proof:     docs/adaptive.md ("False discoveries") in full. With `redraw`: within a round all tests share
+               the noise Z on the threshold. Given Z, a true null is rejected with a probability that falls in
+               Z; that earlier tests of the round were not rejected makes large Z likelier (their likelihood
+               grows in Z), so the conditional probability of rejection is at most that for fresh Z, which is
+               at most the level by `critical`. That is all that mFDR control needs. Without: a rejection
+               makes small Z likelier, so thresholds are set for the smallest Z outside a chance of s alpha (1
+               - alpha) / c, and for (1 - s) of the level. Where Z is no smaller, false discoveries are at
+                 most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
     """
 
     public: Public
@@ -113,8 +126,10 @@ class Paprika:
             check_budget(self.epsilon, self.delta)
         if not isinstance(self.procedure, Procedure):
             raise Unsupported(
-                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no procedure: with it nothing would be private. "
-                f"Nothing was drawn. Use AlphaInvesting, LordPlusPlus, Lord3 or GeneralizedAlphaInvesting, which look at decisions alone."
+                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no "
+                f"procedure: with it nothing would be private. "
+                f"Nothing was drawn. Use AlphaInvesting, LordPlusPlus, Lord3 or "
+                f"GeneralizedAlphaInvesting, which look at decisions alone."
             )
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         _require.flag(monotone=self.monotone, paper=self.paper)
@@ -122,7 +137,8 @@ class Paprika:
             _require.flag(redraw=self.redraw)
             if not self.redraw and (self.paper or self.delta is not None):
                 raise InvalidInput(
-                    "a threshold is drawn anew with `delta` and with `paper`. Nothing was drawn. Leave redraw out."
+                    "a threshold is drawn anew with `delta` and with `paper`. Nothing was drawn. "
+                    "Leave redraw out."
                 )
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
@@ -144,7 +160,8 @@ class Paprika:
         _require.open_probability(floor=self.floor)
         if (self.score == "log p") != (self.eta is not None):
             raise InvalidInput(
-                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', and is needed there. Nothing was drawn."
+                "eta, how far one person moves the logarithm of a p-value, goes with score='log p', "
+                "and is needed there. Nothing was drawn."
             )
         if self.eta is not None:
             _require.positive(eta=self.eta)
@@ -173,7 +190,8 @@ class Paprika:
 
     @property
     def rounds(self) -> Rounds:
-        """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else the sparse vector's own."""
+        """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else
+        the sparse vector's own."""
         nearly = (
             (499, 501) if self.monotone and self.redraws else None
         )  # equal scales would need a law of their own
@@ -223,12 +241,14 @@ class Paprika:
         question.check(self.public, self.sensitivity)
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(
-                "this was priced for statistics that a person can only add to, with the alternative 'greater', and this is not known to be "
+                "this was priced for statistics that a person can only add to, with the alternative "
+                "'greater', and this is not known to be "
                 "one. Nothing was drawn or released. Use monotone=False."
             )
 
     def _compared(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
-        """Evidence as a function of the statistic, and the threshold that a true null passes with probability at most `level`."""
+        """Evidence as a function of the statistic, and the threshold that a true null passes with probability
+        at most `level`."""
         scores, low = _scores(question.null, question.sign, self.floor if self.eta is not None else None)
         if self.eta is not None:
             self._check_steepness(scores)
@@ -251,12 +271,14 @@ class Paprika:
         steepest = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
         if steepest > self.moved:
             raise InvalidInput(
-                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and this was priced for eta={self.eta!r}. "
+                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and "
+                f"this was priced for eta={self.eta!r}. "
                 f"Nothing was drawn or released. Give a larger eta, or a larger floor."
             )
 
     def error(self, confidence: float = 0.95) -> int:
-        """a: with probability `confidence`, all that was rejected had evidence of at least its threshold - a, all else below it + a."""
+        """a: with probability `confidence`, all that was rejected had evidence of at least its threshold - a,
+        all else below it + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -283,7 +305,8 @@ def _threshold(
     level: float,
     kept: tuple[float | None, int],
 ) -> int:
-    """What a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise on the threshold serves all."""
+    """What a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise on the
+    threshold serves all."""
     values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
     first, second = (float(scale) for scale in scales)
     alpha, rejections = kept

@@ -1,6 +1,8 @@
-"""A scorer for scikit-learn that asks the reusable holdout, so that feature selection and model choice can lean on it.
+"""A scorer for scikit-learn that asks the reusable holdout, so that feature selection and model choice can
+lean on it.
 
-The estimator gets the holdout's rows as it got those it was fitted to: a data frame with the same column names, or a plain array.
+The estimator gets the holdout's rows as it got those it was fitted to: a data frame with the same column
+names, or a plain array.
 """
 
 from __future__ import annotations
@@ -19,16 +21,19 @@ from .holdout import Check, Thresholdout
 
 
 class HoldoutScorer:
-    """A scorer as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout admits.
+    """A scorer as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout
+    admits.
 
-    X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and `target` name columns of the
-    holdout, in the order of X. `training`: "public" declares that X and y are nobody's secret, so that their accuracy is computed as
-    it is; else a function (estimator, X, y) -> accuracy that buys it. Where X is a data frame the estimator is given one, with its column
-    names and with text as text; where X has missing values in a column, so may the holdout, else what is missing there is filled with a
-    fixed value, so that no estimator can fail on it.
+    X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and
+    `target` name columns of the holdout, in the order of X. `training`: "public" declares that X and y are
+    nobody's secret, so that their accuracy is computed as it is; else a function (estimator, X, y) ->
+    accuracy that buys it. Where X is a data frame the estimator is given one, with its column names and with
+    text as text; where X has missing values in a column, so may the holdout, else what is missing there is
+    filled with a fixed value, so that no estimator can fail on it.
 
-    Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of right predictions by at most 1.
-             It is the steward's code, run on protected rows: it must not keep or send them.
+    Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of
+             right predictions by at most 1. It is the steward's code, run on protected rows: it must not keep
+             or send them.
     """
 
     def __init__(
@@ -50,7 +55,8 @@ class HoldoutScorer:
         width = getattr(X, "shape", (0, len(self.features)))[-1]
         if width != len(self.features):
             raise InvalidInput(
-                f"X has {width} columns, and features names {len(self.features)}. Nothing was drawn or released."
+                f"X has {width} columns, and features names {len(self.features)}. Nothing was drawn "
+                f"or released."
             )
         if callable(self.training):
             found = self.training(estimator, X, y)
@@ -78,7 +84,11 @@ class _Form:
         self.features = features
         self.frame = type(X) if hasattr(X, "columns") else None
         self.names = list(X.columns) if self.frame else list(features)
-        self.parts = [np.asarray(X[name] if self.frame else X[:, i]) for i, name in enumerate(self.names)] if hasattr(X, "shape") else []  # fmt: skip
+        self.parts = (
+            [np.asarray(X[name] if self.frame else X[:, i]) for i, name in enumerate(self.names)]
+            if hasattr(X, "shape")
+            else []
+        )
 
     def rows(self, batch: Any) -> Any:
         columns = [

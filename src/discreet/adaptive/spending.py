@@ -1,7 +1,7 @@
 """Spending sequences: how a procedure that tests for ever lays out its error budget over the tests to come.
 
-A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; every theorem of online false discovery rate
-control that is used here asks for that and for nothing else.
+A sequence gamma(1), gamma(2), ... is non-negative, non-increasing and sums to at most one; every theorem of
+online false discovery rate control that is used here asks for that and for nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Levels = NDArray[np.float64]
 @described("adaptive.PowerLaw")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLaw:
-    """gamma(j) = j^-exponent / zeta(exponent): sums to one. 1.6 is what Ramdas et al. 2018 (arXiv:1802.09098) use for SAFFRON."""
+    """gamma(j) = j^-exponent / zeta(exponent): sums to one. 1.6 is what Ramdas et al. 2018 (arXiv:1802.09098)
+    use for SAFFRON."""
 
     exponent: float = 1.6
 
@@ -41,10 +42,11 @@ class PowerLaw:
 @described("adaptive.Javanmard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Javanmard:
-    """gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard & Montanari 2018, equation 31).
+    """gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
+    Montanari 2018, equation 31).
 
-    c = 0.07720838, as in the R package onlineFDR, whose published sequences we reproduce. Without c the infinite sum is 12.6451, so that
-    with it the terms sum to 0.9763: a little is left unspent.
+    c = 0.07720838, as in the R package onlineFDR, whose published sequences we reproduce. Without c the
+    infinite sum is 12.6451, so that with it the terms sum to 0.9763: a little is left unspent.
     """
 
     def __call__(self, count: int) -> Levels:

@@ -1,4 +1,5 @@
-"""What is handed in to a leaderboard: predicted labels by the id of their row, and how many of them are wrong."""
+"""What is handed in to a leaderboard: predicted labels by the id of their row, and how many of them are
+wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ _NAME = 100  # characters
 @described("adaptive.Submission")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """Predictions under a name, made with `Submission.of`. Its description holds their number and digest, not themselves."""
+    """Predictions under a name, made with `Submission.of`.
+
+    Its description holds their number and digest, not themselves.
+    """
 
     name: str
     rows: int = 0
@@ -44,7 +48,10 @@ class Submission:
 
     @classmethod
     def of(cls, name: str, predictions: Mapping[Any, Any]) -> Submission:
-        """Predicted labels by id. Ids are whole numbers or texts; labels are checked against the declared ones when it is scored."""
+        """Predicted labels by id.
+
+        Ids are whole numbers or texts; labels are checked against the declared ones when it is scored.
+        """
         if not isinstance(predictions, Mapping) or not predictions:
             raise _require.fail("predictions", type(predictions).__name__, "labels by id, at least one")
         ids, labels = list(predictions), list(predictions.values())
@@ -64,10 +71,14 @@ class Submission:
         return self
 
     def codes(self, public: Public, target: str) -> Bits:
-        """The labels as numbers of declared categories; refused if one is no declared category. Reads no data."""
+        """The labels as numbers of declared categories; refused if one is no declared category.
+
+        Reads no data.
+        """
         if self._ids is None:
             raise InvalidInput(
-                "this is only the description of a submission; its predictions are not kept. Nothing was scored."
+                "this is only the description of a submission; its predictions are not kept. Nothing "
+                "was scored."
             )
         known = {value: i for i, value in enumerate(categories(public, target))}
         plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
@@ -76,7 +87,8 @@ class Submission:
         )
         if unknown is not None or None in plain:
             raise InvalidInput(
-                f"{unknown!r} is no label of column {target!r}; there are {list(known)[:20]}. Nothing was scored."
+                f"{unknown!r} is no label of column {target!r}; there are {list(known)[:20]}. "
+                f"Nothing was scored."
             )
         return np.array([known[label] for label in plain], np.int64)
 
@@ -103,7 +115,8 @@ def check_columns(public: Any, target: Any, id: Any) -> None:
 def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Bits]:
     """For each row its id, and 1 where its label is not the predicted one (or none was predicted), else 0.
 
-    Guarantee: each row by itself decides on its own 0 or 1; so the sum moves by at most 1 under every relation.
+    Guarantee: each row by itself decides on its own 0 or 1; so the sum moves by at most 1 under every
+               relation.
     """
     codes, labels = submission.codes(source.public, target), categories(source.public, target)
     ids, found = [], []

@@ -1,6 +1,8 @@
-"""Simulated trials of discovery: how many findings are false and how many signals are found, and when alarms are raised.
+"""Simulated trials of discovery: how many findings are false and how many signals are found, and when alarms
+are raised.
 
-For benchmarks, pictures and the choice of settings: made-up data, seeded randomness, nothing that could be released.
+For benchmarks, pictures and the choice of settings: made-up data, seeded randomness, nothing that could be
+released.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)  # of a hundred
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A number that the simulation drew, in place of a statistic of a table: like a count, a person can only add to it."""
+    """A number that the simulation drew, in place of a statistic of a table: like a count, a person can only
+    add to it."""
 
     value: int
     moved: int
@@ -98,7 +101,8 @@ def online(
 
 
 def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -> Floats:
-    """The time of the alarm in each run, infinite where none is raised: one row at each time, the law changes at `change_at`."""
+    """The time of the alarm in each run, infinite where none is raised: one row at each time, the law changes
+    at `change_at`."""
     source, rounds = np.random.default_rng(seed), watch.rounds
     times = np.arange(1, watch.times + 1)
     changed = times >= (np.inf if change_at is None else change_at)

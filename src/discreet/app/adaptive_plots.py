@@ -1,4 +1,5 @@
-"""Pictures of adaptive analysis: what a holdout promises and what fresh people hold; how far luck climbs on leaderboards.
+"""Pictures of adaptive analysis: what a holdout promises and what fresh people hold; how far luck climbs on
+leaderboards.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """
@@ -16,7 +17,10 @@ ALARM, CALM = "#c0392b", "#3c8d53"
 
 
 def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
-    """The figure of the Science paper: accuracy against the number of attributes. `outcomes` by (signal, reusable)."""
+    """The figure of the Science paper: accuracy against the number of attributes.
+
+    `outcomes` by (signal, reusable).
+    """
     signals = sorted({signal for signal, _ in outcomes})
     figure, grid = _pyplot().subplots(
         len(signals), 2, figsize=(10.5, 3.9 * len(signals)), layout="constrained", sharey="row", squeeze=False
@@ -54,7 +58,8 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
 
 
 def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
-    """How well random submissions, voted together, fit the hidden labels of each board; the truth about them is one half."""
+    """How well random submissions, voted together, fit the hidden labels of each board; the truth about them
+    is one half."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     _dress(
         axes,

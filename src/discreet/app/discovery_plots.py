@@ -1,4 +1,5 @@
-"""Pictures of discovery: false findings and power against epsilon, and what an alarm costs in false alarms and in delay.
+"""Pictures of discovery: false findings and power against epsilon, and what an alarm costs in false alarms
+and in delay.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
 """
@@ -17,7 +18,8 @@ Curve = Sequence[tuple[float, float]]  # false alarms, delay
 
 
 def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
-    """The share of false findings and the share of signals found, by epsilon, with 95% intervals; `target` is the promised rate."""
+    """The share of false findings and the share of signals found, by epsilon, with 95% intervals; `target` is
+    the promised rate."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     _dress(axes, "What is found, and how much of it is false", "epsilon", "share")
     at = sorted(trials)

@@ -1,6 +1,7 @@
 """Pictures of privacy: epsilon against steps, Rényi budget curve, trade-off curve, privacy profile.
 
-Every function saves one PNG and returns its path. Lines are labelled where they end. Needs matplotlib (`discreet[plots]`).
+Every function saves one PNG and returns its path. Lines are labelled where they end. Needs matplotlib
+(`discreet[plots]`).
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
 
 
 def _plain_ticks(axis: Any, low: float, high: float) -> None:
-    """1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say too little."""
+    """1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say too
+    little."""
     from matplotlib.ticker import NullLocator
 
     if high / low > 1e3:
@@ -131,7 +133,8 @@ def _counts(most: int, points: int = 24) -> list[int]:
 
 
 def _unit(event: acc.Event) -> tuple[acc.Event, int]:
-    """The step that is repeated, and how often; an event that is not a repetition is repeated up to a hundred times."""
+    """The step that is repeated, and how often; an event that is not a repetition is repeated up to a hundred
+    times."""
     return (event.event, event.times) if isinstance(event, acc.Repeated) else (event, 100)
 
 
@@ -163,10 +166,13 @@ def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """The strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34 after 100 epochs. A picture, not a bound.
+    """The strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34 after 100 epochs.
 
-    Each step is taken as (rate e, rate d)-DP with e = sqrt(2 ln(1.25/d)) / noise; half of delta pays for the d, half for the
-    composition theorem. The factor `rate` on e is right only for small e; to charge, use the `advanced` accountant.
+    A picture, not a bound.
+
+    Each step is taken as (rate e, rate d)-DP with e = sqrt(2 ln(1.25/d)) / noise; half of delta pays for the
+    d, half for the composition theorem. The factor `rate` on e is right only for small e; to charge, use the
+    `advanced` accountant.
     """
     one = delta / (2 * steps * rate)
     each = rate * math.sqrt(2 * math.log(1.25 / one)) / noise_multiplier
@@ -266,7 +272,8 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 
 
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """The Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best order marked."""
+    """The Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best order
+    marked."""
     return _single(lambda axes: draw_orders(axes, event, delta), path)
 
 
@@ -276,8 +283,9 @@ def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
 def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[float]:
     """An upper bound on the true-positive rate of any attacker, at each false-positive rate.
 
-    Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta - FPR)) (Dong, Roth & Su 2022,
-    arXiv:1905.02383, equation 5); the least over a grid of epsilons is taken, so the profile is computed once for the whole curve.
+    Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta -
+    FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the least over a grid of epsilons is taken, so
+    the profile is computed once for the whole curve.
     """
     top = min(acc.epsilon(event, delta=1e-4), 40.0)
     epsilons = [top * (k / (points - 1)) ** 1.5 for k in range(points)]
@@ -312,8 +320,15 @@ def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
     where = max(range(len(gains)), key=gains.__getitem__)
     axes.plot([alphas[where]] * 2, [alphas[where], powers[where]], color=INK, linewidth=1.2)
     left = alphas[where] > 0.33
-    axes.annotate(f"largest advantage {gains[where]:.3g}", (alphas[where], powers[where]), (-8, 8) if left else (8, -16),
-                  textcoords="offset points", ha="right" if left else "left", fontsize=9, color=INK)  # fmt: skip
+    axes.annotate(
+        f"largest advantage {gains[where]:.3g}",
+        (alphas[where], powers[where]),
+        (-8, 8) if left else (8, -16),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontsize=9,
+        color=INK,
+    )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.005)
     _dress(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")

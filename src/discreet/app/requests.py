@@ -1,6 +1,7 @@
 """Requests: from options, as text or numbers, to calls of a session, and from results to JSON.
 
-The one place where this is done: for the shell now, for a server later. Nothing here prints or parses a command line.
+The one place where this is done: for the shell now, for a server later. Nothing here prints or parses a
+command line.
 """
 
 from __future__ import annotations

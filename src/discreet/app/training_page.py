@@ -1,6 +1,8 @@
-"""The results page of a training run: one HTML file with its facts and curves, made of public facts only, that needs no network.
+"""The results page of a training run: one HTML file with its facts and curves, made of public facts only,
+that needs no network.
 
-What it shows is a function of public settings, and of models that were released: epsilon over steps, and, where a public set was given, loss on it.
+What it shows is a function of public settings, and of models that were released: epsilon over steps, and,
+where a public set was given, loss on it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Page:
         )
         drawn = "\n".join(_drawn(curve) for curve in self.curves if len(curve.points) > 1)
         return (
-            f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" '
+            f'content="width=device-width, initial-scale=1">\n'
             f"<title>{_text(self.title)}</title>\n<style>{_STYLE}</style>\n<h1>{_text(self.title)}</h1>\n<p>{_text(self.summary)}</p>\n"
             f"<table>\n{rows}\n</table>\n{drawn}\n</html>\n"
         )
@@ -96,10 +99,14 @@ def _svg(curve: Curve, points: Sequence[Point]) -> str:
         f'<polyline class="curve" points="{line}"/><circle class="end" cx="{end_x}" cy="{end_y}" r="4"/>'
     )
     parts.append(
-        f'<text class="value" x="{end_x - 8}" y="{end_y - 10}" text-anchor="end">{ys[-1]:.{curve.digits}g}</text>'
+        f'<text class="value" x="{end_x - 8}" y="{end_y - 10}" '
+        f'text-anchor="end">{ys[-1]:.{curve.digits}g}</text>'
     )
     inside = "\n".join(parts)
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(curve.title)}">\n{inside}\n</svg>'
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{_text(curve.title)}">\n{inside}\n</svg>'
+    )
 
 
 def _nice(value: float) -> float:

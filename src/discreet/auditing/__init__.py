@@ -1,4 +1,5 @@
-"""Trust, tested: lower bounds on epsilon for anything that claims one, and the attacks that privacy must withstand."""
+"""Trust, tested: lower bounds on epsilon for anything that claims one, and the attacks that privacy must
+withstand."""
 
 from .anonymity import (
     Risk,

@@ -1,7 +1,9 @@
-"""How anonymous does a table look? k-anonymity and its successors, computed inside the engine, on millions of rows.
+"""How anonymous does a table look? k-anonymity and its successors, computed inside the engine, on millions of
+rows.
 
-None of these is a privacy guarantee, and none survives what an attacker knows from elsewhere: `disclosure` shows how each breaks. They
-are here to measure what a table would give away if it were published as it is. Results are exact and not private: for the steward only.
+None of these is a privacy guarantee, and none survives what an attacker knows from elsewhere: `disclosure`
+shows how each breaks. They are here to measure what a table would give away if it were published as it is.
+Results are exact and not private: for the steward only.
 
 >>> people = {"age": [30, 30, 40, 40], "zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}
 >>> k_anonymity(people, ["age", "zip"]), distinct_l_diversity(people, ["age", "zip"], "ill")
@@ -32,7 +34,8 @@ _CELLS = 200_000_000  # classes times values that an ordered distance may look a
 class Risk:
     """Re-identification by who knows someone's quasi-identifiers and that they are in the table.
 
-    `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within the class. `largest`: 1/k.
+    `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within
+    the class. `largest`: 1/k.
     """
 
     rows: int
@@ -74,7 +77,8 @@ def risk(data: Any, identifiers: Sequence[str]) -> Risk:
     got = _row(
         data,
         identifiers,
-        f"SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, (COUNT(*) FILTER (n = 1))::BIGINT AS alone "
+        f"SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, (COUNT(*) FILTER (n = "
+        f"1))::BIGINT AS alone "
         f"FROM (SELECT COUNT(*) AS n FROM {{table}} GROUP BY {names(identifiers)})",
     )
     rows = int(got["rows"] or 0)
@@ -91,7 +95,10 @@ def risk(data: Any, identifiers: Sequence[str]) -> Risk:
 
 
 def k_anonymity(data: Any, identifiers: Sequence[str]) -> int:
-    """The size of the smallest class of rows with equal quasi-identifiers (Sweeney 2002). NULL is a value like others."""
+    """The size of the smallest class of rows with equal quasi-identifiers (Sweeney 2002).
+
+    NULL is a value like others.
+    """
     return risk(data, identifiers).k
 
 
@@ -99,19 +106,24 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
     """(class, value, n, size of the class): what all of diversity and closeness is made of."""
     keys = names(identifiers)
     return (
-        f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} GROUP BY ALL), "
+        f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
+        f"GROUP BY ALL), "
         f"sized AS (SELECT *, (SUM(__n) OVER (PARTITION BY {keys}))::DOUBLE AS __size FROM cells)"
     )
 
 
 def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> int:
     """The least number of different sensitive values in a class (Machanavajjhala et al. 2007)."""
-    sql = f"WITH {_cells(identifiers, sensitive)} SELECT MIN(l) AS l FROM (SELECT COUNT(*) AS l FROM cells GROUP BY {names(identifiers)})"
+    sql = (
+        f"WITH {_cells(identifiers, sensitive)} SELECT MIN(l) AS l FROM (SELECT COUNT(*) AS l FROM cells "
+        f"GROUP BY {names(identifiers)})"
+    )
     return int(_row(data, [*identifiers, sensitive], sql)["l"] or 0)
 
 
 def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> float:
-    """e to the least entropy of the sensitive values in a class: the largest l for which entropy l-diversity holds."""
+    """e to the least entropy of the sensitive values in a class: the largest l for which entropy l-diversity
+    holds."""
     sql = (
         f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
         f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
@@ -121,7 +133,8 @@ def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -
 
 
 def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str, *, l: int) -> float:  # noqa: E741
-    """The c above which recursive (c, l)-diversity holds: the most frequent value against all from the l-th on. Infinite if never.
+    """The c above which recursive (c, l)-diversity holds: the most frequent value against all from the l-th
+    on. Infinite if never.
 
     A class has it if r_1 < c (r_l + ... + r_m), its counts in falling order (Machanavajjhala et al. 2007).
     """
@@ -129,8 +142,10 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
     keys = names(identifiers)
     sql = (
         f"WITH {_cells(identifiers, sensitive)}, "
-        f"ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY __n DESC) AS __rank FROM sized) "
-        f"SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT MAX(__n)::DOUBLE AS __top, "
+        f"ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY __n DESC) AS __rank "
+        f"FROM sized) "
+        f"SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT "
+        f"MAX(__n)::DOUBLE AS __top, "
         f"SUM(__n) FILTER (__rank >= {int(l)}) AS __rest FROM ranked GROUP BY {keys})"
     )
     got = _row(data, [*identifiers, sensitive], sql)
@@ -138,14 +153,17 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
 
 
 def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
-    """The largest earth mover's distance between a class and the whole table (Li, Li & Venkatasubramanian 2007).
+    """The largest earth mover's distance between a class and the whole table (Li, Li & Venkatasubramanian
+    2007).
 
-    Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their ranks, over m - 1.
+    Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their
+    ranks, over m - 1.
     """
     keys, columns = names(identifiers), [*identifiers, sensitive]
     if not ordered:
         sql = (
-            f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM cells) AS __q FROM cells GROUP BY __value) "
+            f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT "
+            f"SUM(__n) FROM cells) AS __q FROM cells GROUP BY __value) "
             f"SELECT MAX(t) AS t FROM (SELECT (SUM(abs(__n / __size - __q)) + 1 - SUM(__q)) / 2 AS t "
             f"FROM sized JOIN whole ON sized.__value IS NOT DISTINCT FROM whole.__value GROUP BY {keys})"
         )
@@ -154,16 +172,21 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     m, classes = int(_row(data, columns, count)["m"]), risk(data, identifiers).classes
     if m * classes > _CELLS:
         raise InvalidInput(
-            f"{classes} classes times {m} values are too many for an ordered distance. Round the values first."
+            f"{classes} classes times {m} values are too many for an ordered distance. Round the "
+            f"values first."
         )
     if m < 2:
         return 0.0
     sql = (
-        f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q "
-        f"FROM cells WHERE __value IS NOT NULL GROUP BY __value), classes AS (SELECT DISTINCT {keys}, __size FROM sized), "
-        f"full_grid AS (SELECT * FROM classes CROSS JOIN whole), joined AS (SELECT full_grid.*, COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
+        f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT "
+        f"SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q "
+        f"FROM cells WHERE __value IS NOT NULL GROUP BY __value), classes AS (SELECT DISTINCT "
+        f"{keys}, __size FROM sized), "
+        f"full_grid AS (SELECT * FROM classes CROSS JOIN whole), joined AS (SELECT full_grid.*, "
+        f"COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
         f"LEFT JOIN cells ON {_same('full_grid', 'cells', [*identifiers, '__value'])}), "
-        f"sums AS (SELECT {keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS __gap FROM joined) "
+        f"sums AS (SELECT {keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS "
+        f"__gap FROM joined) "
         f"SELECT MAX(t) AS t FROM (SELECT SUM(__gap) / {m - 1} AS t FROM sums GROUP BY {keys})"
     )
     return float(_row(data, columns, sql)["t"] or 0.0)
@@ -174,9 +197,11 @@ def _same(left: str, right: str, columns: Sequence[str]) -> str:
 
 
 def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tuple[float, float]:
-    """The least and the largest share of a population class that is in the table (Nergiz, Atzori & Clifton 2007).
+    """The least and the largest share of a population class that is in the table (Nergiz, Atzori & Clifton
+    2007).
 
-    (d1, d2) means: whoever knows somebody's quasi-identifiers learns that they are in the table with a chance between d1 and d2.
+    (d1, d2) means: whoever knows somebody's quasi-identifiers learns that they are in the table with a chance
+    between d1 and d2.
     """
     parts = []
     for each in (data, population):
@@ -184,8 +209,10 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
         parts.append(made.answer(f"SELECT {names(identifiers)}, COUNT(*) AS __n FROM {table} GROUP BY ALL"))
     joined = connect(parts[0], Public(table="inside", tables=()), related={"everyone": parts[1]})
     sql = (
-        f"SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT COALESCE(i.__n, 0) / e.__n AS share, "
-        f'e.__n IS NULL OR i.__n > e.__n AS missing FROM "everyone" e FULL JOIN "inside" i ON {_same("i", "e", identifiers)})'
+        f"SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT "
+        f"COALESCE(i.__n, 0) / e.__n AS share, "
+        f'e.__n IS NULL OR i.__n > e.__n AS missing FROM "everyone" e FULL JOIN "inside" i ON '
+        f"{_same('i', 'e', identifiers)})"
     )
     got = joined.answer(sql).to_pylist()[0]
     if got["missing"]:

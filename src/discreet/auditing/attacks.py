@@ -1,9 +1,10 @@
 """Attacks that learn: from some runs on both tables, a score that says from which of them an output came.
 
-By the Neyman-Pearson lemma the best score orders outputs by their likelihood ratio. Each attack here estimates that ratio in its own
-way: by counting whole outputs, by a histogram of one coordinate or of a difference of two, by their product, by logistic regression. Which is
-best is decided on other runs than they were fitted on, and what is reported is measured on yet others: an attack can be weak, never
-unfair. (The idea of DP-Sniper: Bichsel, Steffen, Bogunovic & Vechev 2021.)
+By the Neyman-Pearson lemma the best score orders outputs by their likelihood ratio. Each attack here
+estimates that ratio in its own way: by counting whole outputs, by a histogram of one coordinate or of a
+difference of two, by their product, by logistic regression. Which is best is decided on other runs than they
+were fitted on, and what is reported is measured on yet others: an attack can be weak, never unfair. (The idea
+of DP-Sniper: Bichsel, Steffen, Bogunovic & Vechev 2021.)
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def _columns(
 
 
 def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """The larger (or the smaller), the likelier: right for noise whose likelihood ratio is monotone, and needs no counting."""
+    """The larger (or the smaller), the likelier: right for noise whose likelihood ratio is monotone, and
+    needs no counting."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
     ordered = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
@@ -117,7 +119,8 @@ def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, sec
 
 
 def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """The ratio of two histograms: a bin for each value if there are few, else bins with equally many runs."""
+    """The ratio of two histograms: a bin for each value if there are few, else bins with equally many
+    runs."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
     pooled = np.concatenate([p, q])
@@ -148,7 +151,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
 
 
 def _logistic(first: Outputs, second: Outputs, center: Floats, scale: Floats, ridge: float = 1.0) -> Attack:
-    """Logistic regression on the standardized coordinates (at most 64, those that differ most), by Newton's method."""
+    """Logistic regression on the standardized coordinates (at most 64, those that differ most), by Newton's
+    method."""
     p, q = standardized(first, center, scale), standardized(second, center, scale)
     used = np.argsort(-np.abs(p.mean(axis=0) - q.mean(axis=0)), kind="stable")[:64]
     design = np.hstack([np.vstack([p, q])[:, used], np.ones((len(p) + len(q), 1))])

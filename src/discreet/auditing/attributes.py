@@ -1,8 +1,10 @@
-"""What was not told: a model that fits its data too well completes the rest of a record, or draws the face behind a name.
+"""What was not told: a model that fits its data too well completes the rest of a record, or draws the face
+behind a name.
 
-Attribute inference (Yeom et al. 2018, arXiv:1709.01604, section 5; Fredrikson et al. 2014) knows all of a person's record but one column, tries each
-value, and keeps the one with which the model is least surprised. What it gets right about people outside the training data is statistics, not a
-leak: the *difference* between members and others is. Model inversion (Fredrikson et al. 2015) climbs to the input that a model finds most
+Attribute inference (Yeom et al. 2018, arXiv:1709.01604, section 5; Fredrikson et al. 2014) knows all of a
+person's record but one column, tries each value, and keeps the one with which the model is least surprised.
+What it gets right about people outside the training data is statistics, not a leak: the *difference* between
+members and others is. Model inversion (Fredrikson et al. 2015) climbs to the input that a model finds most
 typical of a class; where a class is one person, that is their picture.
 """
 
@@ -34,7 +36,8 @@ class Attributes:
 
     @property
     def advantage(self) -> float:
-        """The share guessed right among members minus that among others: what the model tells beyond statistics."""
+        """The share guessed right among members minus that among others: what the model tells beyond
+        statistics."""
         return self.right / self.members - self.right_of_others / self.others
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
@@ -56,8 +59,9 @@ class Attributes:
 def guess_attributes(losses: Any, prior: Any = None) -> Any:
     """For each example the likeliest of the values that its hidden column may have.
 
-    `losses` is [examples, values]: the model's loss on the example with each value filled in. `prior` is how common the values are (public
-    statistics; all alike by default). A loss counts as minus a log-likelihood: the guess is the value with the largest prior * e^-loss.
+    `losses` is [examples, values]: the model's loss on the example with each value filled in. `prior` is how
+    common the values are (public statistics; all alike by default). A loss counts as minus a log-likelihood:
+    the guess is the value with the largest prior * e^-loss.
     """
     table = floats(losses=losses)
     if table.ndim != 2 or table.shape[1] < 2 or np.isnan(table).any():
@@ -70,11 +74,15 @@ def guess_attributes(losses: Any, prior: Any = None) -> Any:
 
 
 def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = None) -> Attributes:
-    """Guess the hidden column of everybody, and count right guesses among members and others. `truth` are the values' numbers."""
+    """Guess the hidden column of everybody, and count right guesses among members and others.
+
+    `truth` are the values' numbers.
+    """
     guessed, known = guess_attributes(losses, prior), floats(truth=truth)
     if known.shape != guessed.shape or not np.isin(known, np.arange(np.shape(losses)[1])).all():
         raise InvalidInput(
-            "truth must have the number of the right value, 0 for the first column of losses and so on, for each example."
+            "truth must have the number of the right value, 0 for the first column of losses and so "
+            "on, for each example."
         )
     right = guessed == known
     inside = np.asarray(included, dtype=bool)
@@ -98,12 +106,15 @@ def invert(
     patience: int = 50,
     smooth: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
-    """The input a model finds most typical: descend `objective` (1 - confidence in a class, or its loss) within `bounds`, keep the best.
+    """The input a model finds most typical: descend `objective` (1 - confidence in a class, or its loss)
+    within `bounds`, keep the best.
 
-    `objective(x)` returns its value and its gradient, or None for the gradient: then it is found by asking the model at points nearby, which
-    is all that a black box allows. `smooth` may tidy the input after each step (a blur, where neighbors are alike).
+    `objective(x)` returns its value and its gradient, or None for the gradient: then it is found by asking
+    the model at points nearby, which is all that a black box allows. `smooth` may tidy the input after each
+    step (a blur, where neighbors are alike).
 
-    Fredrikson, Jha & Ristenpart 2015, Algorithm 1 (MI-Face): gradient descent, stopped when `patience` steps bring nothing.
+    Fredrikson, Jha & Ristenpart 2015, Algorithm 1 (MI-Face): gradient descent, stopped when `patience` steps
+    bring nothing.
     """
     _require.ordered(low=bounds[0], high=bounds[1])
     _require.positive(rate=rate)

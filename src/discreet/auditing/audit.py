@@ -1,8 +1,10 @@
-"""Is it as private as it says? Run it often on two neighboring tables, learn to tell the outputs apart, and measure how well.
+"""Is it as private as it says? Run it often on two neighboring tables, learn to tell the outputs apart, and
+measure how well.
 
-A quarter of the runs fits attacks, a quarter chooses the best of them and its threshold, the other half measures that one choice. So
-the lower bound on epsilon holds with the stated confidence for any callable whatever, seen only from outside. It can refute a claim,
-never prove one: a small number means that these attacks on these tables found no more.
+A quarter of the runs fits attacks, a quarter chooses the best of them and its threshold, the other half
+measures that one choice. So the lower bound on epsilon holds with the stated confidence for any callable
+whatever, seen only from outside. It can refute a claim, never prove one: a small number means that these
+attacks on these tables found no more.
 
 >>> from discreet import Public, mechanisms, tables
 >>> public = Public()
@@ -50,18 +52,22 @@ def audit(
     entropy: Entropy | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """A lower bound on the epsilon of `run`, from `runs` runs on each of two neighbors, against what is claimed.
+    """A lower bound on the epsilon of `run`, from `runs` runs on each of two neighbors, against what is
+    claimed.
 
-    `run` is any function of the data with randomness of its own, or a Mechanism (then the claim is its event, unless one is given).
-    `claim` is an epsilon, a pair (epsilon, delta), or an accounting event, whose whole trade-off curve is tested; `delta` is where an
-    event without a pair of its own states its epsilon. A run that raises is an output too: what is raised, and what it says. The two tables take
-    turns, so that what drifts drifts for both; `progress` is called after each turn with the number of turns.
+    `run` is any function of the data with randomness of its own, or a Mechanism (then the claim is its event,
+    unless one is given). `claim` is an epsilon, a pair (epsilon, delta), or an accounting event, whose whole
+    trade-off curve is tested; `delta` is where an event without a pair of its own states its epsilon. A run
+    that raises is an output too: what is raised, and what it says. The two tables take turns, so that what
+    drifts drifts for both; `progress` is called after each turn with the number of turns.
 
-    Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, the reported epsilon is above it, or a true claim refuted, with
-               probability at most 1 - confidence.
-    Proof:     the attack is fixed by the first half of the runs; on the others its two rates have Clopper-Pearson limits
-               (`Guesses.limits`). Two attacks are measured, one a direction, each at half the level.
-    Assumes:   the runs are independent, and `on` and `neighbor` are neighbors under the relation of the claim.
+    Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, the reported epsilon is above it, or a
+               true claim refuted, with probability at most 1 - confidence.
+    Proof:     the attack is fixed by the first half of the runs; on the others its two rates have
+               Clopper-Pearson limits (`Guesses.limits`). Two attacks are measured, one a direction, each at
+               half the level.
+    Assumes:   the runs are independent, and `on` and `neighbor` are neighbors under the relation of the
+               claim.
     """
     _require.integer(runs=runs, at_least=40)
     _require.open_probability(confidence=confidence)
@@ -77,7 +83,8 @@ def audit(
 def from_outputs(
     first: Sequence[Any], second: Sequence[Any], *, claim: Any, confidence: float = 0.95, seconds: float = 0.0
 ) -> Report:
-    """`audit` of outputs that were collected elsewhere: equally many independent runs on each of two neighbors."""
+    """`audit` of outputs that were collected elsewhere: equally many independent runs on each of two
+    neighbors."""
     _require.open_probability(confidence=confidence)
     _require.integer(runs=min(len(first), len(second)), at_least=40)
     wanted = as_claim(claim, None, None)
@@ -92,17 +99,29 @@ def from_outputs(
         for a, b, name in ((here, there, "on"), (there, here, "neighbor"))
     ]
     reports = [
-        Report.of(guesses, claim=wanted, confidence=confidence, share=2, attack=attack, guessed=name, curve=curve,
-                  runs=min(len(first), len(second)), seconds=seconds)
+        Report.of(
+            guesses,
+            claim=wanted,
+            confidence=confidence,
+            share=2,
+            attack=attack,
+            guessed=name,
+            curve=curve,
+            runs=min(len(first), len(second)),
+            seconds=seconds,
+        )
         for guesses, attack, name, curve in measured
-    ]  # fmt: skip
+    ]
     return max(reports, key=lambda report: (report.refuted, report.epsilon, report.mu))
 
 
 def in_turns(
     call: Run, on: Any, neighbor: Any, runs: int, progress: Callable[[int], None] | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """`runs` outputs on each of two tables, an exception as `Raised`. What fails every time, on both, is refused."""
+    """`runs` outputs on each of two tables, an exception as `Raised`.
+
+    What fails every time, on both, is refused.
+    """
     _takes_one(call, on)
     here: list[Any] = []
     there: list[Any] = []
@@ -111,7 +130,8 @@ def in_turns(
         there.append(_outcome(call, neighbor))
         if turn == TRIES and all(isinstance(output, Raised) for output in here + there):
             raise InvalidInput(
-                f"the first {TRIES} runs failed on both tables, at last with {there[-1].kind}: {there[-1].message.rstrip('.')}. There is nothing to audit."
+                f"the first {TRIES} runs failed on both tables, at last with {there[-1].kind}: "
+                f"{there[-1].message.rstrip('.')}. There is nothing to audit."
             )
         if progress is not None:
             progress(turn)
@@ -134,7 +154,8 @@ def _takes_one(call: Run, data: Any) -> None:
         return
     except TypeError as problem:
         raise InvalidInput(
-            f"what is audited is called with the data alone, and this is not how it can be called: {problem}. "
+            f"what is audited is called with the data alone, and this is not how it can be called: "
+            f"{problem}. "
             "Give a function of one argument, such as lambda data: release(data, epsilon=1). Nothing was run."
         ) from None
 
@@ -190,8 +211,8 @@ def choose(
 ) -> tuple[Attack, float]:
     """The attack and the threshold with which these runs promise most of `later` runs.
 
-    Of many attacks the best-looking one has been lucky, most of all if it looks at rare outputs. So each is credited with what its two rates
-    are at worst (`CAUTION`), as if later runs came out in these proportions.
+    Of many attacks the best-looking one has been lucky, most of all if it looks at rare outputs. So each is
+    credited with what its two rates are at worst (`CAUTION`), as if later runs came out in these proportions.
     """
     best: tuple[float, Attack, float] | None = None
     for attack in attacks:
@@ -214,7 +235,8 @@ def choose(
 
 
 def _strength(low: Any, high: Any, claim: Claim) -> Any:
-    """What is made large: epsilon at the claimed delta, or mu where a whole curve is claimed; then what two rates differ by."""
+    """What is made large: epsilon at the claimed delta, or mu where a whole curve is claimed; then what two
+    rates differ by."""
     if claim.pair:
         main = epsilon_of_limits(low, high, claim.delta)
     else:
@@ -237,10 +259,13 @@ def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, floa
 def epsilon_of_labels(
     first: Sequence[Hashable], second: Sequence[Hashable], *, delta: float = 0.0, level: float = 0.05
 ) -> float:
-    """A lower bound on epsilon from outcomes that somebody has already put into a few labels, for one direction.
+    """A lower bound on epsilon from outcomes that somebody has already put into a few labels, for one
+    direction.
 
-    Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with probability at most `level`.
-    Proof:     half of the runs chooses a set of labels, the other half measures it with Clopper-Pearson limits.
+    Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with
+               probability at most `level`.
+    Proof:     half of the runs chooses a set of labels, the other half measures it with Clopper-Pearson
+               limits.
     """
     _require.open_probability(level=level)
     _require.probability(delta=delta)

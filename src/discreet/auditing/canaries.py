@@ -1,11 +1,14 @@
-"""Training audited from inside: canaries whose gradients are one coordinate each, and what every noisy step says about them.
+"""Training audited from inside: canaries whose gradients are one coordinate each, and what every noisy step
+says about them.
 
-A canary is an example whose gradient has length `clip` and points along a coordinate that no other example touches (a Dirac gradient: Nasr
-et al. 2023, arXiv:2302.07956). No example can move training further, so this is the worst case that a claim must survive. Toss a coin for
-each canary, train once, look at each step's noisy sum at its coordinate, in units of the clip, and guess which were in.
+A canary is an example whose gradient has length `clip` and points along a coordinate that no other example
+touches (a Dirac gradient: Nasr et al. 2023, arXiv:2302.07956). No example can move training further, so this
+is the worst case that a claim must survive. Toss a coin for each canary, train once, look at each step's
+noisy sum at its coordinate, in units of the clip, and guess which were in.
 
-Thousands of canaries in one run are as good as thousands of runs with one, if the noise of their coordinates is independent, as it is claimed
-to be. Beside it stands what one run proves without that (`one_run_epsilon`), and its refinement by the whole trade-off curve.
+Thousands of canaries in one run are as good as thousands of runs with one, if the noise of their coordinates
+is independent, as it is claimed to be. Beside it stands what one run proves without that (`one_run_epsilon`),
+and its refinement by the whole trade-off curve.
 """
 
 from __future__ import annotations
@@ -36,12 +39,15 @@ _FAR = 8
 def step_scores(
     observations: Any, *, noise_multiplier: float, rate: float = 1.0, controls: Any = None
 ) -> dict[str, Floats]:
-    """Several scores of each canary from its noisy sums: `observations` is [steps, canaries], in units of the clip.
+    """Several scores of each canary from its noisy sums: `observations` is [steps, canaries], in units of the
+    clip.
 
-    "likelihood ratio" is the best there is if training is as claimed; the others find what is not. "against a control" compares with a coordinate that
-    no example touches (`controls`, [steps, canaries]): one draw of noise for all coordinates shows there.
+    "likelihood ratio" is the best there is if training is as claimed; the others find what is not. "against a
+    control" compares with a coordinate that no example touches (`controls`, [steps, canaries]): one draw of
+    noise for all coordinates shows there.
 
-    Proof: Neyman-Pearson: a step sees N(0, s²), and with the canary in, the mixture (1 - rate) N(0, s²) + rate N(1, s²); steps are independent.
+    Proof: Neyman-Pearson: a step sees N(0, s²), and with the canary in, the mixture (1 - rate) N(0, s²) +
+           rate N(1, s²); steps are independent.
     """
     seen = np.asarray(observations, dtype=float)
     if seen.ndim != 2 or not seen.size or not np.isfinite(seen).all():
@@ -61,11 +67,14 @@ def step_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAudit:
-    """What was shown about one training run. With probability `confidence` each of the three bounds holds, under its own assumption.
+    """What was shown about one training run.
 
-    `epsilon`: what ran is the claimed kind of training with at most the noise `noise_multiplier`; canaries' coordinates have independent noise.
-    `one_run_epsilon`: nothing is assumed (Steinke, Nasr & Jagielski 2023, arXiv:2305.08846). `one_run_curve_epsilon`: the claimed kind of
-    training, noise in any way dependent (Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235).
+    With probability `confidence` each of the three bounds holds, under its own assumption.
+
+    `epsilon`: what ran is the claimed kind of training with at most the noise `noise_multiplier`; canaries'
+    coordinates have independent noise. `one_run_epsilon`: nothing is assumed (Steinke, Nasr & Jagielski 2023,
+    arXiv:2305.08846). `one_run_curve_epsilon`: the claimed kind of training, noise in any way dependent
+    (Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235).
     """
 
     claimed: float
@@ -84,8 +93,10 @@ class CanaryAudit:
     def __str__(self) -> str:
         verdict = "REFUTED" if self.refuted else "not refuted"
         return (
-            f"{verdict}: claimed epsilon {self.claimed:.4g} at delta {self.delta:g}; at least {self.epsilon:.4g} shown by {self.canaries} canaries "
-            f"({self.score}); one run alone proves {self.one_run_epsilon:.4g}, with its curve {self.one_run_curve_epsilon:.4g} "
+            f"{verdict}: claimed epsilon {self.claimed:.4g} at delta {self.delta:g}; at least "
+            f"{self.epsilon:.4g} shown by {self.canaries} canaries "
+            f"({self.score}); one run alone proves {self.one_run_epsilon:.4g}, with its curve "
+            f"{self.one_run_curve_epsilon:.4g} "
             f"(confidence {self.confidence:g})"
         )
 
@@ -106,14 +117,16 @@ def audit_canaries(
 ) -> CanaryAudit:
     """A lower bound on the epsilon of training, from scores of canaries that were in or out by fair coins.
 
-    `family` says what is claimed: noise multiplier -> event of the whole run, as `lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate).repeated(steps)`;
-    `noise_multiplier` is the claimed one. `scores` is one list, or several by name (`step_scores`): a quarter of the canaries chooses among
-    them, the others measure.
+    `family` says what is claimed: noise multiplier -> event of the whole run, as
+    `lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate).repeated(steps)`; `noise_multiplier` is the
+    claimed one. `scores` is one list, or several by name (`step_scores`): a quarter of the canaries chooses
+    among them, the others measure.
 
-    Guarantee: if training is `family(s)` with independent noise on the canaries' coordinates, `epsilon` exceeds the true one, or the claim of s
-               is refuted, with probability at most 1 - confidence.
-    Proof:     Clopper-Pearson limits of a fixed test's two rates refute every noise whose trade-off curve lies above that point, and with one
-               noise all larger ones; the epsilon of the least refuted noise (its lower bound) is thus exceeded (Nasr et al. 2023).
+    Guarantee: if training is `family(s)` with independent noise on the canaries' coordinates, `epsilon`
+               exceeds the true one, or the claim of s is refuted, with probability at most 1 - confidence.
+    Proof:     Clopper-Pearson limits of a fixed test's two rates refute every noise whose trade-off curve
+               lies above that point, and with one noise all larger ones; the epsilon of the least refuted
+               noise (its lower bound) is thus exceeded (Nasr et al. 2023).
     Assumes:   coins are fair and independent; each canary has a coordinate of its own.
     """
     named = {
@@ -152,16 +165,24 @@ def audit_canaries(
         curve=_curve(one[~first], inside[~first]), runs=1, seconds=0.0,
     )  # fmt: skip
     return CanaryAudit(
-        claimed=claim.epsilon, delta=delta, epsilon=_epsilon(family, shown, delta), noise_multiplier=shown,
+        claimed=claim.epsilon,
+        delta=delta,
+        epsilon=_epsilon(family, shown, delta),
+        noise_multiplier=shown,
         one_run_epsilon=audit_one_run(one, inside, delta=delta, confidence=confidence, fractions=_FRACTIONS),
         one_run_curve_epsilon=_epsilon(family, _one_run(one, inside, lines, noise_multiplier, level), delta),
-        refuted=shown <= noise_multiplier, confidence=confidence, score=name, guesses=guesses, canaries=len(inside), report=report,
-    )  # fmt: skip
+        refuted=shown <= noise_multiplier,
+        confidence=confidence,
+        score=name,
+        guesses=guesses,
+        canaries=len(inside),
+        report=report,
+    )
 
 
 def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lines) -> tuple[str, float]:
-    """The score and the threshold that beat the claimed curve by most, as three times these canaries would have it, or if none does,
-    those with the largest mu."""
+    """The score and the threshold that beat the claimed curve by most, as three times these canaries would
+    have it, or if none does, those with the largest mu."""
     best: tuple[tuple[float, float], str, float] | None = None
     strict = min(
         level / 2, 1e-9
@@ -188,12 +209,16 @@ def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lin
 def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
     said = scores >= threshold
     return Guesses(
-        hits=int(said[inside].sum()), first=int(inside.sum()), false_hits=int(said[~inside].sum()), second=int((~inside).sum())
-    )  # fmt: skip
+        hits=int(said[inside].sum()),
+        first=int(inside.sum()),
+        false_hits=int(said[~inside].sum()),
+        second=int((~inside).sum()),
+    )
 
 
 def _tangent(low: float, high: float) -> Any:
-    """The epsilon of the line that touches the Gaussian curve through (FPR, TPR): near the best line for curves like it."""
+    """The epsilon of the line that touches the Gaussian curve through (FPR, TPR): near the best line for
+    curves like it."""
     if low <= 0 or high >= 1:
         return 0.0
     place = -special.ndtri(high)
@@ -202,7 +227,10 @@ def _tangent(low: float, high: float) -> Any:
 
 
 def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
-    """The least noise multiplier that was found refuted, to half a percent; infinite if none is. Looked for within a factor of 8."""
+    """The least noise multiplier that was found refuted, to half a percent; infinite if none is.
+
+    Looked for within a factor of 8.
+    """
     high = claimed
     while not refuted(high):
         high *= 2
@@ -227,7 +255,8 @@ def _epsilon(family: Family, noise: float, delta: float) -> float:
 def _one_run(
     scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float
 ) -> float:
-    """One run with the whole curve: the least noise refuted by the best of several numbers of guesses, each at its part of the level."""
+    """One run with the whole curve: the least noise refuted by the best of several numbers of guesses, each
+    at its part of the level."""
     counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
 
     def refuted(noise: float) -> bool:

@@ -1,4 +1,5 @@
-"""What is claimed: a number, a pair, or an accounting event; each has a trade-off curve that no attack may beat."""
+"""What is claimed: a number, a pair, or an accounting event; each has a trade-off curve that no attack may
+beat."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Curve = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """(epsilon, delta)-DP, and with `event` its whole trade-off curve; `pair` says whether the pair is the whole claim."""
+    """(epsilon, delta)-DP, and with `event` its whole trade-off curve; `pair` says whether the pair is the
+    whole claim."""
 
     epsilon: float
     delta: float
@@ -26,7 +28,8 @@ class Claim:
     def tradeoff(self, alpha: float) -> float:
         """The least false-negative rate that the claim allows at false-positive rate alpha.
 
-        Proof: Wasserman & Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5; for events `accounting.tradeoff`.
+        Proof: Wasserman & Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5; for events
+               `accounting.tradeoff`.
         """
         if self.event is not None and not self.pair:
             return accounting.tradeoff(self.event, alpha=alpha)
@@ -40,10 +43,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must respect: quick to look up.
+    """A trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must respect:
+    quick to look up.
 
-    Guarantee: `tradeoff` is at most the true curve of the event, `least_fpr` at most the true least false-positive rate.
-    Proof:     every pair is an upper bound of the accountant, and gives its two lines (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5).
+    Guarantee: `tradeoff` is at most the true curve of the event, `least_fpr` at most the true least
+               false-positive rate.
+    Proof:     every pair is an upper bound of the accountant, and gives its two lines (Dong, Roth & Su 2022,
+               arXiv:1905.02383, equation 5).
     """
 
     pairs: tuple[tuple[float, float], ...]
@@ -71,7 +77,8 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
         claim = getattr(run, "event", None)
         if claim is None:
             raise InvalidInput(
-                "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event. Nothing was run."
+                "say what is claimed: claim=1.0, claim=(epsilon, delta), or an accounting event. "
+                "Nothing was run."
             )
     if isinstance(claim, Claim):
         return claim

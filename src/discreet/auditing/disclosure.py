@@ -1,6 +1,8 @@
-"""What breaks tables that look anonymous: homogeneous classes, what an attacker knows besides, two releases, exact counts.
+"""What breaks tables that look anonymous: homogeneous classes, what an attacker knows besides, two releases,
+exact counts.
 
-Each returns how many people are found out. Counts with differential privacy are attacked by the same calls, and resist.
+Each returns how many people are found out. Counts with differential privacy are attacked by the same calls,
+and resist.
 """
 
 from __future__ import annotations
@@ -45,14 +47,17 @@ def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclo
 def background_knowledge(
     data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
 ) -> Disclosed:
-    """People whose value follows for an attacker who knows that it is none of `ruled_out` (who have one of these are not attacked)."""
+    """People whose value follows for an attacker who knows that it is none of `ruled_out` (who have one of
+    these are not attacked)."""
     made, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
     value = names([sensitive])
     excluded = ", ".join(literal(str(v)) for v in ruled_out)
     where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""
     sql = (
-        f"SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, COALESCE(SUM(n) FILTER (different = 1), 0)::BIGINT AS found FROM "
-        f"(SELECT COUNT(*) AS n, COUNT(DISTINCT {value}) + MAX(({value} IS NULL)::INT) AS different FROM {table} {where} "
+        f"SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, COALESCE(SUM(n) FILTER (different = 1), "
+        f"0)::BIGINT AS found FROM "
+        f"(SELECT COUNT(*) AS n, COUNT(DISTINCT {value}) + MAX(({value} IS NULL)::INT) AS different "
+        f"FROM {table} {where} "
         f"GROUP BY {names(identifiers)})"
     )
     got = made.answer(sql).to_pylist()[0]
@@ -68,9 +73,11 @@ def intersection(
     second_class: Sequence[str],
     sensitive: str,
 ) -> Disclosed:
-    """Two releases about the same people: whose classes have only one sensitive value in common? (Ganta, Kasiviswanathan & Smith 2008)
+    """Two releases about the same people: whose classes have only one sensitive value in common? (Ganta,
+    Kasiviswanathan & Smith 2008)
 
-    `person` joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in both.
+    `person` joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in
+    both.
     """
     parts = []
     for data, keys in ((first, first_class), (second, second_class)):
@@ -86,15 +93,19 @@ def intersection(
         'WITH pairs AS (SELECT one.who, one.class AS a, two.class AS b FROM "one" JOIN "two" USING (who)), '
         'v1 AS (SELECT DISTINCT class, value FROM "one"), v2 AS (SELECT DISTINCT class, value FROM "two"), '
         "kinds AS (SELECT DISTINCT a, b FROM pairs), "
-        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a JOIN v2 ON v2.class = b AND v1.value IS NOT DISTINCT FROM v2.value GROUP BY a, b) "
-        "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found FROM pairs JOIN common USING (a, b)"
+        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a JOIN v2 ON "
+        "v2.class = b AND v1.value IS NOT DISTINCT FROM v2.value GROUP BY a, b) "
+        "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found FROM pairs JOIN common "
+        "USING (a, b)"
     )
     got = both.answer(sql).to_pylist()[0]
     return Disclosed(rows=int(got["rows"]), found=int(got["found"]))
 
 
 def differencing(ask: Callable[[Mask], float], people: int) -> Mask:
-    """Everyone's secret bit from two counts each: all, and all but one. `ask` counts the bit among the people of a mask.
+    """Everyone's secret bit from two counts each: all, and all but one.
+
+    `ask` counts the bit among the people of a mask.
 
     >>> secret = np.array([True, False, True])
     >>> differencing(lambda mask: (mask & secret).sum(), 3).tolist()

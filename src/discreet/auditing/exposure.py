@@ -1,8 +1,9 @@
 """Canaries in text: has a language model memorized a secret that was planted once?
 
-Plant "the code is 4821" in the training text, train, and see how early 4821 comes when all codes are listed from the least to the most
-surprising. Its exposure is log2(codes) - log2(rank): about 1 to 2 for a code that was never there, all bits of it for one that can be read
-out. (Carlini et al. 2019, "The Secret Sharer", arXiv:1802.08232.)
+Plant "the code is 4821" in the training text, train, and see how early 4821 comes when all codes are listed
+from the least to the most surprising. Its exposure is log2(codes) - log2(rank): about 1 to 2 for a code that
+was never there, all bits of it for one that can be read out. (Carlini et al. 2019, "The Secret Sharer",
+arXiv:1802.08232.)
 
 >>> exposure(surprise=2.0, others=[3.0, 5.0, 4.0, 1.0, 8.0, 9.0, 7.0]).bits
 2.0
@@ -37,9 +38,12 @@ class Exposure:
 
 
 def exposure(surprise: float, others: Any) -> Exposure:
-    """Exact: `others` has the surprise (minus log-likelihood) of every other candidate. Ties count against the secret.
+    """Exact: `others` has the surprise (minus log-likelihood) of every other candidate.
 
-    Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of the rank.
+    Ties count against the secret.
+
+    Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of
+           the rank.
     """
     rest = _checked(surprise, others)
     rank = 1 + int((rest <= surprise).sum())
@@ -47,16 +51,18 @@ def exposure(surprise: float, others: Any) -> Exposure:
 
 
 def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
-    """From a random sample of the candidates, where there are too many to list: a skew normal law is fitted to their surprises.
+    """From a random sample of the candidates, where there are too many to list: a skew normal law is fitted
+    to their surprises.
 
-    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at or below the secret's surprise,
-    here at most log2 of the number of candidates.
+    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at
+    or below the secret's surprise, here at most log2 of the number of candidates.
     """
     rest = _checked(surprise, sample)
     _require.integer(candidates=candidates, at_least=len(rest))
     if len(rest) < 20 or not np.isfinite(rest).all() or np.ptp(rest) == 0:
         raise InvalidInput(
-            "to fit a law, twenty finite surprises at least are needed, and not all of them alike. With few candidates use `exposure`."
+            "to fit a law, twenty finite surprises at least are needed, and not all of them alike. "
+            "With few candidates use `exposure`."
         )
     shape, place, scale = stats.skewnorm.fit(rest)
     most = math.log2(candidates)

@@ -1,12 +1,15 @@
-"""Attacks on the last bits: noise drawn in floating point leaves marks that the mathematics of the noise does not have.
+"""Attacks on the last bits: noise drawn in floating point leaves marks that the mathematics of the noise does
+not have.
 
-Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which ones can depends on the
-true value: an output may be possible under one table and impossible under its neighbor, whatever epsilon was claimed. Both attacks only
-look at outputs; `audit` then measures what they see. They succeed against float noise and see nothing in multiples of a fixed step.
+Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which
+ones can depends on the true value: an output may be possible under one table and impossible under its
+neighbor, whatever epsilon was claimed. Both attacks only look at outputs; `audit` then measures what they
+see. They succeed against float noise and see nothing in multiples of a fixed step.
 
 >>> import numpy as np
 >>> rng = np.random.default_rng(1)
->>> floating_point_attack(lambda x: x + rng.laplace(scale=10), 1.0, 0.0, scale=10, claim=0.1, runs=1000).refuted
+>>> naive = lambda x: x + rng.laplace(scale=10)
+>>> floating_point_attack(naive, 1.0, 0.0, scale=10, claim=0.1, runs=1000).refuted
 True
 """
 
@@ -33,9 +36,11 @@ _DOWN, _UP = (
 
 
 def explained(output: float, value: float, scale: float, *, reach: int = 6) -> bool:
-    """Whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale ln(u) exactly equal to it.
+    """Whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale ln(u)
+    exactly equal to it.
 
-    Mironov 2012: u is recovered from the output up to a few grid points, and these are tried. The grid is that of numpy's sampler.
+    Mironov 2012: u is recovered from the output up to a few grid points, and these are tried. The grid is
+    that of numpy's sampler.
     """
     noise = output - value
     sign, grid = (1.0, _DOWN) if noise < 0 else (-1.0, _UP)
@@ -86,7 +91,8 @@ def floating_point_attack(
 ) -> Report:
     """The attack of Mironov 2012: which of the two true values could have given this output at all?
 
-    `values` are the exact answers on both tables (default: `on` and `neighbor` are numbers themselves); `scale` that of the noise.
+    `values` are the exact answers on both tables (default: `on` and `neighbor` are numbers themselves);
+    `scale` that of the noise.
     """
     _require.positive(scale=scale)
     _require.integer(runs=runs, at_least=40)
@@ -108,10 +114,11 @@ def precision_attack(
     confidence: float = 0.95,
     runs: int = 2000,
 ) -> Report:
-    """The precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger of them had.
+    """The precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger of
+    them had.
 
-    Noise near zero is fine when the true value is 0; added to 1 it has lost its last bits. Works however well the noise was drawn, as
-    long as it is rounded to a float before or while it is added.
+    Noise near zero is fine when the true value is 0; added to 1 it has lost its last bits. Works however well
+    the noise was drawn, as long as it is rounded to a float before or while it is added.
     """
     _require.integer(runs=runs, at_least=40)
     wanted = as_claim(claim, run, None)

@@ -1,4 +1,7 @@
-"""Making a table look anonymous: generalization along hierarchies, and Mondrian. For comparison, not for protection."""
+"""Making a table look anonymous: generalization along hierarchies, and Mondrian.
+
+For comparison, not for protection.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ Step = Interval | Prefix | Groups
 def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()) -> pa.Table:
     """The named columns one level up their hierarchies, and `keep` as they are; computed in the engine.
 
-    >>> generalize({"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}, {"age": Interval(10), "zip": Prefix(2)}).to_pylist()[0]
+    >>> people = {"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}
+    >>> generalize(people, {"age": Interval(10), "zip": Prefix(2)}).to_pylist()[0]
     {'age': 30.0, 'zip': '12*'}
     """
     made, table = engine(data, [*steps, *keep])
@@ -75,10 +79,11 @@ def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()
 
 
 def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
-    """The table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre, DeWitt & Ramakrishnan 2006).
+    """The table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre, DeWitt &
+    Ramakrishnan 2006).
 
-    Strict: a part is cut at the median of the column with the widest range (as a share of the whole) as long as both sides keep k rows.
-    A column that is not numeric is ordered by its values.
+    Strict: a part is cut at the median of the column with the widest range (as a share of the whole) as long
+    as both sides keep k rows. A column that is not numeric is ordered by its values.
     """
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)

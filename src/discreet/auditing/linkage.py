@@ -1,7 +1,9 @@
-"""Linkage: a few ratings that somebody mentioned elsewhere, roughly and about when, single them out among thousands of "anonymous" ones.
+"""Linkage: a few ratings that somebody mentioned elsewhere, roughly and about when, single them out among
+thousands of "anonymous" ones.
 
-The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films on another site: rare
-films count more, near ratings and dates count, and a match is believed only if it stands out from the runner-up.
+The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films
+on another site: rare films count more, near ratings and dates count, and a match is believed only if it
+stands out from the runner-up.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from .._errors import InvalidInput
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Users times items: `stars` 1 to 5 where there is a rating, and on which day it was given; sparse, with one pattern."""
+    """Users times items: `stars` 1 to 5 where there is a rating, and on which day it was given; sparse, with
+    one pattern."""
 
     stars: sparse.csr_matrix
     days: sparse.csr_matrix
@@ -39,7 +42,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """The best candidate, and by how many standard deviations it beats the second; `user` is None if it does not stand out."""
+    """The best candidate, and by how many standard deviations it beats the second; `user` is None if it does
+    not stand out."""
 
     user: int | None
     best: int
@@ -51,7 +55,8 @@ def made_up_ratings(
 ) -> Ratings:
     """Ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody does.
 
-    Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal, 40 in the middle.
+    Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal,
+    40 in the middle.
     """
     _require.integer(users=users, items=items, at_least=2)
     rng = np.random.default_rng(seed)
@@ -75,7 +80,8 @@ def made_up_ratings(
 def side_knowledge(
     ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
 ) -> Known:
-    """What a friend of `user` may know: `items` of their ratings, off by up to one star, dated to within `day_error` days."""
+    """What a friend of `user` may know: `items` of their ratings, off by up to one star, dated to within
+    `day_error` days."""
     _require.integer(user=user, at_least=0)
     if user >= ratings.stars.shape[0]:
         raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
@@ -99,9 +105,11 @@ def link(
     days_scale: float = 30.0,
     stand_out: float = 1.5,
 ) -> Match:
-    """The scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters); believed if it stands out.
+    """The scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters); believed
+    if it stands out.
 
-    The scales and `stand_out` (how many standard deviations the best must be above the second) are those of Narayanan & Shmatikov 2008.
+    The scales and `stand_out` (how many standard deviations the best must be above the second) are those of
+    Narayanan & Shmatikov 2008.
     """
     _require.positive(stars_scale=stars_scale, days_scale=days_scale)
     items = np.asarray(known.items)
@@ -121,7 +129,8 @@ def link(
 
 
 def linked(ratings: Ratings, targets: Ratings, users: Any, **known: Any) -> tuple[float, float]:
-    """Of these users of `targets`, known a little: the shares that are found in the released `ratings`, rightly and wrongly."""
+    """Of these users of `targets`, known a little: the shares that are found in the released `ratings`,
+    rightly and wrongly."""
     _require.non_empty(users=users)
     matches = [(user, link(ratings, side_knowledge(targets, int(user), **known)).user) for user in users]
     right = sum(found == user for user, found in matches)

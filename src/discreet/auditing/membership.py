@@ -1,11 +1,12 @@
 """Was this person in the training data? Five attacks on a trained model, from the crudest to the best.
 
-All of them look at how sure the model is of an example's true label. `by_loss` compares that with one threshold for everybody;
-`by_shadows` learns from models that the attacker has trained what sureness members have, class by class; `lira` learns it for every single
-example, which is what makes it strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
+All of them look at how sure the model is of an example's true label. `by_loss` compares that with one
+threshold for everybody; `by_shadows` learns from models that the attacker has trained what sureness members
+have, class by class; `lira` learns it for every single example, which is what makes it strong where false
+alarms are rare; `by_quantile` gets nearly as far without training any model.
 
-Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)` that trains a model on
-these examples and returns a function from all examples to their confidences.
+Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)`
+that trains a model on these examples and returns a function from all examples to their confidences.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ _TINY = 1e-12
 
 
 def logit_scaled(confidences: Any) -> Floats:
-    """ln(p / (1 - p)) of the confidence in the true label: close to normally distributed, which a confidence is not.
+    """ln(p / (1 - p)) of the confidence in the true label: close to normally distributed, which a confidence
+    is not.
 
-    Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins` is exact where this saturates.
+    Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins`
+    is exact where this saturates.
     """
     known = floats(confidences=confidences)
     if not ((known >= 0) & (known <= 1)).all():
@@ -57,14 +60,18 @@ def margins(logits: Any, labels: Any) -> Floats:
 
 
 def by_loss(members: Any, others: Any) -> Roc:
-    """The loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2). Arguments are losses."""
+    """The loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2).
+
+    Arguments are losses.
+    """
     return Roc.of(-floats(members=members), -floats(others=others))
 
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """What models trained on known halves of the examples say: `scores` is [models, examples] or [models, examples, queries], `included`
-    [models, examples]. Queries are an example's variants (shifted, mirrored), on each of which the model was asked."""
+    """What models trained on known halves of the examples say: `scores` is [models, examples] or [models,
+    examples, queries], `included` [models, examples]. Queries are an example's variants (shifted, mirrored),
+    on each of which the model was asked."""
 
     scores: Floats
     included: NDArray[np.bool_]
@@ -75,7 +82,8 @@ class Shadows:
             scores = scores[:, :, None]
         if scores.ndim != 3 or scores.shape[:2] != included.shape or len(scores) < 2:
             raise InvalidInput(
-                "shadow models need scores [models, examples] or [models, examples, queries], and who was in, [models, examples]; two "
+                "shadow models need scores [models, examples] or [models, examples, queries], and "
+                "who was in, [models, examples]; two "
                 "models at least."
             )
         if not np.isfinite(scores).all():
@@ -90,7 +98,8 @@ class Shadows:
 
 
 def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
-    """[models, examples]: who is in which model; every example in half of them (rounded down), as evenly as chance can."""
+    """[models, examples]: who is in which model; every example in half of them (rounded down), as evenly as
+    chance can."""
     _require.integer(models=models, examples=examples, at_least=2)
     order = np.random.default_rng(seed).random((models, examples)).argsort(axis=0)
     return np.asarray(order < models // 2, dtype=bool)
@@ -99,8 +108,8 @@ def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
 def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 0) -> Shadows:
     """Train models on random halves of the examples and ask each about all of them.
 
-    `train(indices)` trains on these examples and returns the logit-scaled confidence in the true label for *all* examples, [examples] or
-    [examples, queries], or a function without arguments that does.
+    `train(indices)` trains on these examples and returns the logit-scaled confidence in the true label for
+    *all* examples, [examples] or [examples, queries], or a function without arguments that does.
     """
     included = halves(models, examples, seed=seed)
     said = []
@@ -109,7 +118,8 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
         scores = floats(scores=answer() if callable(answer) else answer)
         if scores.shape[:1] != (examples,) or scores.ndim > 2:
             raise InvalidInput(
-                f"each model must be asked about all {examples} examples, those it was trained on and the others: scores of shape "
+                f"each model must be asked about all {examples} examples, those it was trained on "
+                f"and the others: scores of shape "
                 f"({examples},) or ({examples}, queries) are needed, got {scores.shape}."
             )
         said.append(scores)
@@ -117,20 +127,24 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
 
 
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
-    """The likelihood-ratio attack: for each example, how much likelier the target's confidences are if it was in.
+    """The likelihood-ratio attack: for each example, how much likelier the target's confidences are if it was
+    in.
 
-    `target` has the target model's confidences, scaled as those of the shadows. For each example a normal law is fitted to the models with it
-    and to those without it (`online`), or to the latter alone, with a one-sided test (offline: the attacker need not know the examples when
-    the shadow models are trained). `fixed_variance` pools the variance of all examples: better with few models (below 64 or so). Several
+    `target` has the target model's confidences, scaled as those of the shadows. For each example a normal law
+    is fitted to the models with it and to those without it (`online`), or to the latter alone, with a
+    one-sided test (offline: the attacker need not know the examples when the shadow models are trained).
+    `fixed_variance` pools the variance of all examples: better with few models (below 64 or so). Several
     queries count as independent.
 
-    Proof: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D: 1 - P[Z > target].
+    Proof: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D: 1 - P[Z
+           > target].
     """
     seen = np.asarray(target, dtype=float)
     seen = seen[:, None] if seen.ndim == 1 else seen
     if seen.shape != shadows.scores.shape[1:]:
         raise InvalidInput(
-            f"the target must have scores of shape {shadows.scores.shape[1:]}, got {seen.shape}: the shadows' examples and queries."
+            f"the target must have scores of shape {shadows.scores.shape[1:]}, got {seen.shape}: the "
+            f"shadows' examples and queries."
         )
     mean_out, spread_out = _normal(shadows, False, fixed_variance)
     if not online:
@@ -146,7 +160,8 @@ def _normal(shadows: Shadows, side: bool, fixed: bool) -> tuple[Floats, Floats]:
     count = used.sum(axis=0)
     if (count < (1 if fixed else 2)).any():
         raise InvalidInput(
-            "some example was in (or out of) too few shadow models to fit a normal law: train more of them, or use `halves`. Two a side are "
+            "some example was in (or out of) too few shadow models to fit a normal law: train more "
+            "of them, or use `halves`. Two a side are "
             "needed, one with fixed_variance=True."
         )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
@@ -170,7 +185,8 @@ def lira_roc(
     fixed_variance: bool = False,
     targets: Sequence[int] | None = None,
 ) -> Roc:
-    """LiRA with every model (or those in `targets`) as the target in turn and the others as its shadows, all scores together."""
+    """LiRA with every model (or those in `targets`) as the target in turn and the others as its shadows, all
+    scores together."""
     chosen = range(len(shadows.scores)) if targets is None else targets
     scores = [
         lira(shadows.scores[i], shadows.without(i), online=online, fixed_variance=fixed_variance)
@@ -180,17 +196,20 @@ def lira_roc(
 
 
 def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: int = 3) -> Floats:
-    """The attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from shadow models what members' predictions look like.
+    """The attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from shadow models what
+    members' predictions look like.
 
-    `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes; `vectors` [models, examples,
-    classes] and `included` [models, examples] those of the shadow models. One logistic regression a class, on the confidence in the true class
-    and the `top` largest ones, all scaled by `logit_scaled`. Returns scores, larger for members.
+    `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes;
+    `vectors` [models, examples, classes] and `included` [models, examples] those of the shadow models. One
+    logistic regression a class, on the confidence in the true class and the `top` largest ones, all scaled by
+    `logit_scaled`. Returns scores, larger for members.
     """
     p, y, inside = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
     mine = np.asarray(target, dtype=float)
     if p.ndim != 3 or mine.shape != p.shape[1:] or inside.shape != p.shape[:2] or y.shape != p.shape[1:2]:
         raise InvalidInput(
-            "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, classes], included [models, examples]."
+            "shadow attack: target [examples, classes], labels [examples], vectors [models, "
+            "examples, classes], included [models, examples]."
         )
     _require.integer(top=top, at_least=1)
     scores = np.zeros(len(mine))
@@ -210,7 +229,8 @@ def _features(probabilities: Floats, labels: Any, top: int) -> Floats:
 
 
 def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
-    """Ridge logistic regression by Newton's method, on standardized features; weights for the features as given, intercept last."""
+    """Ridge logistic regression by Newton's method, on standardized features; weights for the features as
+    given, intercept last."""
     center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
     design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
     weights, goal = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
@@ -231,11 +251,13 @@ def by_quantile(
     *,
     levels: Sequence[float] = (0.5, 0.75, 0.9, 0.95, 0.98),
 ) -> Floats:
-    """How unusually sure the model is of an example, for such an example: quantile regression on people known to be outside.
+    """How unusually sure the model is of an example, for such an example: quantile regression on people known
+    to be outside.
 
-    `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and `outside_features` the same for
-    examples that were certainly not in the training data. For every level a linear quantile is fitted; the score says between which an
-    example's confidence lies, on a normal scale. No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
+    `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and
+    `outside_features` the same for examples that were certainly not in the training data. For every level a
+    linear quantile is fitted; the score says between which an example's confidence lies, on a normal scale.
+    No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
     """
     known, x = np.asarray(outside, dtype=float), _design(outside_features)
     seen, z = np.asarray(target, dtype=float), _design(features)
@@ -257,7 +279,8 @@ def _design(features: Any) -> Floats:
 
 
 def _quantile(x: Floats, y: Floats, level: float) -> Floats:
-    """The linear function with the least pinball loss, by its dual linear program (Koenker & Bassett 1978)."""
+    """The linear function with the least pinball loss, by its dual linear program (Koenker & Bassett
+    1978)."""
     found = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
     if not found.success:
         raise InvalidInput("the quantile regression has no solution for these features: are they all finite?")

@@ -1,7 +1,8 @@
 """Auditing with a single run: many canaries, each included by its own coin, and guesses which of them were.
 
-Training twice is dear, thousands of times impossible. But one run can carry thousands of canaries, and if it is private, then hardly more
-guesses can be right than randomized response would allow, although the guesses are not independent of each other.
+Training twice is dear, thousands of times impossible. But one run can carry thousands of canaries, and if it
+is private, then hardly more guesses can be right than randomized response would allow, although the guesses
+are not independent of each other.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ _ENOUGH = 60  # halvings of [0, 64]: far below any error that matters
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
-    """The chance of at least `right` right guesses out of `guesses`, if the run was (epsilon, delta)-DP: an upper bound.
+    """The chance of at least `right` right guesses out of `guesses`, if the run was (epsilon, delta)-DP: an
+    upper bound.
 
-    Guarantee: at least P[right guesses >= right] for every (epsilon, delta)-DP run and every way to guess that sees its output only.
-    Proof:     Steinke, Nasr & Jagielski 2023, arXiv:2305.08846, Theorem 5.2: with W binomial (guesses, e^eps / (1 + e^eps)),
-               P[W >= right] + 2 canaries delta max_i P[right > W >= right - i] / i.
+    Guarantee: at least P[right guesses >= right] for every (epsilon, delta)-DP run and every way to guess
+               that sees its output only.
+    Proof:     Steinke, Nasr & Jagielski 2023, arXiv:2305.08846, Theorem 5.2: with W binomial (guesses, e^eps
+               / (1 + e^eps)), P[W >= right] + 2 canaries delta max_i P[right > W >= right - i] / i.
     Assumes:   each canary is in or out by a fair coin of its own; a guess is in, out, or none.
 
     >>> round(one_run_p_value(1000, 100, 75, epsilon=1.0), 4)
@@ -50,8 +53,9 @@ def one_run_epsilon(
     """A lower bound on epsilon from one run: the largest one that so many right guesses refute.
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
-    Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since privacy at an epsilon
-               implies privacy at larger ones. All the refuting outcomes lie above the least of them, whose p-value bounds their chance.
+    Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since
+               privacy at an epsilon implies privacy at larger ones. All the refuting outcomes lie above the
+               least of them, whose p-value bounds their chance.
 
     >>> [round(one_run_epsilon(1000, g, v), 5) for g, v in ((1000, 1000), (500, 400), (100, 100))]
     [5.80907, 1.19865, 3.49297]
@@ -68,13 +72,15 @@ def one_run_epsilon(
 def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0.95) -> float:
     """A lower bound on the mu of Gaussian DP from one run.
 
-    For a Gaussian run its epsilon at a small delta is about twice that of `one_run_epsilon`. Both are sharp where few guesses are made and
-    nearly all are right: a mu-GDP run may leak much in one case of twenty, so with many half-sure guesses mu must stay low at 95%.
+    For a Gaussian run its epsilon at a small delta is about twice that of `one_run_epsilon`. Both are sharp
+    where few guesses are made and nearly all are right: a mu-GDP run may leak much in one case of twenty, so
+    with many half-sure guesses mu must stay low at 95%.
 
     Guarantee: above the true mu with probability at most 1 - confidence, for every mu-GDP run.
-    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235: from the assumed chance of so many right guesses, bounds on the right
-               and wrong guesses at each count follow downwards through the inverse of 1 - f; if together they exceed all
-               guesses, the claim f is refuted. With one canary this is the exact optimal test.
+    Proof:     Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235: from the assumed chance of so many right
+               guesses, bounds on the right and wrong guesses at each count follow downwards through the
+               inverse of 1 - f; if together they exceed all guesses, the claim f is refuted. With one canary
+               this is the exact optimal test.
     Assumes:   as `one_run_p_value`.
 
     >>> round(one_run_mu(1000, 500, 400), 3)
@@ -111,7 +117,8 @@ def curve_refuted(
 ) -> bool:
     """Whether so many right guesses have a chance below `level` in every run with this trade-off curve.
 
-    `least_fpr` is the inverse of 1 - f: the least false-positive rate with which a true-positive rate can be had; too low is safe.
+    `least_fpr` is the inverse of 1 - f: the least false-positive rate with which a true-positive rate can be
+    had; too low is safe.
 
     Proof: Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235, as in `one_run_mu`.
     """
@@ -132,7 +139,8 @@ def curve_refuted(
 def guess_by_score(
     scores: Sequence[float] | Any, included: Sequence[bool] | Any, guesses: int
 ) -> tuple[int, int]:
-    """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each: (guesses, right)."""
+    """Guess "in" for the canaries with the highest scores and "out" for those with the lowest, half each:
+    (guesses, right)."""
     values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape:
         raise InvalidInput(
@@ -173,7 +181,8 @@ def audit_one_run(
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:
-    """The upper end of what is refuted, by halving; whatever is returned was itself found refuted, or is 0."""
+    """The upper end of what is refuted, by halving; whatever is returned was itself found refuted, or is
+    0."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -193,5 +202,6 @@ def _check(canaries: int, guesses: int, right: int) -> None:
     _require.integer(right=right, at_least=0)
     if not right <= guesses <= canaries:
         raise InvalidInput(
-            f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}. Nothing was computed."
+            f"right <= guesses <= canaries is needed, got {right}, {guesses} and {canaries}. Nothing "
+            f"was computed."
         )

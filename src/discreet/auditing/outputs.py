@@ -1,8 +1,9 @@
 """Any output as numbers: what an attack can look at.
 
-A release, a number, an array, a data frame, a dictionary, a model, a tuple of answers until a halt: each is taken apart into leaves, and
-every leaf has a path, as in `output['age'][3]`. Numbers go into columns, one a path; all paths and leaves together are also a label, for
-outputs with few values. Keys belong to the paths: which groups are there tells as much as what is in them.
+A release, a number, an array, a data frame, a dictionary, a model, a tuple of answers until a halt: each is
+taken apart into leaves, and every leaf has a path, as in `output['age'][3]`. Numbers go into columns, one a
+path; all paths and leaves together are also a label, for outputs with few values. Keys belong to the paths:
+which groups are there tells as much as what is in them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ DEPTH = 16  # objects that hold themselves end here
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """A run that ended in an exception: whoever ran it sees that, and what it said. So it is an output like any other."""
+    """A run that ended in an exception: whoever ran it sees that, and what it said.
+
+    So it is an output like any other.
+    """
 
     kind: str
     message: str
@@ -81,7 +85,8 @@ def _open(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
 
 
 def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
-    """Data frames and tensors by their own methods (no package is imported for it), others by their attributes."""
+    """Data frames and tensors by their own methods (no package is imported for it), others by their
+    attributes."""
     if is_dataclass(output) and not isinstance(output, type):
         return None, ((f".{field.name}", getattr(output, field.name)) for field in fields(output))
     for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):  # Arrow, pandas, torch, polars
@@ -109,7 +114,8 @@ def taken_apart(outputs: Sequence[Any]) -> list[list[Leaf]]:
     for run in runs:
         if len(run) == 1 and run[0][0] == "" and isinstance(run[0][1], Opaque):
             raise InvalidInput(
-                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, arrays, tables, dictionaries or lists of these, "
+                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, "
+                f"arrays, tables, dictionaries or lists of these, "
                 "or an object with attributes. Nothing was measured."
             )
     return runs
@@ -140,7 +146,8 @@ class Outputs:
 
     @classmethod
     def of(cls, outputs: Sequence[Any], paths: Sequence[str] | None = None) -> Outputs:
-        """`paths` fixes the columns; without it they are those of these outputs that hold a number somewhere."""
+        """`paths` fixes the columns; without it they are those of these outputs that hold a number
+        somewhere."""
         runs = taken_apart(outputs)
         return cls.of_leaves(runs, numeric_paths(runs) if paths is None else paths)
 
@@ -177,7 +184,8 @@ def floats(**named: Any) -> Floats:
 
 
 def number(leaf: Any) -> float:
-    """A float where there is a number (huge ones as infinite), also one that is written out, or a time; NaN elsewhere."""
+    """A float where there is a number (huge ones as infinite), also one that is written out, or a time; NaN
+    elsewhere."""
     if isinstance(leaf, Real | Fraction):
         return _require.float_or_inf(leaf)
     if isinstance(leaf, Decimal | str):

@@ -1,8 +1,10 @@
-"""From how often an attack is right to a lower bound on epsilon: exact limits for two proportions, then arithmetic.
+"""From how often an attack is right to a lower bound on epsilon: exact limits for two proportions, then
+arithmetic.
 
-An attack says "this came from the first table" or not. On runs it was not built from, count how often it says so rightly and how
-often wrongly. Both chances have exact confidence limits, whatever the attack is; from these follow lower bounds on epsilon at any
-delta, on the mu of Gaussian DP, and on the distance to any claimed trade-off curve.
+An attack says "this came from the first table" or not. On runs it was not built from, count how often it says
+so rightly and how often wrongly. Both chances have exact confidence limits, whatever the attack is; from
+these follow lower bounds on epsilon at any delta, on the mu of Gaussian DP, and on the distance to any
+claimed trade-off curve.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ _SLACK = 1e-9  # scipy's quantiles of the beta law are right to about 1e-12, rel
 def at_least(hits: Any, trials: Any, level: float) -> Any:
     """The lower Clopper-Pearson limit of a chance that was seen `hits` times in `trials`.
 
-    Guarantee: above the true chance with probability at most `level`, for every chance and every number of trials.
-    Proof:     Clopper & Pearson 1934: the quantile of Beta(hits, trials - hits + 1) solves P[Bin(trials, p) >= hits] = level.
+    Guarantee: above the true chance with probability at most `level`, for every chance and every number of
+               trials.
+    Proof:     Clopper & Pearson 1934: the quantile of Beta(hits, trials - hits + 1) solves P[Bin(trials, p)
+               >= hits] = level.
     """
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
     found = stats.beta.ppf(level, np.maximum(hits, 1), trials - hits + 1) * (1 - _SLACK)
@@ -40,9 +44,11 @@ def at_most(hits: Any, trials: Any, level: float) -> Any:
 
 
 def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
-    """The least epsilon with which a true-positive rate of `low` or more and a false-positive rate of `high` or less can go together.
+    """The least epsilon with which a true-positive rate of `low` or more and a false-positive rate of `high`
+    or less can go together.
 
-    Both the attack's event and its complement are used: low <= e^eps high + delta, and 1 - high <= e^eps (1 - low) + delta.
+    Both the attack's event and its complement are used: low <= e^eps high + delta, and 1 - high <= e^eps (1 -
+    low) + delta.
     """
     low, high = np.asarray(low, float), np.asarray(high, float)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -53,7 +59,8 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
-    """How an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it, `false_hits` times in `second` on the other.
+    """How an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it, `false_hits`
+    times in `second` on the other.
 
     >>> round(Guesses(hits=900, first=1000, false_hits=100, second=1000).epsilon(confidence=0.95), 1)
     2.0
@@ -88,8 +95,8 @@ class Guesses:
     def epsilon(self, *, delta: float = 0.0, confidence: float = 0.95) -> float:
         """With probability `confidence`, whatever ran is not (x, delta)-DP for any x below this.
 
-        Proof: (epsilon, delta)-DP bounds P(E) <= e^epsilon P'(E) + delta for every event, both ways (Kairouz, Oh & Viswanath 2015,
-               arXiv:1311.0776); the attack's limits contradict it for smaller epsilon.
+        Proof: (epsilon, delta)-DP bounds P(E) <= e^epsilon P'(E) + delta for every event, both ways (Kairouz,
+               Oh & Viswanath 2015, arXiv:1311.0776); the attack's limits contradict it for smaller epsilon.
         """
         _require.probability(delta=delta)
         return float(epsilon_of_limits(*self.limits(confidence), float(delta)))
@@ -97,7 +104,8 @@ class Guesses:
     def mu(self, *, confidence: float = 0.95) -> float:
         """With probability `confidence`, whatever ran is not x-GDP for any x below this.
 
-        Proof: mu-GDP means TPR <= Phi(Phi^-1(FPR) + mu) (Dong, Roth & Su 2022, arXiv:1905.02383), which rises with FPR.
+        Proof: mu-GDP means TPR <= Phi(Phi^-1(FPR) + mu) (Dong, Roth & Su 2022, arXiv:1905.02383), which rises
+               with FPR.
         """
         low, high = self.limits(confidence)
         if low <= 0 or high >= 1:
@@ -105,15 +113,18 @@ class Guesses:
         return max(0.0, float(special.ndtri(low) - special.ndtri(high)) * (1 - _SLACK))
 
     def gaussian_epsilon(self, *, delta: float, confidence: float = 0.95) -> float:
-        """The epsilon of the Gaussian that `mu` allows: a lower bound *if* what ran is exactly Gaussian; far sharper at small delta.
+        """The epsilon of the Gaussian that `mu` allows: a lower bound *if* what ran is exactly Gaussian; far
+        sharper at small delta.
 
-        Assumes: the mechanism's trade-off curve is that of some N(0, 1) against N(mu, 1), as for the Gaussian mechanism.
+        Assumes: the mechanism's trade-off curve is that of some N(0, 1) against N(mu, 1), as for the Gaussian
+                 mechanism.
         """
         _require.open_probability(delta=delta)
         mu = self.mu(confidence=confidence)
         return gaussian_epsilon(mu, float(delta)) * (1 - _SLACK) if mu > 0 else 0.0
 
     def below(self, tradeoff: Any, *, confidence: float = 0.95) -> bool:
-        """Whether, with probability `confidence`, the attack beats a claimed trade-off curve (FPR -> least FNR)."""
+        """Whether, with probability `confidence`, the attack beats a claimed trade-off curve (FPR -> least
+        FNR)."""
         low, high = self.limits(confidence)
         return bool(1 - low < tradeoff(high))

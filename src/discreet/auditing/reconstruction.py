@@ -1,7 +1,9 @@
-"""Reconstruction: too many answers that are too accurate give away the table, nearly all of it (Dinur & Nissim 2003).
+"""Reconstruction: too many answers that are too accurate give away the table, nearly all of it (Dinur &
+Nissim 2003).
 
-The attacker asks how many people of random groups have a secret bit, and solves for the bits. Noise of a few, small against the square
-root of the number of people, does not help; noise as a privacy budget demands it does.
+The attacker asks how many people of random groups have a secret bit, and solves for the bits. Noise of a few,
+small against the square root of the number of people, does not help; noise as a privacy budget demands it
+does.
 
 >>> import numpy as np
 >>> secret = np.random.default_rng(1).random(40) < 0.5
@@ -47,10 +49,11 @@ def reconstruct(
     method: str = "least squares",
     seed: int = 0,
 ) -> Reconstruction:
-    """Ask about random halves of the people and solve for everyone's bit: by least squares, or "lp" (least absolute residuals in [0, 1]).
+    """Ask about random halves of the people and solve for everyone's bit: by least squares, or "lp" (least
+    absolute residuals in [0, 1]).
 
-    `questions` defaults to four for each person. The linear program is that of Dwork, McSherry & Talwar 2007: it withstands some answers
-    that are wildly wrong.
+    `questions` defaults to four for each person. The linear program is that of Dwork, McSherry & Talwar 2007:
+    it withstands some answers that are wildly wrong.
     """
     _require.integer(people=people, at_least=1)
     asked = 4 * people if questions is None else questions

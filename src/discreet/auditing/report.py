@@ -1,4 +1,5 @@
-"""What an audit found, as an object, as JSON, and as one HTML page with the trade-off claimed against the trade-off observed."""
+"""What an audit found, as an object, as JSON, and as one HTML page with the trade-off claimed against the
+trade-off observed."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ INK, ACCENT, WARN, PALE, MILD = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb", "#7b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """With probability `confidence`: what ran has at least `epsilon` at the claim's delta, and is at best `mu`-GDP.
+    """With probability `confidence`: what ran has at least `epsilon` at the claim's delta, and is at best
+    `mu`-GDP.
 
-    `guesses` are the counts behind it, of the attack named `attack`, which guesses that an output came from the table `guessed`;
-    `curve` is that attack's trade-off (FPR, FNR) as seen, for the picture; only the one point of `guesses` carries the proof.
+    `guesses` are the counts behind it, of the attack named `attack`, which guesses that an output came from
+    the table `guessed`; `curve` is that attack's trade-off (FPR, FNR) as seen, for the picture; only the one
+    point of `guesses` carries the proof.
     """
 
     claim: Claim
@@ -77,7 +80,8 @@ class Report:
             verdict += " (an attack beats its trade-off curve)"
         at = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
         return (
-            f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{at} shown (mu {self.mu:.4g}) with confidence "
+            f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{at} shown (mu "
+            f"{self.mu:.4g}) with confidence "
             f"{self.confidence:g}, by {self.attack}, {self.runs} runs on each table"
         )
 
@@ -86,13 +90,24 @@ class Report:
         from .._registry import to_json
 
         return {
-            "claim": {"epsilon": _plain(self.claim.epsilon), "delta": self.claim.delta,
-                      **({"event": to_json(self.claim.event)} if self.claim.event is not None else {})},
-            "epsilon": _plain(self.epsilon), "mu": _plain(self.mu), "refuted": self.refuted, "confidence": self.confidence,
-            "attack": self.attack, "guessed": self.guessed, "guesses": asdict(self.guesses),
-            "tpr_at_least": self.limits[0], "fpr_at_most": self.limits[1],
-            "runs": self.runs, "seconds": round(self.seconds, 3), "curve": [list(point) for point in self.curve],
-        }  # fmt: skip
+            "claim": {
+                "epsilon": _plain(self.claim.epsilon),
+                "delta": self.claim.delta,
+                **({"event": to_json(self.claim.event)} if self.claim.event is not None else {}),
+            },
+            "epsilon": _plain(self.epsilon),
+            "mu": _plain(self.mu),
+            "refuted": self.refuted,
+            "confidence": self.confidence,
+            "attack": self.attack,
+            "guessed": self.guessed,
+            "guesses": asdict(self.guesses),
+            "tpr_at_least": self.limits[0],
+            "fpr_at_most": self.limits[1],
+            "runs": self.runs,
+            "seconds": round(self.seconds, 3),
+            "curve": [list(point) for point in self.curve],
+        }
 
     def svg(self, size: int = 460) -> str:
         """Claimed and observed trade-off: an attack whose curve runs below the claimed one has refuted it."""
@@ -140,23 +155,31 @@ def draw(report: Report, size: int) -> str:
         f'font-family="system-ui, sans-serif" font-size="12" fill="{INK}" role="img">'
         f"<title>Trade-off claimed and observed</title>"
         f'<polygon points="{floor}" fill="{PALE}"/>'
-        f'<polyline points="{" ".join(at(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" stroke-width="1.5"/>'
+        f'<polyline points="{" ".join(at(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" '
+        f'stroke-width="1.5"/>'
         f'<polyline points="{at(0, 1)} {at(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
         f'<polyline points="{seen}" fill="none" stroke="{color}" stroke-width="2"/>'
-        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, FNR at most {1 - low:.4g}</title></circle>'
-        f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" stroke-width="0.6"/>'
+        f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, '
+        f"FNR at most {1 - low:.4g}</title></circle>"
+        f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" '
+        f'stroke-width="0.6"/>'
         f'<text x="{pad + span - 8}" y="{pad + 18}" text-anchor="end" fill="{MILD}">dashed: guessing</text>'
         f'{ticks}<text x="{size / 2}" y="{size - 8}" text-anchor="middle">false-positive rate</text>'
-        f'<text transform="translate(13 {size / 2}) rotate(-90)" text-anchor="middle">false-negative rate</text>'
+        f'<text transform="translate(13 {size / 2}) rotate(-90)" text-anchor="middle">false-negative '
+        f"rate</text>"
         f'<text x="{pad + 8}" y="{pad - 26}">claimed: no attack gets into the gray</text>'
-        f'<text x="{pad + 8}" y="{pad - 10}" fill="{color}">observed; the point has both rates at their limits</text></svg>'
+        f'<text x="{pad + 8}" y="{pad - 10}" fill="{color}">observed; the point has both rates at '
+        f"their limits</text></svg>"
     )
 
 
 def _found(report: Report) -> str:
     if report.epsilon > 0:
         at = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
-        words = f"With confidence {report.confidence:g}, what was run is not differentially private with an epsilon below {report.epsilon:.4g}{at}."
+        words = (
+            f"With confidence {report.confidence:g}, what was run is not differentially private with an "
+            f"epsilon below {report.epsilon:.4g}{at}."
+        )
     else:
         words = (
             "The outputs on the two tables could not be told apart well enough to say anything about epsilon."
@@ -177,7 +200,9 @@ def page(report: Report) -> str:
         "mu of Gaussian DP, at least": f"{report.mu:.5g}",
         "best attack": f"{report.attack}; guesses “{report.guessed}”",
         "right": f"{report.guesses.hits} of {report.guesses.first} (TPR at least {report.limits[0]:.4g})",
-        "wrong": f"{report.guesses.false_hits} of {report.guesses.second} (FPR at most {report.limits[1]:.4g})",
+        "wrong": (
+            f"{report.guesses.false_hits} of {report.guesses.second} (FPR at most {report.limits[1]:.4g})"
+        ),
         "runs on each table": str(report.runs),
         "seconds": f"{report.seconds:.2f}",
     }
@@ -185,10 +210,13 @@ def page(report: Report) -> str:
     color = WARN if report.refuted else ACCENT
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escaped(verdict)}</title>'
-        f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem auto;padding:0 1rem}}"
-        f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
+        f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem "
+        f"auto;padding:0 1rem}}"
+        f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 "
+        f"1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
         f"vertical-align:top}}svg{{max-width:100%;height:auto}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
-        f"<h1>{_escaped(verdict)}</h1><p>{_escaped(words)} An audit can refute a claim, never prove it: these attacks, on these two "
+        f"<h1>{_escaped(verdict)}</h1><p>{_escaped(words)} An audit can refute a claim, never prove "
+        f"it: these attacks, on these two "
         f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
     )
 

@@ -1,7 +1,9 @@
-"""How well an attack tells members from others: its whole ROC curve, with exact limits, and what matters, the few false alarms.
+"""How well an attack tells members from others: its whole ROC curve, with exact limits, and what matters, the
+few false alarms.
 
-An average says little: an attack that is a coin for most people and certain about a few is a catastrophe for these few. So look at the
-true-positive rate where false positives are rare (Carlini et al. 2022, arXiv:2112.03570).
+An average says little: an attack that is a coin for most people and certain about a few is a catastrophe for
+these few. So look at the true-positive rate where false positives are rare (Carlini et al. 2022,
+arXiv:2112.03570).
 
 >>> roc = Roc.of([3.0, 2.5, 0.1, 2.0], [0.0, 0.2, 2.1, -1.0])
 >>> roc.auc, roc.tpr_at(0.25)
@@ -35,7 +37,8 @@ class Operating:
     confidence: float
 
     def above(self, epsilon: float, delta: float = 0.0) -> bool:
-        """Whether TPR <= e^epsilon FPR + delta is contradicted: by the lower limit of the one and the upper limit of the other."""
+        """Whether TPR <= e^epsilon FPR + delta is contradicted: by the lower limit of the one and the upper
+        limit of the other."""
         _require.non_negative(epsilon=epsilon)
         _require.probability(delta=delta)
         return bool(self.tpr[0] > float(np.exp(epsilon)) * self.fpr[1] + delta)
@@ -45,10 +48,12 @@ class Operating:
 class Roc:
     """Scores of members and of others, larger where the attack believes in a member.
 
-    Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of each other.
+    Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of
+               each other.
     Proof:     Clopper & Pearson 1934.
-    Assumes:   independence. Scores of many examples on *one* model are not quite independent: they describe this model. For a bound on its
-               epsilon that needs no independence, give guesses and coins to `one_run_epsilon`.
+    Assumes:   independence. Scores of many examples on *one* model are not quite independent: they describe
+               this model. For a bound on its epsilon that needs no independence, give guesses and coins to
+               `one_run_epsilon`.
     """
 
     members: Floats
@@ -110,9 +115,11 @@ class Roc:
         return fpr, np.asarray(at_least(tpr * n, n, level)), np.asarray(at_most(tpr * n, n, level))
 
     def at(self, fpr: float, *, confidence: float = 0.95) -> Operating:
-        """The threshold for this FPR, and its rates with exact limits; all four hold together with the confidence.
+        """The threshold for this FPR, and its rates with exact limits; all four hold together with the
+        confidence.
 
-        The threshold is chosen on every other score and measured on the rest, so that choosing it costs no honesty.
+        The threshold is chosen on every other score and measured on the rest, so that choosing it costs no
+        honesty.
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)

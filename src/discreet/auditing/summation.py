@@ -1,8 +1,8 @@
 """Attacks on sums: one person moves a computed sum further than the mathematics of sums allows.
 
-Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can move a computed sum by
-thousands of times that (Casacuberta, Shoemate, Vadhan & Wagaman 2022). Each attack is a pair of neighboring tables, bounded as declared,
-with the sensitivity that a textbook would claim.
+Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can
+move a computed sum by thousands of times that (Casacuberta, Shoemate, Vadhan & Wagaman 2022). Each attack is
+a pair of neighboring tables, bounded as declared, with the sensitivity that a textbook would claim.
 
 >>> in_order = lambda values: np.cumsum(values, dtype=values.dtype)[-1]
 >>> [(round(attempt(kind, in_order).factor), attempt_on_ours(kind).succeeded) for kind in KINDS]
@@ -26,7 +26,8 @@ from ..tables import Memory
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two columns that differ in one row, all values within [lower, upper], and how far that row may move the sum (replace)."""
+    """Two columns that differ in one row, all values within [lower, upper], and how far that row may move the
+    sum (replace)."""
 
     kind: str
     first: Any
@@ -69,10 +70,12 @@ def overflow(rows: int = 64) -> Pair:
 
 
 def rounding(rows: int = 1024) -> Pair:
-    """Doubles just above 1, all within 2^-51 of each other: the last addition rounds down for the one and up for the other.
+    """Doubles just above 1, all within 2^-51 of each other: the last addition rounds down for the one and up
+    for the other.
 
-    Every row is 1 + h - 2^-52 or, one of them in the second table, 1 + h + 2^-52, with h chosen so that after `rows` of them half a unit in the
-    last place of the sum lies between: the sums differ by that whole unit, 2^-52 `rows`, where 2^-51 is claimed.
+    Every row is 1 + h - 2^-52 or, one of them in the second table, 1 + h + 2^-52, with h chosen so that after
+    `rows` of them half a unit in the last place of the sum lies between: the sums differ by that whole unit,
+    2^-52 `rows`, where 2^-51 is claimed.
     """
     lower, upper = _straddle(rows)
     first = np.full(rows + 1, lower)
@@ -92,10 +95,13 @@ def _straddle(rows: int) -> tuple[float, float]:
 
 
 def repeated_rounding(pairs: int = 1 << 16) -> Pair:
-    """Single floats: just below a power of two every pair of rows cancels; just above, each gains two units. It grows with the rows.
+    """Single floats: just below a power of two every pair of rows cancels; just above, each gains two units.
 
-    With u the last place below 1024: 1024 - 2u, +1.25u, -0.75u comes back to where it was (rounding to multiples of u); 1024, +1.25u, -0.75u
-    ends at 1024 + 2u (rounding to multiples of 2u). One row, which is 1 - 2u or 1, decides which.
+    It grows with the rows.
+
+    With u the last place below 1024: 1024 - 2u, +1.25u, -0.75u comes back to where it was (rounding to
+    multiples of u); 1024, +1.25u, -0.75u ends at 1024 + 2u (rounding to multiples of 2u). One row, which is 1
+    - 2u or 1, decides which.
     """
     u = 2.0**-14
     waves = np.tile(np.array([1.25 * u, -0.75 * u], np.float32), pairs)
@@ -123,7 +129,8 @@ def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
 
 
 def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAttack:
-    """The same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers; claimed is what it is priced for."""
+    """The same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers; claimed is
+    what it is priced for."""
     if kind not in KINDS:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()

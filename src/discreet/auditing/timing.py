@@ -1,4 +1,5 @@
-"""Does the time a draw takes tell its size? Whoever knows the noise knows the answer (Jin et al. 2022, arXiv:2112.05307)."""
+"""Does the time a draw takes tell its size? Whoever knows the noise knows the answer (Jin et al. 2022,
+arXiv:2112.05307)."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ _WINDOW = 16  # draws in a row: what else the machine does changes little within
 class Timing:
     """Times of single draws in nanoseconds, and how they go with what was drawn.
 
-    `correlation` is Spearman's, of |value| with time; `explained` the largest gap between the time distributions of small and large
-    draws (0: alike, 1: disjoint): an onlooker's best advantage in telling the smaller half from the larger. Both move by chance, by about
-    1 / sqrt(draws) and 2 / sqrt(draws). `question` is what the time answered best on the first half of the draws; `p_value` how likely it
-    is to be answered as well by chance on the second half.
+    `correlation` is Spearman's, of |value| with time; `explained` the largest gap between the time
+    distributions of small and large draws (0: alike, 1: disjoint): an onlooker's best advantage in telling
+    the smaller half from the larger. Both move by chance, by about 1 / sqrt(draws) and 2 / sqrt(draws).
+    `question` is what the time answered best on the first half of the draws; `p_value` how likely it is to be
+    answered as well by chance on the second half.
     """
 
     draws: int
@@ -42,15 +44,18 @@ def timing(
     draws: int = 2000,
     told: Callable[[Any], float] = lambda output: number(atoms(output)[0]),
 ) -> Timing:
-    """Does the time of a draw tell what was drawn? `told` is the number to learn from the output: the first, unless you say otherwise.
+    """Does the time of a draw tell what was drawn? `told` is the number to learn from the output: the first,
+    unless you say otherwise.
 
-    On the first half of the draws a question is chosen (is it large? very large? zero? positive?) and the threshold on the time that
-    answers it best: the time itself, or less the median of its window of 16 draws, which takes out what else the machine was doing. The second
-    half judges, by Fisher's exact test.
+    On the first half of the draws a question is chosen (is it large? very large? zero? positive?) and the
+    threshold on the time that answers it best: the time itself, or less the median of its window of 16 draws,
+    which takes out what else the machine was doing. The second half judges, by Fisher's exact test.
 
-    Guarantee: for independent draws whose values are independent of the times, p_value <= a with probability at most a, on any machine.
-    Proof:     given all times, the values of the second half are independent and of one law, so every way to spread the right answers over
-               them is as likely as another: how many fall on slow draws is hypergeometric. Load and drift are in the times, which are given.
+    Guarantee: for independent draws whose values are independent of the times, p_value <= a with probability
+               at most a, on any machine.
+    Proof:     given all times, the values of the second half are independent and of one law, so every way to
+               spread the right answers over them is as likely as another: how many fall on slow draws is
+               hypergeometric. Load and drift are in the times, which are given.
     """
     _require.integer(draws=draws, at_least=20)
     values, times = np.empty(draws), np.empty(draws)
@@ -74,7 +79,8 @@ def timing(
 
 
 def _attack(values: Floats, times: Floats) -> tuple[str, float]:
-    """The question that the first half of the times answers best, and how likely the second half answers it as well by chance."""
+    """The question that the first half of the times answers best, and how likely the second half answers it
+    as well by chance."""
     half = len(values) // 2
     sizes = np.abs(values)
     middle, far = np.quantile(sizes[:half], [0.5, 0.9])
@@ -103,7 +109,8 @@ def _around(times: Floats) -> Floats:
 
 
 def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
-    """The largest gap between the times of the two groups, whether the second takes longer, and the threshold where it is."""
+    """The largest gap between the times of the two groups, whether the second takes longer, and the threshold
+    where it is."""
     if yes.all() or not yes.any():
         return 0.0, True, 0.0
     order = np.argsort(times)
@@ -120,8 +127,8 @@ def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
 class Clock:
     """Two jobs timed in turns: their medians in nanoseconds, and how well the clock tells them apart.
 
-    `advantage` is a lower limit, with the stated confidence, on true-positive rate less false-positive rate of one threshold on the
-    time: 0 where nothing is shown.
+    `advantage` is a lower limit, with the stated confidence, on true-positive rate less false-positive rate
+    of one threshold on the time: 0 where nothing is shown.
     """
 
     runs: int
@@ -139,10 +146,12 @@ def clock(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Clock:
-    """Does the time of a query tell which of two neighboring tables it was run on? Run both, in random order, and try to guess.
+    """Does the time of a query tell which of two neighboring tables it was run on? Run both, in random order,
+    and try to guess.
 
-    The threshold is chosen on the first half of the runs and judged on the other, by exact limits of Clopper and Pearson: for jobs whose
-    times have the same law, `advantage` is above 0 with probability at most 1 - confidence.
+    The threshold is chosen on the first half of the runs and judged on the other, by exact limits of Clopper
+    and Pearson: for jobs whose times have the same law, `advantage` is above 0 with probability at most 1 -
+    confidence.
     """
     _require.integer(runs=runs, at_least=20)
     _require.open_probability(confidence=confidence)

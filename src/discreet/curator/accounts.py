@@ -1,8 +1,9 @@
 """The accounts of one owner, the dataset or an analyst: one, or with a budget per period one for each period.
 
-Under a budget per period, a release that reads some periods is charged to each of these. One that reads the whole table is charged to
-all periods, past and to come: that is one more account, *whole*, which counts in every period. So a period has spent what its
-own account and *whole* add up to. The running totals are entries of the ledger, signed like all others.
+Under a budget per period, a release that reads some periods is charged to each of these. One that reads the
+whole table is charged to all periods, past and to come: that is one more account, *whole*, which counts in
+every period. So a period has spent what its own account and *whole* add up to. The running totals are entries
+of the ledger, signed like all others.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Accounts:
         return self.budget.filter(self.public.neighbors)
 
     def all(self, periods: tuple[str, ...] = ()) -> list[Account]:
-        """One for each of `periods`, or for every period that was ever charged and for those to come; then the total."""
+        """One for each of `periods`, or for every period that was ever charged and for those to come; then
+        the total."""
         whose = "dataset" if self.owner is None else self.owner
         per = self.budget.per
         if per is None:
@@ -94,9 +96,11 @@ class Accounts:
         *,
         elsewhere: bool = False,
     ) -> dict[str, Any]:
-        """What the entry of the charge says of prices and totals; refused, and nothing changed, if one account does not admit it.
+        """What the entry of the charge says of prices and totals; refused, and nothing changed, if one
+        account does not admit it.
 
-        What was released `elsewhere` may come first, but then it came before the budget: it does not fix the split of delta.
+        What was released `elsewhere` may come first, but then it came before the budget: it does not fix the
+        split of delta.
         """
         priced = self.priced(event, periods, asked, elsewhere=elsewhere)
         after = [_charge(account, item, self.budget) for account, item in priced]
@@ -110,7 +114,8 @@ class Accounts:
         return facts | self._totals(after[0], elsewhere)
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
-        """What a charge carries along: the new total, and the own delta of the first charge, which has fixed the split of delta."""
+        """What a charge carries along: the new total, and the own delta of the first charge, which has fixed
+        the split of delta."""
         name = charges.first_name(self.owner)
         last = charges.last_charge(self.ledger, self.owner)
         if last is None:
@@ -178,7 +183,8 @@ class Accounts:
 
     @property
     def _splits(self) -> bool:
-        """Whether a first charge has fixed the split of delta: not so in ledgers that were begun before there was a choice."""
+        """Whether a first charge has fixed the split of delta: not so in ledgers that were begun before there
+        was a choice."""
         last = charges.last_charge(self.ledger, self.owner)
         return last is not None and charges.first_name(self.owner) in last.body
 
@@ -205,9 +211,9 @@ class Accounts:
     def _seen_by_one(self, event: Event, periods: tuple[str, ...]) -> Event:
         """What an event costs someone whose rows *within one period* change.
 
-        A row is in one period, and so is all of a unit that a release of one period reads: such a change adds or removes a unit there. But
-        where a release reads several periods, part of a person's rows change: the person leaves, and comes back with other
-        rows. That is two steps of the relation, a group of two.
+        A row is in one period, and so is all of a unit that a release of one period reads: such a change adds
+        or removes a unit there. But where a release reads several periods, part of a person's rows change:
+        the person leaves, and comes back with other rows. That is two steps of the relation, a group of two.
         """
         alone = self.public.unit.column is None or len(periods) == 1
         return event if alone else Group(event=event, size=2, neighbors=event.neighbors)
@@ -271,7 +277,8 @@ def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
 
 
 def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
-    """The periods that a charge read, if the budget still cuts the table in the same way; none is the whole table."""
+    """The periods that a charge read, if the budget still cuts the table in the same way; none is the whole
+    table."""
     told = body.get("periods")
     same = told is not None and budget.per is not None and told["by"] == budget.per.cut
     return tuple(told["in"]) if told is not None and same else ()
@@ -280,7 +287,8 @@ def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
 def _choice(
     account: Account, event: Event, asked: Asked | None, *, fresh: bool = False
 ) -> tuple[Account, Item]:
-    """The account and the price that an event has there; the first charge also fixes how the account splits its delta."""
+    """The account and the price that an event has there; the first charge also fixes how the account splits
+    its delta."""
     if not fresh:
         return account, caps.choose(account.rule, account.spent, event, asked)
     rule, item = caps.first(account.rule, event, asked)
@@ -294,8 +302,10 @@ def _charge(account: Account, event: Item, budget: Budget) -> Spent:
     if needed > 0:
         who = "the dataset" if account.of == "dataset" else account.of
         raise BudgetExceeded(
-            f"{who} has no delta, and this needs {needed:g} of it: groups that are not declared are shown with a delta. Nothing was "
-            f"charged or released. The steward can give one, Budget(epsilon=..., delta=...), or declare the categories."
+            f"{who} has no delta, and this needs {needed:g} of it: groups that are not declared are "
+            f"shown with a delta. Nothing was "
+            f"charged or released. The steward can give one, Budget(epsilon=..., delta=...), or "
+            f"declare the categories."
         )
     try:
         return account.rule.charge(account.spent, event)

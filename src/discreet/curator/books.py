@@ -1,4 +1,7 @@
-"""Reading the books: what was spent, under which rule, and whether it all adds up. Needs the ledger only, no data and no key."""
+"""Reading the books: what was spent, under which rule, and whether it all adds up.
+
+Needs the ledger only, no data and no key.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,8 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-    """What is wrong with a ledger, in words: its schema and chain, what entries point to, the totals of charges, the steps of runs.
+    """What is wrong with a ledger, in words: its schema and chain, what entries point to, the totals of
+    charges, the steps of runs.
 
     Never raises for what a file holds: who signs with a key of their own can write any body.
     """
@@ -103,7 +107,8 @@ _POINTS = {
 
 
 def _references(ledger: Ledger) -> list[str]:
-    """What is let out must point to a charge before it, at most once; the states of a live mechanism follow each other."""
+    """What is let out must point to a charge before it, at most once; the states of a live mechanism follow
+    each other."""
     problems: list[str] = []
     kinds: dict[int, str] = {}
     released: set[int] = set()
@@ -136,7 +141,8 @@ def owners(ledger: Ledger) -> list[Accounts]:
 
 
 def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
-    """What everything together has cost so far, at face price: a bound that holds whenever one looks, and if one stops because of it.
+    """What everything together has cost so far, at face price: a bound that holds whenever one looks, and if
+    one stops because of it.
 
     `delta` is the chance that it is ever wrong; by default that of the budget, or 1e-9 for a pure one.
     """
@@ -145,7 +151,8 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
 
 
 def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
-    """For each who asked: how often the dataset was charged for them, and how much of its budget that alone would have used."""
+    """For each who asked: how often the dataset was charged for them, and how much of its budget that alone
+    would have used."""
     rule = rule_of(ledger)
     found: dict[str, tuple[int, Spent]] = {}
     for event, body in spending(ledger):

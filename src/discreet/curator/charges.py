@@ -17,7 +17,8 @@ SERVED = "served"  # a stored release given to another analyst: counts for them,
 
 
 def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tuple[Event, dict[str, Any]]]:
-    """All that was charged to the dataset, or to one analyst (what was served from the store included), with its entry."""
+    """All that was charged to the dataset, or to one analyst (what was served from the store included), with
+    its entry."""
     for entry in ledger.entries():
         spends = entry.kind == SPENDING or (analyst is not None and entry.kind == SERVED)
         if spends and analyst in (None, entry.body["analyst"]):
@@ -30,12 +31,14 @@ def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
 
 
 def items(ledger: Ledger | Writer, analyst: str | None = None) -> list[Item]:
-    """All that was charged to the dataset, or to one analyst, in order, as it was priced when it was charged."""
+    """All that was charged to the dataset, or to one analyst, in order, as it was priced when it was
+    charged."""
     return [priced(event, body, cap_name(analyst)) for event, body in spending(ledger, analyst)]
 
 
 def cap_name(analyst: str | None, *, total: bool = False) -> str:
-    """Return the field of a charge that says how it was capped: for the dataset or for the analyst, and for which account."""
+    """Return the field of a charge that says how it was capped: for the dataset or for the analyst, and for
+    which account."""
     return ("cap" if analyst is None else "own cap") + (" of total" if total else "")
 
 
@@ -53,7 +56,8 @@ def cap_of(item: Item, name: str) -> dict[str, Any]:
 def split_by_first(
     rule: BudgetFilter, last: dict[str, Any] | None, analyst: str | None = None
 ) -> BudgetFilter:
-    """Return the rule with the split of delta that the account's first charge fixed; later charges carry it along."""
+    """Return the rule with the split of delta that the account's first charge fixed; later charges carry it
+    along."""
     told = None if last is None else last.get(first_name(analyst))
     return rule if told is None else with_first(rule, _registry.from_json(told))
 
@@ -73,7 +77,8 @@ def last_charge(ledger: Ledger | Writer, analyst: str | None = None) -> Entry | 
 def spent_by(
     ledger: Ledger | Writer, rule: BudgetFilter, analyst: str | None = None
 ) -> tuple[BudgetFilter, Spent, dict[str, Any] | None]:
-    """Return the rule with its split of delta, what was spent under it by the dataset or an analyst, and their last charge."""
+    """Return the rule with its split of delta, what was spent under it by the dataset or an analyst, and
+    their last charge."""
     last = last_charge(ledger, analyst)
     if last is None:
         return rule, rule.start(), None

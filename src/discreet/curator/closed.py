@@ -1,4 +1,5 @@
-"""The books without the data: what was released elsewhere can be entered, and budgets looked at, on a machine that has no table."""
+"""The books without the data: what was released elsewhere can be entered, and budgets looked at, on a machine
+that has no table."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from .curator import Curator, key_path
 from .keys import Key
 from .ledger import Ledger
 
-_NO_TABLE = "the ledger was opened without its table. Nothing was charged or read. Open the table with it: dp.open(...)."
+_NO_TABLE = (
+    "the ledger was opened without its table. Nothing was charged or read. Open the table with it: "
+    "dp.open(...)."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The curator: holds one dataset and its ledger, and lets out what the budget allows.
 
-`ask` is the whole of it: the filter says yes, the charge is committed to disk, the mechanism runs, the release is stored and
-returned. What was asked before is answered from the store, free for the dataset. Knows no SQL and no models: anything with a
-price can be asked.
+`ask` is the whole of it: the filter says yes, the charge is committed to disk, the mechanism runs, the
+release is stored and returned. What was asked before is answered from the store, free for the dataset. Knows
+no SQL and no models: anything with a price can be asked.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class Curator:
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):
             raise LedgerError(
-                f"{ledger.path} belongs to table {table.table!r} with another unit or relation. Nothing was read. "
-                f"All versions of a table share one ledger, but the protected unit and the relation stay what they are."
+                f"{ledger.path} belongs to table {table.table!r} with another unit or relation. "
+                f"Nothing was read. "
+                f"All versions of a table share one ledger, but the protected unit and the relation "
+                f"stay what they are."
             )
         self._entropy = Entropy()
         self._seen: str | None = None
@@ -127,7 +129,8 @@ class Curator:
     def during(self, *periods: str) -> Curator:
         """The same dataset, its rows of some periods only; what is asked is charged to each of these periods.
 
-        Guarantee: what depends on the rows of one unit within one period keeps that period's budget (docs/filters.md, Theorem 5).
+        Guarantee: what depends on the rows of one unit within one period keeps that period's budget
+                   (docs/filters.md, Theorem 5).
         Assumes:   rows do not move to another period in later versions of the table.
         """
         per = self.policy.budget.per
@@ -144,33 +147,39 @@ class Curator:
         return per.restrict(self._whole, periods)
 
     def _in_force(self, ledger: Ledger | Writer) -> Policy:
-        """The budgets now in force; refused if they cut the table in another way than when the periods of this view were chosen."""
+        """The budgets now in force; refused if they cut the table in another way than when the periods of
+        this view were chosen."""
         policy = books.policy_of(ledger)
         per = policy.budget.per
         if self.periods and (per is None or per.cut != self._cut):
             raise InvalidInput(
-                "the budgets were changed since these periods were chosen, and the table is cut into periods in another way now. Nothing was "
+                "the budgets were changed since these periods were chosen, and the table is cut into "
+                "periods in another way now. Nothing was "
                 "charged or read. Choose periods again: during(...)."
             )
         return policy
 
     @property
     def accounts(self) -> list[Account]:
-        """What the dataset has spent: one account, or with a budget per period one for each period that is looked at."""
+        """What the dataset has spent: one account, or with a budget per period one for each period that is
+        looked at."""
         return self.accounts_of(STEWARD)
 
     def accounts_of(self, analyst: str) -> list[Account]:
-        """Return the accounts that `analyst` may see: their own if they have a budget, else those of the dataset."""
+        """Return the accounts that `analyst` may see: their own if they have a budget, else those of the
+        dataset."""
         return self._owners(self.ledger, analyst, self._in_force(self.ledger))[-1].all(self.periods)
 
     @property
     def spent(self) -> Spent:
-        """What the dataset has spent, in the lanes of its filter; with a budget per period, where most is gone."""
+        """What the dataset has spent, in the lanes of its filter; with a budget per period, where most is
+        gone."""
         return self.account().spent
 
     @property
     def used(self) -> float:
-        """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, where most is gone."""
+        """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, where
+        most is gone."""
         return self.account().used
 
     @property
@@ -178,7 +187,8 @@ class Curator:
         return self.account().left
 
     def account(self, analyst: str = STEWARD) -> Account:
-        """Return what `analyst` has spent of their own budget, or of the dataset's if they have none; of several periods, where most is gone."""
+        """Return what `analyst` has spent of their own budget, or of the dataset's if they have none; of
+        several periods, where most is gone."""
         owned = self._owners(self.ledger, analyst, self._in_force(self.ledger))[-1]
         per, accounts = owned.budget.per, owned.all(self.periods)
         # the last one is of all periods together, and has a budget of its own
@@ -188,8 +198,9 @@ class Curator:
     def preview(self, event: Event, *, analyst: str = STEWARD, asked: Asked | None = None) -> Preview:
         """What an event would cost the dataset, or an analyst's own account. Touches no data.
 
-        Whether it is admitted, and how many more of it would be, takes both accounts into account; the numbers are the analyst's own.
-        `asked` is the (epsilon, delta) it was asked with, where it was: `asked_of(mechanism)`.
+        Whether it is admitted, and how many more of it would be, takes both accounts into account; the
+        numbers are the analyst's own. `asked` is the (epsilon, delta) it was asked with, where it was:
+        `asked_of(mechanism)`.
         """
         owners = self._owners(self.ledger, analyst, self._in_force(self.ledger))
         views = [owned.preview(event, self.periods, asked) for owned in owners]
@@ -203,12 +214,16 @@ class Curator:
     ) -> Release:
         """Run a mechanism for its price, or serve its stored release.
 
-        Guarantee: all that is ever returned satisfies the dataset's budget, however questions depend on earlier answers.
-        Proof:     the charge passes the filter (docs/filters.md, Theorem 1) inside one exclusive transaction, and is on disk before
-                   data is read; a stored release is post-processing of what was paid for.
-        Assumes:   the mechanism's event is its true price: it comes from the closed registry, or is the steward's trusted code.
+        Guarantee: all that is ever returned satisfies the dataset's budget, however questions depend on
+                   earlier answers.
+        Proof:     the charge passes the filter (docs/filters.md, Theorem 1) inside one exclusive transaction,
+                   and is on disk before data is read; a stored release is post-processing of what was paid
+                   for.
+        Assumes:   the mechanism's event is its true price: it comes from the closed registry, or is the
+                   steward's trusted code.
 
-        `text` is what the analyst wrote, for the record. `fresh` pays for new noise where a release is stored already.
+        `text` is what the analyst wrote, for the record. `fresh` pays for new noise where a release is stored
+        already.
         """
         _check(mechanism, self.source, Mechanism, "it is asked with Session.start or Curator.start")
         described = _described(mechanism)
@@ -226,7 +241,10 @@ class Curator:
         return self._run(mechanism, charge, key)
 
     def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> Live:
-        """Pay the whole price of an interactive mechanism, and open it. Its secret state lives sealed in the ledger."""
+        """Pay the whole price of an interactive mechanism, and open it.
+
+        Its secret state lives sealed in the ledger.
+        """
         _check(interactive, self.source, Interactive, "it is asked with `ask`")
         described = _described(interactive)
         limits.check(interactive, described)
@@ -253,20 +271,24 @@ class Curator:
         progress: segments.Watch | None = None,
         pace: float = 0.0,
     ) -> Release:
-        """Pay the whole price of a mechanism that runs in steps, and run it: `segments.train`, or if the number of steps is secret, `sealed_runs.run`.
+        """Pay the whole price of a mechanism that runs in steps, and run it: `segments.train`, or if the
+        number of steps is secret, `sealed_runs.run`.
 
-        The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The second keeps its state in the vault:
-        `number`, that of its charge, goes on with one that was interrupted; `pace` hides its running time.
+        The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The
+        second keeps its state in the vault: `number`, that of its charge, goes on with one that was
+        interrupted; `pace` hides its running time.
         """
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
                 raise InvalidInput(
-                    "a run with a secret number of steps keeps its state in the vault and shows no progress. Nothing was charged or read."
+                    "a run with a secret number of steps keeps its state in the vault and shows no "
+                    "progress. Nothing was charged or read."
                 )
             return sealed_runs.run(self, mechanism, number=number, analyst=analyst, text=text, pace=pace)
         if number is not None or pace:
             raise InvalidInput(
-                "number and pace are for runs with a secret number of steps; others are resumed from their checkpoint. Nothing was charged or read."
+                "number and pace are for runs with a secret number of steps; others are resumed from "
+                "their checkpoint. Nothing was charged or read."
             )
         return segments.train(
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
@@ -275,7 +297,8 @@ class Curator:
     def resume(self, interactive: Interactive, number: int) -> Live:
         """An interactive mechanism that was started before, where it stands; `number` is that of its charge.
 
-        The table may be another version than it was started on, if the mechanism says that it goes on with any (see `Interactive`).
+        The table may be another version than it was started on, if the mechanism says that it goes on with
+        any (see `Interactive`).
         """
         if isinstance(getattr(self.source, "public", None), Public):
             interactive = as_of(interactive, self.source.public)
@@ -294,10 +317,13 @@ class Curator:
         return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
     def feed(self, interactive: Interactive, number: int) -> Release | None:
-        """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started before; free of charge.
+        """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started
+        before; free of charge.
 
-        Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or batches.
-        Proof:     the mechanism's own; it is given each version at most once, in the order of tickets, like a question (`Live.answer`).
+        Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or
+                   batches.
+        Proof:     the mechanism's own; it is given each version at most once, in the order of tickets, like a
+                   question (`Live.answer`).
         Assumes:   versions have different names, and when one arrives does not depend on the data.
         """
         if not hasattr(interactive, "feed"):
@@ -307,7 +333,8 @@ class Curator:
                 else "start a new one"
             )
             raise InvalidInput(
-                f"{type(interactive).__name__} is not fed with batches or versions: {instead}. Nothing was read or released."
+                f"{type(interactive).__name__} is not fed with batches or versions: {instead}. "
+                f"Nothing was read or released."
             )
         return self.resume(interactive, number).feed()
 
@@ -318,17 +345,20 @@ class Curator:
             return self._charge(writer, event, STEWARD, text=note, elsewhere=True)
 
     def note(self, kind: str, body: dict[str, Any]) -> Entry:
-        """Write down, signed like everything else, that something happened which costs nothing but should be known: a look at the data."""
+        """Write down, signed like everything else, that something happened which costs nothing but should be
+        known: a look at the data."""
         if kind not in NOTES:
             raise _require.fail("kind", kind, " or ".join(map(repr, NOTES)))
         with self.ledger.writing() as writer:
             return writer.append(kind, body)
 
     def change_policy(self, policy: Policy, *, large_delta: bool = False) -> None:
-        """Other budgets from now on. Everything spent so far is counted again under the new rule, and must fit it.
+        """Other budgets from now on.
 
-        Decide without looking at answers: the guarantee of a budget that was chosen because of what was released is weaker, as the
-        deltas of all budgets that might have been chosen add up (docs/filters.md).
+        Everything spent so far is counted again under the new rule, and must fit it.
+
+        Decide without looking at answers: the guarantee of a budget that was chosen because of what was
+        released is weaker, as the deltas of all budgets that might have been chosen add up (docs/filters.md).
         """
         if not isinstance(policy, Policy):
             raise _require.fail("policy", policy, "a Policy(budget=..., analysts=...)")
@@ -350,9 +380,11 @@ class Curator:
         return books.verify(self.ledger, anchor) or self.vault.problems()
 
     def _question(self, described: Any) -> str:
-        """The key of a question in the store: what is asked and, where data are held in memory, a keyed fingerprint of these.
+        """The key of a question in the store: what is asked and, where data are held in memory, a keyed
+        fingerprint of these.
 
-        A data frame that changed gets no old answer, whatever its version says. Nobody without the ledger's key can check a guess of the data.
+        A data frame that changed gets no old answer, whatever its version says. Nobody without the ledger's
+        key can check a guess of the data.
         """
         key = self.ledger.key
         if self._seen is None and key is not None and hasattr(self._whole, "_fingerprint"):
@@ -360,15 +392,17 @@ class Curator:
         return question_key([described, self._seen] if self._seen else described)
 
     def _prepare(self, event: Event, analyst: str, asked: Asked | None = None) -> None:
-        """Let the accountant work before the ledger is locked: under the lock, what it found is looked up in its caches.
+        """Let the accountant work before the ledger is locked: under the lock, what it found is looked up in
+        its caches.
 
-        Decides nothing. What is wrong with the event or the analyst is said under the lock, and if somebody else is charged in between,
-        a cap may have to be computed there.
+        Decides nothing. What is wrong with the event or the analyst is said under the lock, and if somebody
+        else is charged in between, a cap may have to be computed there.
         """
         with suppress(Exception):
             policy = self._latest or self._in_force(self.ledger)
             price = policy.budget.filter(self._whole.public.neighbors).price(event)
-            # A pure epsilon is charged as it is, and there is nothing more to compute: the ledger need not be read for that.
+            # A pure epsilon is charged as it is, and there is nothing more to compute: the ledger need not be
+            # read for that.
             if math.isfinite(price.sums[0]):
                 return
             for owned in self._owners(self.ledger, analyst, policy):
@@ -381,7 +415,8 @@ class Curator:
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
             raise NotPrivate(
-                "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read or released."
+                "this has no privacy guarantee (its event is NonPrivate). Nothing was charged, read "
+                "or released."
             )
         price = event.to_json()
         limits.description(price)
@@ -394,7 +429,8 @@ class Curator:
         )
 
     def _owners(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
-        """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a budget."""
+        """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a
+        budget."""
         own = policy.of(analyst)
         dataset = Accounts(ledger, self._whole.public, policy.budget)
         return [dataset, *([] if own is None else [Accounts(ledger, self._whole.public, own, analyst)])]
@@ -409,7 +445,8 @@ class Curator:
         owners: list[Accounts],
         asked: Asked | None = None,
     ) -> Entry:
-        """The entry of a charge, and all running totals; refused, and nothing written, if one account does not admit it."""
+        """The entry of a charge, and all running totals; refused, and nothing written, if one account does
+        not admit it."""
         body = body | said(policy.budget, self.periods)
         for owned in owners:
             body |= _admitted(owned, event, self.periods, asked, body, len(owners) > 1)
@@ -463,13 +500,15 @@ class Curator:
     def failure(self, charge: Entry) -> ReleaseFailed:
         """What may be said of a mechanism that failed."""
         return ReleaseFailed(
-            f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The charge stays, because how it "
+            f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The "
+            f"charge stays, because how it "
             f"failed may depend on the data; nothing was released."
         )
 
 
 def _own_error(value: Any, mechanism: Mechanism) -> Any:
-    """The error that the released value knows by itself, or else the one that its mechanism has beforehand."""
+    """The error that the released value knows by itself, or else the one that its mechanism has
+    beforehand."""
     return getattr(value, "error", None) or getattr(mechanism, "error", None)
 
 
@@ -481,14 +520,16 @@ def _admitted(
     body: dict[str, Any],
     has_own: bool,
 ) -> dict[str, Any]:
-    """Let an account admit an event; an analyst with a budget of their own is not told what others have spent of the dataset's."""
+    """Let an account admit an event; an analyst with a budget of their own is not told what others have spent
+    of the dataset's."""
     try:
         return owned.admit(event, periods, asked, elsewhere=bool(body.get("elsewhere")))
     except BudgetExceeded:
         if not has_own or owned.owner is not None:
             raise
         raise BudgetExceeded(
-            f"the dataset's budget does not hold this any more, whatever is left of {body['analyst']!r}'s own. Nothing was charged or "
+            f"the dataset's budget does not hold this any more, whatever is left of "
+            f"{body['analyst']!r}'s own. Nothing was charged or "
             f"released. Ask with less epsilon, or ask the steward for more."
         ) from None
 
@@ -499,7 +540,8 @@ def key_path(path: Path) -> Path:
 
 
 def question_key(described: Any) -> str:
-    """What makes two questions the same: the mechanism's own normal form of what it asks, or else its complete description."""
+    """What makes two questions the same: the mechanism's own normal form of what it asks, or else its
+    complete description."""
     return hashlib.sha256(canonical(described).encode()).hexdigest()
 
 
@@ -520,7 +562,8 @@ def _check(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
-            f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public facts (public). Nothing was "
+            f"{type(mechanism).__name__} is not a mechanism: it has no price (event) for public "
+            f"facts (public). Nothing was "
             f"charged or read."
         )
     if not isinstance(mechanism, kind):
@@ -548,5 +591,6 @@ def _described(mechanism: Any) -> Any:
         return None
     except (RecursionError, ValueError):
         raise InvalidInput(
-            "this is nested too deep, or has a number with too many digits, to be described. Nothing was charged."
+            "this is nested too deep, or has a number with too many digits, to be described. Nothing "
+            "was charged."
         ) from None

@@ -1,7 +1,7 @@
 """The lines of a ledger, how each is hashed onto the one before, and what a walk along the chain can find.
 
-The text of a body is its own canonical form: the hash is taken over the very text that is stored, so that white space, a
-repeated key or another order of keys is a change like any other.
+The text of a body is its own canonical form: the hash is taken over the very text that is stored, so that
+white space, a repeated key or another order of keys is a change like any other.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def chain(previous: bytes, entry: Entry) -> bytes:
 
 
 def chained(previous: bytes, row: Row) -> bytes:
-    """The same hash from the columns, over the text of the body as it stands: nothing is parsed, and nothing is forgiven."""
+    """The same hash from the columns, over the text of the body as it stands: nothing is parsed, and nothing
+    is forgiven."""
     seq, time, kind, body, _, _, sealed, topic = row
     head, tail = canonical([previous.hex(), seq, time, kind, topic]), canonical([seal_of(sealed)])
     return hashlib.sha256(f"{head[:-1]},{body},{tail[1:]}".encode()).digest()
@@ -144,7 +145,8 @@ def lines(rows: Iterable[Row]) -> Iterable[Entry | Unreadable]:
 def verify(
     entries: Iterable[Entry | Unreadable], anchor: Anchor | None = None, *, key: bytes | None = None
 ) -> list[str]:
-    """Walk the chain: numbers without a gap, hashes that follow, signatures by one key, the anchor on the way."""
+    """Walk the chain: numbers without a gap, hashes that follow, signatures by one key, the anchor on the
+    way."""
     problems: list[str] = []
     previous: Any
     previous, last, met = GENESIS, 0, anchor is None
@@ -164,7 +166,8 @@ def verify(
         previous, last = entry.hash, entry.seq if isinstance(entry.seq, int) else last
     if not met:
         problems.append(
-            f"the anchored entry {anchor.seq if anchor else 0} is gone: the ledger was rolled back to entry {last}"
+            f"the anchored entry {anchor.seq if anchor else 0} is gone: the ledger was rolled back "
+            f"to entry {last}"
         )
     return problems or ([] if last else ["the ledger is empty"])
 

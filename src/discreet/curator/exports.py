@@ -1,4 +1,5 @@
-"""A ledger as it was exported: JSON lines that can be read and verified without the file, the key or the sealed state."""
+"""A ledger as it was exported: JSON lines that can be read and verified without the file, the key or the
+sealed state."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Export:
             self._entries = [_entry(json.loads(line)) for line in lines if line.strip()]
         except (OSError, ValueError, KeyError, TypeError):
             raise LedgerError(
-                f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger export` writes them."
+                f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger "
+                f"export` writes them."
             ) from None
         if not self._entries:
             raise LedgerError(f"{path} holds no entry.")
@@ -83,6 +85,13 @@ def is_export(path: Path) -> bool:
 
 def _entry(data: dict[str, Any]) -> ExportedEntry:
     return ExportedEntry(
-        seq=int(data["seq"]), time=data["time"], kind=data["kind"], body=dict(data["body"]), hash=bytes.fromhex(data["hash"]),
-        signature=bytes.fromhex(data["signature"]), sealed=None, topic=data["topic"], digest=data["seal"],
-    )  # fmt: skip
+        seq=int(data["seq"]),
+        time=data["time"],
+        kind=data["kind"],
+        body=dict(data["body"]),
+        hash=bytes.fromhex(data["hash"]),
+        signature=bytes.fromhex(data["signature"]),
+        sealed=None,
+        topic=data["topic"],
+        digest=data["seal"],
+    )

@@ -1,7 +1,8 @@
-"""The steward's secret: one 32-byte seed in a file of its own, from which the signing and the sealing key are derived.
+"""The steward's secret: one 32-byte seed in a file of its own, from which the signing and the sealing key are
+derived.
 
-Whoever has it can write entries that verify, and read the secret state of live mechanisms. Whoever has only the ledger can
-check every entry against the public key, and change nothing unnoticed.
+Whoever has it can write entries that verify, and read the secret state of live mechanisms. Whoever has only
+the ledger can check every entry against the public key, and change nothing unnoticed.
 """
 
 from __future__ import annotations
@@ -57,13 +58,15 @@ class Key:
                 mode, text = os.fstat(file.fileno()).st_mode, file.read(_LONGEST)
         except FileNotFoundError:
             raise LedgerError(
-                f"the key {path} is missing. Without it the ledger can be read and verified, but nothing can be asked."
+                f"the key {path} is missing. Without it the ledger can be read and verified, but "
+                f"nothing can be asked."
             ) from None
         except (OSError, ValueError):
             raise LedgerError(f"the key {path} cannot be read.") from None
         if os.name == "posix" and mode & 0o077:
             raise LedgerError(
-                f"the key {path} can be read or written by others than its owner (mode {mode & 0o777:04o}), who could write entries that "
+                f"the key {path} can be read or written by others than its owner (mode "
+                f"{mode & 0o777:04o}), who could write entries that "
                 f"verify. Nothing was opened. Find out who may have read it, then: chmod 600 {path}"
             )
         try:

@@ -1,8 +1,10 @@
-"""The ledger: an append-only chain of signed entries in one SQLite file, safe for many processes and for a power cut.
+"""The ledger: an append-only chain of signed entries in one SQLite file, safe for many processes and for a
+power cut.
 
-Each entry holds the hash of the one before and is signed, so that none can be changed, dropped or slipped in without notice;
-what a chain cannot show by itself, a rollback to an earlier state of the whole file, is found against an *anchor* kept elsewhere.
-A charge is committed to disk, and read back, before any data is read: a crash may waste budget, it never leaks.
+Each entry holds the hash of the one before and is signed, so that none can be changed, dropped or slipped in
+without notice; what a chain cannot show by itself, a rollback to an earlier state of the whole file, is found
+against an *anchor* kept elsewhere. A charge is committed to disk, and read back, before any data is read: a
+crash may waste budget, it never leaks.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def _computing() -> list[str]:
 
 @contextmanager
 def computing(ledger: Ledger) -> Iterator[None]:
-    """An answer is computed by this thread: what asks in the middle of it would wait for itself, and is refused."""
+    """An answer is computed by this thread: what asks in the middle of it would wait for itself, and is
+    refused."""
     _computing().append(os.path.realpath(ledger.path))
     try:
         yield
@@ -51,7 +54,8 @@ def computing(ledger: Ledger) -> Iterator[None]:
 class Ledger:
     """One dataset's ledger. Opened without a key it can be read and verified, not written.
 
-    With a key, what is read was checked first: every hash since the last look, and the signature of the newest entry, which covers all.
+    With a key, what is read was checked first: every hash since the last look, and the signature of the
+    newest entry, which covers all.
     """
 
     def __init__(self, path: Path, key: Key | None = None, *, durable: bool = True) -> None:
@@ -85,12 +89,14 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """One transaction, alone among all writers; on disk and read back when the block ends, undone if it raises."""
+        """One transaction, alone among all writers; on disk and read back when the block ends, undone if it
+        raises."""
         if self.key is None:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
         if self._writer is not None or os.path.realpath(self.path) in _computing():
             raise LedgerError(
-                f"{self.path} is being written, or asked, by this very thread: a mechanism may not ask. Nothing was charged."
+                f"{self.path} is being written, or asked, by this very thread: a mechanism may not "
+                f"ask. Nothing was charged."
             )
         with self._store.writing() as transaction:
             self._history.refresh(self._store, transaction.db)
@@ -133,7 +139,10 @@ class Ledger:
         return head
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-        """What is wrong with the file and its chain, in words; nothing if it is whole. `key` is the public key the verifier trusts."""
+        """What is wrong with the file and its chain, in words; nothing if it is whole.
+
+        `key` is the public key the verifier trusts.
+        """
         problems: list[str] = []
         try:
             with self._store.reading():
@@ -169,7 +178,8 @@ class Ledger:
         return [self._history.relied(row) for row in rows] if strict else rows
 
     def look(self, look: Callable[[Any], T]) -> T:
-        """Look through the transaction that this thread is in, or else through a connection of its own: one moment of the ledger."""
+        """Look through the transaction that this thread is in, or else through a connection of its own: one
+        moment of the ledger."""
         writer = self._writer
         if writer is not None:
             return look(writer)
@@ -179,11 +189,12 @@ class Ledger:
 
 
 class History:
-    """What was seen of the chain: every hash, once it was found to follow, and where the newest entry of each kind and topic is.
+    """What was seen of the chain: every hash, once it was found to follow, and where the newest entry of each
+    kind and topic is.
 
-    A signature on the newest hash covers all before it, so that one is enough for all. Kept over transactions: a ledger that goes
-    back behind what was seen is refused, no number is used twice, and no row is relied on that is not the one that was hashed.
-    Without a key nothing is checked; `verify` does that.
+    A signature on the newest hash covers all before it, so that one is enough for all. Kept over
+    transactions: a ledger that goes back behind what was seen is refused, no number is used twice, and no row
+    is relied on that is not the one that was hashed. Without a key nothing is checked; `verify` does that.
     """
 
     def __init__(self, public: bytes | None) -> None:
@@ -218,7 +229,8 @@ class History:
                 )
 
     def relied(self, row: Row) -> Row:
-        """The row, if it is the one that was seen to be part of the chain; of what is newer, if it was written by this transaction."""
+        """The row, if it is the one that was seen to be part of the chain; of what is newer, if it was
+        written by this transaction."""
         if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
             place = 32 * row[0]
             before, own = bytes(self._hashes[place - 32 : place]), self._hashes[place : place + 32]
@@ -240,7 +252,8 @@ class History:
         rows = store.read_rows(db, self.head.seq, limit=1)
         if not rows or rows[0][0] != self.head.seq or rows[0][4] != self.head.hash:
             raise Tampered(
-                f"{store.path} went back behind entry {self.head.seq}, which was seen before: it was replaced by another copy, or changed. "
+                f"{store.path} went back behind entry {self.head.seq}, which was seen before: it was "
+                f"replaced by another copy, or changed. "
                 f"Nothing was charged or released. Run `discreet ledger verify` with an anchor."
             )
 
@@ -299,7 +312,10 @@ class Writer:
     def append(
         self, kind: str, body: dict[str, Any], *, topic: str | None = None, sealed: bytes | None = None
     ) -> Entry:
-        """Sign an entry onto the chain. `topic` is what it can be found by again: an analyst, or a question."""
+        """Sign an entry onto the chain.
+
+        `topic` is what it can be found by again: an analyst, or a question.
+        """
         text = canonical(json.loads(canonical(body)))
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         seq = self.head.seq + 1

@@ -1,4 +1,5 @@
-"""Public limits on what may be asked, checked before the charge: what cannot be computed must not first be paid for."""
+"""Public limits on what may be asked, checked before the charge: what cannot be computed must not first be
+paid for."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .._errors import DescriptionError, DiscreetError, InvalidInput
 from .._public import Public
 from .entries import canonical
 
-# Entries of a statistic: ten million 64-bit integers and their noise fit any machine, a thousand million do not.
+# Entries of a statistic: ten million 64-bit integers and their noise fit any machine, a thousand million do
+# not.
 LONGEST = 10_000_000
 # Characters of a description in the ledger, and of the text that an analyst wrote.
 WORDIEST = 1_000_000
@@ -44,14 +46,16 @@ def description(described: Any) -> None:
 
 
 def lengths(thing: Any, public: Public) -> None:
-    """Refuse statistics, at whatever depth of a mechanism or a question, with more entries than anybody can hold."""
+    """Refuse statistics, at whatever depth of a mechanism or a question, with more entries than anybody can
+    hold."""
     things, seen = [thing], 0
     while things and seen < WORDIEST:
         part, seen = things.pop(), seen + 1
         length = _length(part, public)
         if length is not None and length > LONGEST:
             raise InvalidInput(
-                f"{type(part).__name__} has {length:,} entries; at most {LONGEST:,} can be asked for at once. Nothing was charged or read."
+                f"{type(part).__name__} has {length:,} entries; at most {LONGEST:,} can be asked for "
+                f"at once. Nothing was charged or read."
             )
         if dataclasses.is_dataclass(part) and not isinstance(part, type | Public):
             things += [getattr(part, field.name, None) for field in dataclasses.fields(part)]
@@ -60,7 +64,8 @@ def lengths(thing: Any, public: Public) -> None:
 
 
 def _length(part: Any, public: Public) -> int | None:
-    """The number of entries that a statistic says it has; None for what is none, or does not fit the table."""
+    """The number of entries that a statistic says it has; None for what is none, or does not fit the
+    table."""
     measure = getattr(type(part), "length", None)
     if not callable(measure) or not callable(part):
         return None

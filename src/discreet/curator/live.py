@@ -1,8 +1,9 @@
 """A live answerer: an interactive mechanism whose price is paid, with its secret state sealed in the ledger.
 
-A question gets a ticket in the ledger, is answered when its turn comes, while the ledger is not locked, and state and answer are
-committed in one transaction before the answer is returned: a crash can neither lose noise nor choose between answers, two askers of
-one mechanism take turns, and all others never wait. A state put back from an old copy of the file breaks the chain against an anchor.
+A question gets a ticket in the ledger, is answered when its turn comes, while the ledger is not locked, and
+state and answer are committed in one transaction before the answer is returned: a crash can neither lose
+noise nor choose between answers, two askers of one mechanism take turns, and all others never wait. A state
+put back from an old copy of the file breaks the chain against an anchor.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from .ledger import Entry, Ledger, Reader, Writer, canonical, computing
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
-# Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its price, so there is a public
-# end to it; more than this is not an accident.
+# Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its
+# price, so there is a public end to it; more than this is not an accident.
 FAILURES = 10
 # How the ledger shows a question that has no description.
 TRUSTED = "trusted code"
@@ -79,19 +80,23 @@ class Live:
         return live
 
     def answer(self, question: Any) -> Release:
-        """One answer. If it cannot be committed it was never given; if the mechanism has halted, nothing changes.
+        """One answer. If it cannot be committed it was never given; if the mechanism has halted, nothing
+        changes.
 
-        A question that is refused before any data would be read changes nothing either. One that fails afterwards, or runs out of time,
-        is entered in the ledger and counts as asked, because how it went may depend on the data; after `FAILURES` of them this halts for good.
-        A question that is given up while it waits for its turn stays asked: whoever asks next has it answered first.
+        A question that is refused before any data would be read changes nothing either. One that fails
+        afterwards, or runs out of time, is entered in the ledger and counts as asked, because how it went may
+        depend on the data; after `FAILURES` of them this halts for good. A question that is given up while it
+        waits for its turn stays asked: whoever asks next has it answered first.
 
-        Guarantee: what is shown is one run of the mechanism on the questions in the order of their tickets, whatever processes die and
-                   however long each question takes.
-        Proof:     an answer is computed from the state of the ticket before, and shown after it was committed with its own state in a
-                   transaction that compared both; of a ticket, one answer is committed. A ticket is computed again only if its asker is gone,
-                   and then nobody has seen what it had computed. Which of two is kept is decided by the entry of who took the ticket over,
-                   before the second is computed, never by which was faster.
-        Assumes:   as `tickets`; that a process ends does not depend on the noise drawn in it (at most `tickets.ATTEMPTS` times for one ticket).
+        Guarantee: what is shown is one run of the mechanism on the questions in the order of their tickets,
+                   whatever processes die and however long each question takes.
+        Proof:     an answer is computed from the state of the ticket before, and shown after it was committed
+                   with its own state in a transaction that compared both; of a ticket, one answer is
+                   committed. A ticket is computed again only if its asker is gone, and then nobody has seen
+                   what it had computed. Which of two is kept is decided by the entry of who took the ticket
+                   over, before the second is computed, never by which was faster.
+        Assumes:   as `tickets`; that a process ends does not depend on the noise drawn in it (at most
+                   `tickets.ATTEMPTS` times for one ticket).
         """
         if isinstance(question, Feed):
             raise InvalidInput(
@@ -102,7 +107,10 @@ class Live:
         return release
 
     def feed(self) -> Release | None:
-        """Give the mechanism the table that this was opened over, once. What `answer` says of failing and crashing is true of this too."""
+        """Give the mechanism the table that this was opened over, once.
+
+        What `answer` says of failing and crashing is true of this too.
+        """
         return self._put(Feed(self.source.public.version))
 
     def _put(self, question: Any) -> Release | None:
@@ -128,7 +136,10 @@ class Live:
         return release
 
     def _wait(self, number: int, asker: Asker) -> None:
-        """Return when it is the turn of ticket `number`. The tickets before it of askers that are gone are answered on the way."""
+        """Return when it is the turn of ticket `number`.
+
+        The tickets before it of askers that are gone are answered on the way.
+        """
         while True:
             now = self.ledger.look(self._turn)
             if now.ticket is None or now.version >= number:
@@ -140,7 +151,10 @@ class Live:
                 self._take_over(now, asker)
 
     def _take_over(self, seen: Turn, asker: Asker) -> None:
-        """Answer the ticket of an asker that is gone. It has failed if it was tried too often, or its question or table is not at hand."""
+        """Answer the ticket of an asker that is gone.
+
+        It has failed if it was tried too often, or its question or table is not at hand.
+        """
         with self.ledger.writing() as writer:
             now = self._turn(writer)
             if now != seen or now.ticket is None:
@@ -159,10 +173,12 @@ class Live:
     def _settle(
         self, now: Turn, question: Any, asker: Asker, *, lost: bool = False
     ) -> tuple[Release | None, BaseException | None]:
-        """Compute the answer to the ticket whose turn it is, and commit it: the release, or else what may be said of its failure.
+        """Compute the answer to the ticket whose turn it is, and commit it: the release, or else what may be
+        said of its failure.
 
-        What is refused now because of answers before changes nothing but the number of the state. A question that was `lost` and is refused
-        otherwise is one whose description does not say everything: it has failed.
+        What is refused now because of answers before changes nothing but the number of the state. A question
+        that was `lost` and is refused otherwise is one whose description does not say everything: it has
+        failed.
         """
         if now.ticket is None or now.ticket.body["asker"] != asker.name:
             raise _elsewhere()
@@ -215,28 +231,34 @@ class Live:
         """Refuse a question because of what it is, or of answers before."""
         if now.failures >= FAILURES:
             raise Halted(
-                f"{FAILURES} questions to this failed after data was read, so it has halted for good. Nothing was read or released."
+                f"{FAILURES} questions to this failed after data was read, so it has halted for "
+                f"good. Nothing was read or released."
             )
         if (
             isinstance(question, Feed)
             and self.ledger.last(FED, f"{self.number}:{question.version}") is not None
         ):
             raise InvalidInput(
-                f"the version {question.version!r} of the table was fed to this before: its rows would count twice. Nothing was read or released."
+                f"the version {question.version!r} of the table was fed to this before: its rows "
+                f"would count twice. Nothing was read or released."
             )
         self._rehearse(self._opened(now), question)
 
     def _same_price(self, charge: Entry) -> None:
-        """Refuse to answer with other noise than was paid for: a later version may split the same epsilon in another way."""
+        """Refuse to answer with other noise than was paid for: a later version may split the same epsilon in
+        another way."""
         if events.from_json(charge.body["event"]) != self.mechanism.event:
             raise InvalidInput(
-                f"entry {self.number} of the ledger was charged another price than this version of discreet would run "
-                f"{type(self.mechanism).__name__} at: its noise would not be what was paid for. Nothing was charged or answered. What it "
+                f"entry {self.number} of the ledger was charged another price than this version of "
+                f"discreet would run "
+                f"{type(self.mechanism).__name__} at: its noise would not be what was paid for. "
+                f"Nothing was charged or answered. What it "
                 f"has told stays in the ledger; start a new one to go on."
             )
 
     def _rehearse(self, state: Any, question: Any) -> None:
-        """Put the question to a table that is not there: what is refused then is refused because of the question, or of answers before."""
+        """Put the question to a table that is not there: what is refused then is refused because of the
+        question, or of answers before."""
         try:
             with computing(self.ledger):
                 self._run(state, _NotRead(self.source.public), question, self._drawer())
@@ -269,11 +291,15 @@ class Live:
         return after, release
 
     def _withheld(self, error: BaseException) -> BaseException:
-        """Why a question failed may speak of the data, and is not passed on. What ends the program, or is about the ledger, is."""
+        """Why a question failed may speak of the data, and is not passed on.
+
+        What ends the program, or is about the ledger, is.
+        """
         if not isinstance(error, Exception) or isinstance(error, LedgerError):
             return error
         return ReleaseFailed(
-            "the question failed, and why is withheld, as it may speak of the data. It counts as asked (see the ledger). Nothing was released."
+            "the question failed, and why is withheld, as it may speak of the data. It counts as "
+            "asked (see the ledger). Nothing was released."
         )
 
     def _drawer(self) -> Drawer | None:
@@ -324,6 +350,7 @@ def _recalled(ticket: Entry) -> Any:
 
 def _elsewhere() -> LedgerError:
     return LedgerError(
-        "another process has taken this question over, though this one is still there: its sign of life beside the ledger was removed, or "
+        "another process has taken this question over, though this one is still there: its sign of "
+        "life beside the ledger was removed, or "
         "this is a fork of the one that asked. Nothing was released here."
     )

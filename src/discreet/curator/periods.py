@@ -1,7 +1,8 @@
 """Budgets per period, for tables that grow: which rows belong to which period, and what a period is called.
 
-A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own, so that a table
-that gets new rows every month can be asked about them for ever. What that promises, and to whom, is in docs/filters.md, Theorem 5.
+A row belongs to one period at most, by its value in one declared column. Each period has a budget of its own,
+so that a table that gets new rows every month can be asked about them for ever. What that promises, and to
+whom, is in docs/filters.md, Theorem 5.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ _FORMS = {
 @described("curator.Period")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """Rows are told apart by `column`: a date, cut into stretches by `every` (day, week, month, quarter, year), or a label without it.
+    """Rows are told apart by `column`: a date, cut into stretches by `every` (day, week, month, quarter,
+    year), or a label without it.
 
-    `total` is about people who have rows in many periods, and must be said where the unit is a person: a `Budget` for all periods
-    together, or "unlimited": then what is promised is about a person's rows within one period, and over k periods k times as much.
+    `total` is about people who have rows in many periods, and must be said where the unit is a person: a
+    `Budget` for all periods together, or "unlimited": then what is promised is about a person's rows within
+    one period, and over k periods k times as much.
 
     >>> Period(column="admitted", every="month")
     Period(column='admitted', every='month')
@@ -78,18 +81,23 @@ class Period:
         """Refuse a table for which the theorem does not hold."""
         if public.neighbors is not ADD_REMOVE:
             raise Unsupported(
-                f"budgets per period are proved for add_remove, not for {public.neighbors}: a row that is replaced may move to another "
+                f"budgets per period are proved for add_remove, not for {public.neighbors}: a row "
+                f"that is replaced may move to another "
                 f"period. Nothing was opened."
             )
         if public.unit.column is not None and self.total is None:
             raise InvalidInput(
-                f"a person may have rows in many periods: say what all of them together may cost one person, Period(..., total=Budget(...)), or "
-                f"total={UNLIMITED!r}, which promises something about a person's rows within one period only. Nothing was opened."
+                f"a person may have rows in many periods: say what all of them together may cost one "
+                f"person, Period(..., total=Budget(...)), or "
+                f"total={UNLIMITED!r}, which promises something about a person's rows within one "
+                f"period only. Nothing was opened."
             )
         if private := [table.name for table in public.tables if table.private]:
             raise Unsupported(
-                f"table {private[0]!r} is private too and its rows belong to no period, so budgets per period would not cover them. Nothing was "
-                f"opened. Join the tables into one before you open it, so that every row has a period, declare {private[0]!r} public if everybody may "
+                f"table {private[0]!r} is private too and its rows belong to no period, so budgets "
+                f"per period would not cover them. Nothing was "
+                f"opened. Join the tables into one before you open it, so that every row has a "
+                f"period, declare {private[0]!r} public if everybody may "
                 f"know it, or give a budget without periods."
             )
         if self.column == public.unit.column:
@@ -140,7 +148,8 @@ class Period:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    """Names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON, which has quotes around each."""
+    """Names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON, which has
+    quotes around each."""
     plain = not any(mark in name for name in names for mark in ',"')
     return ", ".join(names) if plain else json.dumps(names)
 

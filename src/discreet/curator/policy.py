@@ -22,7 +22,8 @@ Real = int | float | Fraction
 @described("curator.Budget")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """All that may ever be spent: epsilon (with delta for approximate privacy), or rho of zero-concentrated privacy.
+    """All that may ever be spent: epsilon (with delta for approximate privacy), or rho of zero-concentrated
+    privacy.
 
     With `per`, each period of a table that grows has this budget for itself: see `Period`.
 
@@ -63,7 +64,8 @@ class Budget:
         return f"Budget({', '.join([main, *more])})"
 
 
-# A filter chooses its Rényi orders from the budget, which takes milliseconds; every question needs it. `typed`: 1 and 1.0 read differently.
+# A filter chooses its Rényi orders from the budget, which takes milliseconds; every question needs it.
+# `typed`: 1 and 1.0 read differently.
 @functools.lru_cache(maxsize=64, typed=True)
 def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Neighbors) -> BudgetFilter:
     if rho is not None:
@@ -75,7 +77,8 @@ def _filter(epsilon: Real | None, rho: Real | None, delta: float, neighbors: Nei
 @described("curator.Policy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The dataset's budget, and the budgets of analysts by name; `None` is an analyst limited by the dataset's budget only.
+    """The dataset's budget, and the budgets of analysts by name; `None` is an analyst limited by the
+    dataset's budget only.
 
     Analysts may collude: whatever their own budgets are, together they never exceed the dataset's.
     """
@@ -101,7 +104,8 @@ class Policy:
             or not all(n.isprintable() and n.strip() == n != "" for n in names)
         ):
             raise InvalidInput(
-                f"analysts need printable names that differ from each other and from {STEWARD!r}, got {names}."
+                f"analysts need printable names that differ from each other and from {STEWARD!r}, "
+                f"got {names}."
             )
         for name, budget in self.analysts:
             if budget is not None and not isinstance(budget, Budget):
@@ -110,7 +114,8 @@ class Policy:
                 )
             if budget is not None and budget.per is not None and budget.per.cut != self._cut:
                 raise InvalidInput(
-                    f"the budget of {name!r} is per period: the dataset's must be so too, with the same column and the same stretches."
+                    f"the budget of {name!r} is per period: the dataset's must be so too, with the "
+                    f"same column and the same stretches."
                 )
 
     @property
@@ -120,8 +125,8 @@ class Policy:
     def check(self, public: Public, *, large_delta: bool = False) -> None:
         """Refuse budgets that promise nothing for such a table.
 
-        A delta of one over the number of people allows publishing one of them outright, so it must be below that. Where the number
-        is not declared, a delta above 1e-3 needs an explicit word (`large_delta`).
+        A delta of one over the number of people allows publishing one of them outright, so it must be below
+        that. Where the number is not declared, a delta above 1e-3 needs an explicit word (`large_delta`).
         """
         for _, budget in (("", self.budget), *self.analysts):
             if budget is not None:
@@ -138,20 +143,25 @@ class Policy:
             if name == analyst:
                 return budget
         raise NotPrivate(
-            f"{analyst!r} is not an analyst of this dataset. Nothing was charged or released. Ask the steward to be entered."
+            f"{analyst!r} is not an analyst of this dataset. Nothing was charged or released. Ask "
+            f"the steward to be entered."
         )
 
 
 def _small_enough(budget: Budget, public: Public, large_delta: bool) -> None:
     if public.size is not None and budget.delta >= 1 / public.size:
         raise InvalidInput(
-            f"delta = {budget.delta:g} is not below 1 / {public.size:,}, one over the declared number of people: publishing one of them, "
-            f"chosen at random, would keep such a promise. Nothing was opened or changed. Sensible is {0.01 / public.size:.0e} or less."
+            f"delta = {budget.delta:g} is not below 1 / {public.size:,}, one over the declared "
+            f"number of people: publishing one of them, "
+            f"chosen at random, would keep such a promise. Nothing was opened or changed. Sensible "
+            f"is {0.01 / public.size:.0e} or less."
         )
     if public.size is None and budget.delta > LARGEST_DELTA and not large_delta:
         raise InvalidInput(
-            f"delta = {budget.delta:g} is above {LARGEST_DELTA:g}, and no size of the table is declared to judge it by. Nothing was opened "
-            f"or changed. Take a delta far below one over the number of people, declare size=..., or insist: large_delta=True."
+            f"delta = {budget.delta:g} is above {LARGEST_DELTA:g}, and no size of the table is "
+            f"declared to judge it by. Nothing was opened "
+            f"or changed. Take a delta far below one over the number of people, declare size=..., or "
+            f"insist: large_delta=True."
         )
 
 

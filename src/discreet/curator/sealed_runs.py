@@ -1,9 +1,11 @@
-"""Runs with a secret number of steps: private tuning, where how many trials there were is part of what hides the best of them.
+"""Runs with a secret number of steps: private tuning, where how many trials there were is part of what hides
+the best of them.
 
-The ledger must not tell the number. So a run takes as many *rounds* as the public cap, each with one version of one sealed blob of one public
-size; a round after the last step does nothing but seal the state again. No counter of steps is written, no progress is shown. A round
-that was lost in a crash is run again from the sealed state before it, and not forfeited: forfeiting would change the law of the number of
-steps, which the price is computed for; and nobody has seen what was lost.
+The ledger must not tell the number. So a run takes as many *rounds* as the public cap, each with one version
+of one sealed blob of one public size; a round after the last step does nothing but seal the state again. No
+counter of steps is written, no progress is shown. A round that was lost in a crash is run again from the
+sealed state before it, and not forfeited: forfeiting would change the law of the number of steps, which the
+price is computed for; and nobody has seen what was lost.
 """
 
 from __future__ import annotations
@@ -40,15 +42,19 @@ def run(
     text: str | None = None,
     pace: float = 0.0,
 ) -> Release:
-    """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, go on with one that was interrupted.
+    """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, go on with
+    one that was interrupted.
 
-    Guarantee: the entries of the ledger and the files of the vault, but for their times, are the same for every number of steps up to the
-               cap; every step that counts was run once, from the state before.
-    Proof:     rounds, blobs and sizes depend on `length` and `blob_size` alone; a blob is encrypted. A round is committed by the entry of its
-               blob; what a crash lost was never committed, and nobody saw it.
-    Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not hidden**: who can watch the machine, or
-               the times of the entries, sees when steps end. With a `pace`, in seconds, every round lasts at least that long: if
-               no step takes longer, times tell nothing either.
+    Guarantee: the entries of the ledger and the files of the vault, but for their times, are the same for
+               every number of steps up to the cap; every step that counts was run once, from the state
+               before.
+    Proof:     rounds, blobs and sizes depend on `length` and `blob_size` alone; a blob is encrypted. A round
+               is committed by the entry of its blob; what a crash lost was never committed, and nobody saw
+               it.
+    Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not
+               hidden**: who can watch the machine, or the times of the entries, sees when steps end. With a
+               `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
+               nothing either.
     """
     _checked(curator, mechanism, pace)
     charge = (
@@ -128,7 +134,8 @@ def _released(curator: Curator, charge: Entry, state: SecretRun) -> Release:
 
 @contextmanager
 def _guarded(curator: Curator, charge: Entry) -> Iterator[None]:
-    """What fails while the run computes ends it, and why is withheld: how it failed may depend on the data, and on the number of steps."""
+    """What fails while the run computes ends it, and why is withheld: how it failed may depend on the data,
+    and on the number of steps."""
     try:
         yield
     except LedgerError:
@@ -150,7 +157,8 @@ def _dumped(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
 def _checked(curator: Curator, mechanism: Any, pace: Any) -> None:
     if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
         raise InvalidInput(
-            f"{type(mechanism).__name__} does not run in a secret number of steps: it has no `blob_size`. Nothing was charged or read."
+            f"{type(mechanism).__name__} does not run in a secret number of steps: it has no "
+            f"`blob_size`. Nothing was charged or read."
         )
     _require.non_negative(pace=pace)
     _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)

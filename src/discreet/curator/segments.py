@@ -1,9 +1,12 @@
-"""Long work in parts: a run that is paid for once, cut into segments, and resumed after a crash without a step run twice.
+"""Long work in parts: a run that is paid for once, cut into segments, and resumed after a crash without a
+step run twice.
 
-The charge in the ledger has a step counter. Before a segment begins, the counter is moved past it, by compare-and-swap in one exclusive
-transaction: of two processes that go on from one checkpoint, one wins. A segment that was claimed and never saved, because of a crash,
-is forfeited: its steps count as taken. Checkpoints are signed with the ledger's key and bound to the claim they were made under;
-the ledger knows the newest, and refuses all older ones. What knows about models is not here: a run is something with `step` and `dump`.
+The charge in the ledger has a step counter. Before a segment begins, the counter is moved past it, by
+compare-and-swap in one exclusive transaction: of two processes that go on from one checkpoint, one wins. A
+segment that was claimed and never saved, because of a crash, is forfeited: its steps count as taken.
+Checkpoints are signed with the ledger's key and bound to the claim they were made under; the ledger knows the
+newest, and refuses all older ones. What knows about models is not here: a run is something with `step` and
+`dump`.
 """
 
 from __future__ import annotations
@@ -67,15 +70,19 @@ def train(
     text: str | None = None,
     progress: Watch | None = None,
 ) -> Release:
-    """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without `checkpoint`, in one piece.
+    """Pay for a run, and run it in segments of `every` steps, with a checkpoint after each; without
+    `checkpoint`, in one piece.
 
-    Guarantee: of the run that `event` prices, every step is run at most once, over all crashes, resumptions and processes that share the ledger.
-    Proof:     a step is run only after its number was passed by the counter of a signed entry, in an exclusive transaction that compared
-               the counter with what the process had seen (`Work.claim`); no other process can then claim it. What later steps start from is
-               a signed function of earlier noisy ones, which adaptive composition allows.
+    Guarantee: of the run that `event` prices, every step is run at most once, over all crashes, resumptions
+               and processes that share the ledger.
+    Proof:     a step is run only after its number was passed by the counter of a signed entry, in an
+               exclusive transaction that compared the counter with what the process had seen (`Work.claim`);
+               no other process can then claim it. What later steps start from is a signed function of earlier
+               noisy ones, which adaptive composition allows.
     Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
 
-    What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint, `resume` goes on.
+    What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint,
+    `resume` goes on.
     """
     _checked(mechanism, curator.source, progress)
     path = None if checkpoint is None else _fresh(Path(checkpoint))
@@ -103,20 +110,25 @@ def resume(
     analyst: str = STEWARD,
     progress: Watch | None = None,
 ) -> Release:
-    """Go on from the newest checkpoint of a run, with the steps that are left. Costs nothing: the whole run was paid for at its start."""
+    """Go on from the newest checkpoint of a run, with the steps that are left.
+
+    Costs nothing: the whole run was paid for at its start.
+    """
     path = Path(checkpoint)
     _checked(mechanism, curator.source, progress)
     header, raw = _read(path, curator.ledger)
     charge = curator.ledger.entry(header["charge"])
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
-            f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the ledger). Nothing was trained. Give the "
+            f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the "
+            f"ledger). Nothing was trained. Give the "
             f"trainer that the run was started with."
         )
     during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     if charge.body["analyst"] != analyst or charge.body.get("periods") != during:
         raise InvalidInput(
-            f"the run of checkpoint {path} was paid for by another analyst, or for other periods. Nothing was trained."
+            f"the run of checkpoint {path} was paid for by another analyst, or for other periods. "
+            f"Nothing was trained."
         )
     work = Work(curator, mechanism, charge, path)
     taken, head = work.accept(header)
@@ -160,9 +172,11 @@ class Work:
             return writer.append(SEGMENT, body, topic=self.topic)
 
     def save(self, raw: bytes, claim: Entry, every: int) -> None:
-        """Put the checkpoint of a claimed segment in place of the last one; in one transaction with the entry that makes it the newest.
+        """Put the checkpoint of a claimed segment in place of the last one; in one transaction with the entry
+        that makes it the newest.
 
-        A crash before the entry is committed may leave the new file: it is bound to the newest claim, and `accept` takes it.
+        A crash before the entry is committed may leave the new file: it is bound to the newest claim, and
+        `accept` takes it.
         """
         if self.path is None:
             return
@@ -182,7 +196,8 @@ class Work:
             newest = self.charge.seq if saved is None else int(saved.body["claim"])
             if header["claim"] not in (head.seq, newest):
                 raise LedgerError(
-                    f"{self.path} is older than the newest checkpoint of its run (entry {self.charge.seq} of the ledger). Nothing was trained. "
+                    f"{self.path} is older than the newest checkpoint of its run (entry "
+                    f"{self.charge.seq} of the ledger). Nothing was trained. "
                     f"Going on from it is refused; use the newest file."
                 )
             if header["claim"] == head.seq != newest:  # saved, and crashed before the ledger heard of it
@@ -190,7 +205,10 @@ class Work:
         return _counter(head), head
 
     def guarded(self, begin: Callable[[], Run]) -> Run:
-        """Start or restore; failing on private data ends the run, as everywhere. What is said about the checkpoint or the model is passed on."""
+        """Start or restore; failing on private data ends the run, as everywhere.
+
+        What is said about the checkpoint or the model is passed on.
+        """
         try:
             return begin()
         except InvalidInput:
@@ -231,7 +249,8 @@ class Work:
         return bool(self.charge.body["analyst"] == STEWARD)
 
     def _failed(self) -> Exception:
-        """How it failed may depend on the data, so that trying again would be another look: the steps that are left are forfeited."""
+        """How it failed may depend on the data, so that trying again would be another look: the steps that
+        are left are forfeited."""
         with self.ledger.writing() as writer:
             head, length = self.head(writer), int(self.charge.body["steps"])
             if _counter(head) < length:
@@ -242,7 +261,8 @@ class Work:
     def _same(self, writer: Writer, seen: Entry) -> None:
         if self.head(writer).seq != seen.seq:
             raise LedgerError(
-                f"another process has gone on with this run (entry {self.charge.seq} of the ledger) in the meantime. Nothing of this segment was "
+                f"another process has gone on with this run (entry {self.charge.seq} of the ledger) "
+                f"in the meantime. Nothing of this segment was "
                 f"saved or released."
             )
 
@@ -252,7 +272,8 @@ class Work:
 
 
 def problems(ledger: Ledger) -> list[str]:
-    """What is wrong with the counters of all runs, in words: each must only go forward, without a gap, to the number that was paid for."""
+    """What is wrong with the counters of all runs, in words: each must only go forward, without a gap, to the
+    number that was paid for."""
     found: list[str] = []
     counters: dict[int, int] = {}
     limits: dict[int, int] = {}
@@ -277,7 +298,8 @@ def _checked(mechanism: Any, source: AnySource, progress: Any) -> None:
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
     if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
         raise InvalidInput(
-            f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing was charged or read."
+            f"{type(mechanism).__name__} cannot be run in segments: a learning.Trainer can. Nothing "
+            f"was charged or read."
         )
     check_source(mechanism.public, source, examples=True)
     rehearse(mechanism, source)
@@ -286,7 +308,8 @@ def _checked(mechanism: Any, source: AnySource, progress: Any) -> None:
 def _fresh(path: Path) -> Path:
     if path.exists():
         raise InvalidInput(
-            f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing was charged. Resume it, or give another name."
+            f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing "
+            f"was charged. Resume it, or give another name."
         )
     if not path.parent.is_dir():
         raise InvalidInput(
@@ -299,7 +322,8 @@ def _multiple(every: Any, period: int) -> None:
     _require.integer(every=every, at_least=1)
     if every % period:
         raise InvalidInput(
-            f"every must be a multiple of {period}, the steps of one pass, got {every}: in between, who takes part in which step would have to "
+            f"every must be a multiple of {period}, the steps of one pass, got {every}: in between, "
+            f"who takes part in which step would have to "
             f"be stored. Nothing was charged or trained."
         )
 
@@ -312,12 +336,16 @@ def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
 
 
 def _message(head: bytes, raw: bytes) -> bytes:
-    """What is signed. Longer than the 32 bytes of an entry's hash: neither signature can stand for the other."""
+    """What is signed. Longer than the 32 bytes of an entry's hash: neither signature can stand for the
+    other."""
     return _MAGIC + hashlib.sha256(head).digest() + hashlib.sha256(raw).digest()
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
-    """Header and contents of a checkpoint, if it is as this ledger's key signed it. Nothing in it is parsed before that is clear."""
+    """Header and contents of a checkpoint, if it is as this ledger's key signed it.
+
+    Nothing in it is parsed before that is clear.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -338,7 +366,8 @@ def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
         if header["hash"] == ledger.entry(header["claim"]).hash.hex():
             return header, raw
     raise LedgerError(
-        f"{path} was made under an entry that {ledger.path} does not have: the ledger was rolled back, or rewritten. Nothing was trained. Run "
+        f"{path} was made under an entry that {ledger.path} does not have: the ledger was rolled "
+        f"back, or rewritten. Nothing was trained. Run "
         f"`discreet ledger verify` with an anchor."
     )
 

@@ -1,13 +1,15 @@
-"""The file of a ledger: SQLite with a rollback journal, one connection for each transaction, under a lock of our own.
+"""The file of a ledger: SQLite with a rollback journal, one connection for each transaction, under a lock of
+our own.
 
-Nothing stays open between transactions, so that a fork inherits nothing. SQLite's own locks are POSIX locks, which *any* open and
-close of the file in the process drops (a copy, a backup). Ours belong to an open file and survive that: `flock` on a file beside the
-ledger among ourselves, and, where the system has them, open-file-description locks on the very bytes that SQLite locks, so that other
-programs which open the ledger wait, and never take our journal for one that a crash left. What a transaction wrote is read back through a
+Nothing stays open between transactions, so that a fork inherits nothing. SQLite's own locks are POSIX locks,
+which *any* open and close of the file in the process drops (a copy, a backup). Ours belong to an open file
+and survive that: `flock` on a file beside the ledger among ourselves, and, where the system has them,
+open-file-description locks on the very bytes that SQLite locks, so that other programs which open the ledger
+wait, and never take our journal for one that a crash left. What a transaction wrote is read back through a
 fresh connection before it counts as written.
 
-The order of a transaction: lock, connect, compare the schema, BEGIN IMMEDIATE, work, read each row back, COMMIT, close, connect anew,
-read the rows once more, close, unlock.
+The order of a transaction: lock, connect, compare the schema, BEGIN IMMEDIATE, work, read each row back,
+COMMIT, close, connect anew, read the rows once more, close, unlock.
 """
 
 from __future__ import annotations
@@ -38,12 +40,14 @@ WAIT = 60.0  # seconds to wait for other writers before giving up
 PAGE = 1000  # rows read in one go, so that no lock is held while somebody looks at them
 COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 
-# Where SQLite locks a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): pending and reserved, then 510 shared bytes.
+# Where SQLite locks a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): pending and
+# reserved, then 510 shared bytes.
 _PENDING, _ALL = 0x40000000, 512
 _SHARED, _MANY = _PENDING + 2, 510
 _LASTING = fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
 _APPLICATION = 0x64697363  # "disc": tells a ledger from any other SQLite file
-# The text of format 1, to the letter: files are compared with it. The indices are there for other readers; no decision rests on them.
+# The text of format 1, to the letter: files are compared with it. The indices are there for other readers; no
+# decision rests on them.
 _TABLES = """
 CREATE TABLE entry (
   seq INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL,
@@ -105,7 +109,10 @@ def forget(held: Held) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Closing an inherited connection would roll its parent's transaction back: it is kept for ever. The lock stays the parent's."""
+    """Closing an inherited connection would roll its parent's transaction back: it is kept for ever.
+
+    The lock stays the parent's.
+    """
     for held in _HELD:
         if held.db is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.db))
@@ -142,7 +149,10 @@ class Transaction:
 
 
 class Store:
-    """Reads and writes rows. Not `durable`: for ledgers that are forgotten with their session, nothing waits for the disk."""
+    """Reads and writes rows.
+
+    Not `durable`: for ledgers that are forgotten with their session, nothing waits for the disk.
+    """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path, self.durable = path, durable
@@ -158,7 +168,8 @@ class Store:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             raise LedgerError(
-                f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing was changed."
+                f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing "
+                f"was changed."
             ) from None
         except OSError as error:
             raise LedgerError(f"no ledger can be made at {self.path} ({error.strerror}).") from None
@@ -183,7 +194,8 @@ class Store:
             raise LedgerError(f"there is no ledger at {self.path}.")
         if self.path.stat().st_nlink > 1:
             raise LedgerError(
-                f"{self.path} has several names (hard links), and whoever uses another one would not be waited for. Nothing was changed. "
+                f"{self.path} has several names (hard links), and whoever uses another one would not "
+                f"be waited for. Nothing was changed. "
                 f"Keep one name, and make the others symbolic links."
             )
         try:
@@ -210,7 +222,8 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """One transaction, alone among all writers and readers; on disk when the block ends, undone if it raises."""
+        """One transaction, alone among all writers and readers; on disk when the block ends, undone if it
+        raises."""
         with self._held(exclusive=True) as held, self._told("written"):
             db = self._connect(held, write=True)
             db.execute("BEGIN IMMEDIATE")
@@ -229,10 +242,12 @@ class Store:
             self._find(held, transaction.rows)
 
     def compare(self, db: sqlite3.Connection) -> None:
-        """Refuse a schema with anything more, less or other than ours: a planted trigger could take charges away again."""
+        """Refuse a schema with anything more, less or other than ours: a planted trigger could take charges
+        away again."""
         if _schema(db) != SCHEMA:
             raise Tampered(
-                f"the schema of {self.path} is not that of a ledger: something was planted there, or taken away. Nothing was charged or "
+                f"the schema of {self.path} is not that of a ledger: something was planted there, or "
+                f"taken away. Nothing was charged or "
                 f"released. Run `discreet ledger verify`, and go back to a copy that is whole."
             )
 
@@ -240,7 +255,8 @@ class Store:
         """What was committed must be in the file at this path, for anybody who opens it now."""
         if rows and self.read_rows(self._connect(held, write=False), rows[0][0], limit=-1) != rows:
             raise Tampered(
-                f"what was committed to {self.path} is not in the file: it was moved, replaced, or another program wrote to it. Nothing was "
+                f"what was committed to {self.path} is not in the file: it was moved, replaced, or "
+                f"another program wrote to it. Nothing was "
                 f"released. Run `discreet ledger verify`."
             )
 
@@ -252,11 +268,15 @@ class Store:
     def own(self, held: Held | Transaction) -> None:
         if held.pid != os.getpid():
             raise LedgerError(
-                f"this process was forked in the middle of a transaction on {self.path}, which is its parent's. Nothing was charged here."
+                f"this process was forked in the middle of a transaction on {self.path}, which is "
+                f"its parent's. Nothing was charged here."
             )
 
     def _connect(self, held: Held, *, write: bool) -> sqlite3.Connection:
-        """A connection that `held` closes. An old ledger in WAL mode is moved to a rollback journal with its first transaction."""
+        """A connection that `held` closes.
+
+        An old ledger in WAL mode is moved to a rollback journal with its first transaction.
+        """
         name = quote(os.fspath(self.path.absolute()))
         # With the bytes locked by us, SQLite's own locks would only be in the way.
         locks = "" if held.bytes is None else "&nolock=1"
@@ -270,11 +290,13 @@ class Store:
         held.db = db
         try:
             db.execute("PRAGMA trusted_schema=OFF")
-            # SQLite opens the file with the first statement that needs it: here, so that read-only media are noticed.
+            # SQLite opens the file with the first statement that needs it: here, so that read-only media are
+            # noticed.
             if not write and self._frozen():
                 db.execute("PRAGMA schema_version")
             if write:
-                # the commit is the truncation of the journal, which FULL syncs: a charge is on disk before anything is released
+                # the commit is the truncation of the journal, which FULL syncs: a charge is on disk before
+                # anything is released
                 db.execute(f"PRAGMA synchronous={'FULL' if self.durable else 'OFF'}")
                 (mode,) = db.execute("PRAGMA journal_mode=TRUNCATE").fetchone()
                 if mode != "truncate":
@@ -289,7 +311,8 @@ class Store:
         return db
 
     def _frozen(self) -> bool:
-        """Whether the file lies where nobody can write, with no journal left: then it can be read as it is."""
+        """Whether the file lies where nobody can write, with no journal left: then it can be read as it
+        is."""
         leftover = self._leftover("-wal") or self._leftover("-journal")
         return not leftover and not os.access(os.path.dirname(os.path.realpath(self.path)), os.W_OK)
 
@@ -311,7 +334,8 @@ class Store:
                 _unlock(held.lock)
 
     def _lock(self, exclusive: bool) -> int | None:
-        """A lock on the file beside the ledger; none where that cannot be (read-only media): there nobody writes."""
+        """A lock on the file beside the ledger; none where that cannot be (read-only media): there nobody
+        writes."""
         if fcntl is None:
             return None
         if not self.path.is_file():
@@ -331,7 +355,8 @@ class Store:
             os.close(handle)
 
     def _lock_bytes(self, exclusive: bool) -> int | None:
-        """Lock the bytes of the ledger that SQLite locks, for as long as the file returned stays open; None where SQLite must do it itself.
+        """Lock the bytes of the ledger that SQLite locks, for as long as the file returned stays open; None
+        where SQLite must do it itself.
 
         A journal that a crash left is rolled back by whoever comes next, alone.
         """
@@ -355,7 +380,8 @@ class Store:
                 if time.monotonic() > deadline:
                     os.close(handle)
                     raise LedgerError(
-                        f"{self.path} stayed locked by another program for {WAIT:.0f} seconds. Nothing was charged."
+                        f"{self.path} stayed locked by another program for {WAIT:.0f} seconds. "
+                        f"Nothing was charged."
                     ) from None
                 time.sleep(random.uniform(0.0005, 0.003))
             except OSError:
@@ -364,7 +390,8 @@ class Store:
                 return None
 
     def _write_ahead(self) -> bool:
-        """Whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's own locks alone."""
+        """Whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's own
+        locks alone."""
         with open(self.path, "rb") as file:
             return file.read(20)[18:20] == b"\x02\x02"
 
@@ -373,7 +400,8 @@ class Store:
         return os.path.exists(real) and os.path.getsize(real) > 0
 
     def _take(self, handle: int, exclusive: bool, deadline: float) -> bool:
-        """Wait for the lock; False if its file was replaced in the meantime, and another one must be locked."""
+        """Wait for the lock; False if its file was replaced in the meantime, and another one must be
+        locked."""
         while True:
             try:
                 fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)

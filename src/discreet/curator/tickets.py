@@ -1,12 +1,14 @@
 """Tickets: the order in which questions to one live mechanism are answered, and who is answering.
 
-A question gets its ticket in one short transaction: an entry of the ledger with the number of the state that its answer will have, the
-question, and the asker. It is answered outside the lock, when all tickets before it are. Whether an asker is still there is told by
-a *sign of life*: a file beside the ledger that the asker keeps locked (`flock`), which the system unlocks when the process ends,
-however it ends. The ticket of an asker that is gone is taken over by the next one, who first says so in the ledger.
+A question gets its ticket in one short transaction: an entry of the ledger with the number of the state that
+its answer will have, the question, and the asker. It is answered outside the lock, when all tickets before it
+are. Whether an asker is still there is told by a *sign of life*: a file beside the ledger that the asker
+keeps locked (`flock`), which the system unlocks when the process ends, however it ends. The ticket of an
+asker that is gone is taken over by the next one, who first says so in the ledger.
 
-Assumes: all who ask see one file system whose `flock` holds between them (as the ledger's own lock does), and nobody removes the sign of
-an asker that is there. Where there is no `flock` (Windows), one process at a time may ask a live mechanism.
+Assumes: all who ask see one file system whose `flock` holds between them (as the ledger's own lock does), and
+nobody removes the sign of an asker that is there. Where there is no `flock` (Windows), one process at a time
+may ask a live mechanism.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ except ImportError:  # pragma: no cover  (Windows)
     fcntl = None  # type: ignore[assignment]
 
 TICKET, STATE = "ticket", "state"
-# How often one ticket is computed: a question that ends its process each time must not end every process that comes after.
+# How often one ticket is computed: a question that ends its process each time must not end every process that
+# comes after.
 ATTEMPTS = 3
 _END = "-asker-"
 # The signs of this process, for systems without `flock`.
@@ -66,7 +69,8 @@ def turn(reader: Reader | Writer, charge: int) -> Turn:
 
 
 def issue(writer: Writer, charge: int, *, question: Any, table: str, asker: str) -> int:
-    """Give a question the next ticket, and return its number: that of the state which its answer will have."""
+    """Give a question the next ticket, and return its number: that of the state which its answer will
+    have."""
     number = turn(writer, charge).version + 1
     while writer.last(TICKET, topic(charge, number)) is not None:
         number += 1
@@ -90,7 +94,8 @@ def topic(charge: int, number: int) -> str:
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
-    """What is wrong with the tickets and states, in words: states in the order of their numbers, each with a ticket that is taken over in turn."""
+    """What is wrong with the tickets and states, in words: states in the order of their numbers, each with a
+    ticket that is taken over in turn."""
     wrong: list[str] = []
     # Of each charge: the number of its newest state, and the newest ticket; the attempts at each ticket.
     states: dict[int, int] = {}
@@ -144,12 +149,14 @@ class Asker:
 
 
 def locked_file(path: str) -> Held | None:
-    """Make a new file, and lock it; None if somebody took it for one that was left behind, before it was locked."""
+    """Make a new file, and lock it; None if somebody took it for one that was left behind, before it was
+    locked."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise LedgerError(
-            f"no file can be made beside the ledger ({error.strerror}). Nothing was asked, stored or released."
+            f"no file can be made beside the ledger ({error.strerror}). Nothing was asked, stored or "
+            f"released."
         ) from None
     held = keep(Held(handle))
     if fcntl is None or (_free(handle) and _is_at(handle, path)):
@@ -167,7 +174,8 @@ def unlocked(held: Held) -> None:
 
 @contextmanager
 def alone(ledger: Path, name: str) -> Iterator[None]:
-    """Be the only one, among all processes, that does what `name` stands for; refused if somebody does it already."""
+    """Be the only one, among all processes, that does what `name` stands for; refused if somebody does it
+    already."""
     path = os.path.realpath(ledger) + f"-{name}"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     held = keep(Held(handle))
@@ -198,7 +206,10 @@ def unused(path: str | Path) -> Iterator[bool]:
 
 
 def wait(ledger: Path, asker: str) -> None:
-    """Return when an asker is gone, or has done what it wanted. However long that takes: how long it takes may depend on the data."""
+    """Return when an asker is gone, or has done what it wanted.
+
+    However long that takes: how long it takes may depend on the data.
+    """
     path = os.path.realpath(ledger) + _END + asker
     if fcntl is None:  # pragma: no cover
         while path in _OURS:

@@ -17,7 +17,8 @@ _CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999)
 
 
 def encode(value: Any) -> Any:
-    """A JSON-able form of what a mechanism released; DescriptionError if it has none (a trained model, say)."""
+    """A JSON-able form of what a mechanism released; DescriptionError if it has none (a trained model,
+    say)."""
     if isinstance(value, np.generic):
         return encode(value.item())
     if isinstance(value, np.ndarray):

@@ -1,11 +1,13 @@
 """The vault: secret blobs that belong to a charge, each sealed in a file of its own beside the ledger.
 
-Checkpoints, teachers, the state of correlated noise: too large for an entry, and as secret as the data. The ledger has, signed, the newest
-version of each with the digest of its file, so that an older one that was put back is refused: a state that was wound back would draw noise
-again. A file is written and on disk before its entry is; a file that no entry names is an orphan, and is removed at the next start. Names,
-versions and sizes are public: where a size could tell something, it is padded to a public one (`size`).
+Checkpoints, teachers, the state of correlated noise: too large for an entry, and as secret as the data. The
+ledger has, signed, the newest version of each with the digest of its file, so that an older one that was put
+back is refused: a state that was wound back would draw noise again. A file is written and on disk before its
+entry is; a file that no entry names is an orphan, and is removed at the next start. Names, versions and sizes
+are public: where a size could tell something, it is padded to a public one (`size`).
 
-put  lock a new file, write, sync, then one short transaction: compare the version, append the entry; then remove the old file.
+put  lock a new file, write, sync, then one short transaction: compare the version, append the entry; then
+remove the old file.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ _OURS = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A blob on disk that no entry names yet. `commit` it in a transaction, alone or together with what belongs to it."""
+    """A blob on disk that no entry names yet.
+
+    `commit` it in a transaction, alone or together with what belongs to it.
+    """
 
     body: dict[str, Any]
 
@@ -51,7 +56,8 @@ class Staged:
         last = writer.last(BLOB, _topic(charge, name))
         if self.body["version"] != _next(last):
             raise LedgerError(
-                f"another process has stored the blob {name!r} of charge {charge} in the meantime. Nothing was stored."
+                f"another process has stored the blob {name!r} of charge {charge} in the meantime. "
+                f"Nothing was stored."
             )
         names = (
             (topic for topic in writer.topics(BLOB) if topic.startswith(f"{charge}:")) if last is None else ()
@@ -65,10 +71,11 @@ class Staged:
 class Vault:
     """The blobs of a ledger.
 
-    Guarantee: `get` returns what was `put` last under this name of this charge, or raises; whoever has the files without the key learns the
-               name, the number of versions and the size of each blob, and nothing else.
-    Proof:     AES-256-GCM under a key derived from the ledger's, bound to ledger, charge, name and version; the digest of the whole file is in
-               the entry, which the chain's signature covers.
+    Guarantee: `get` returns what was `put` last under this name of this charge, or raises; whoever has the
+               files without the key learns the name, the number of versions and the size of each blob, and
+               nothing else.
+    Proof:     AES-256-GCM under a key derived from the ledger's, bound to ledger, charge, name and version;
+               the digest of the whole file is in the entry, which the chain's signature covers.
     Assumes:   the ledger is not rolled back (an anchor shows it), and the key is secret.
     """
 
@@ -79,7 +86,10 @@ class Vault:
         return Path(os.path.realpath(self.ledger.path) + "-vault")
 
     def put(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Entry:
-        """Store the newest version of a blob; the one before is removed. Padded to `size`, it looks like any other of that size."""
+        """Store the newest version of a blob; the one before is removed.
+
+        Padded to `size`, it looks like any other of that size.
+        """
         with self.staged(charge, name, data, size=size) as blob, self.ledger.writing() as writer:
             return blob.commit(writer)
 
@@ -129,7 +139,8 @@ class Vault:
                 # Replaced while we looked for it, or gone.
                 if self._newest(charge, name) == entry:
                     raise LedgerError(
-                        f"the blob {name!r} of charge {charge} is missing from {self.folder}. Nothing was read or released."
+                        f"the blob {name!r} of charge {charge} is missing from {self.folder}. "
+                        f"Nothing was read or released."
                     ) from None
                 continue
             return self._opened(entry, sealed)
@@ -149,7 +160,8 @@ class Vault:
         self._unlink(last)
 
     def sweep(self) -> None:
-        """Remove the files that no entry names, and nobody is writing: those of a process that was killed, and old versions."""
+        """Remove the files that no entry names, and nobody is writing: those of a process that was killed,
+        and old versions."""
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
@@ -185,7 +197,8 @@ class Vault:
         charge, name, version = (entry.body[part] for part in ("charge", "name", "version"))
         if hashlib.sha256(sealed).hexdigest() != entry.body["digest"]:
             raise LedgerError(
-                f"the file of the blob {name!r} of charge {charge} is not the newest, or was changed. Nothing was read or released. An "
+                f"the file of the blob {name!r} of charge {charge} is not the newest, or was "
+                f"changed. Nothing was read or released. An "
                 f"older state would draw noise again; go back to a copy of ledger and vault that is whole."
             )
         if self.ledger.key is None:
@@ -215,7 +228,10 @@ class Vault:
 
 @dataclass(frozen=True, slots=True)
 class Drawer:
-    """The blobs of one charge, for the mechanism that was charged. What it puts here is committed together with its state, or not at all."""
+    """The blobs of one charge, for the mechanism that was charged.
+
+    What it puts here is committed together with its state, or not at all.
+    """
 
     vault: Vault
     charge: int

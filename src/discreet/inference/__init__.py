@@ -1,8 +1,11 @@
-"""Post-processing of released numbers: consistent, non-negative, whole, in order. It looks at nothing else, so it costs nothing.
+"""Post-processing of released numbers: consistent, non-negative, whole, in order.
 
-Linear steps (`least_squares`, `measured`, `hierarchy`, `consistent_marginals`, `combine`) are unbiased and return their variances.
-Projections (`non_negative`, `with_total`, `isotonic`, `top_down`) never increase the distance to a truth that satisfies the same constraints, but bias
-single values, so they return plain arrays. See docs/inference.md for when to use what.
+It looks at nothing else, so it costs nothing.
+
+Linear steps (`least_squares`, `measured`, `hierarchy`, `consistent_marginals`, `combine`) are unbiased and
+return their variances. Projections (`non_negative`, `with_total`, `isotonic`, `top_down`) never increase the
+distance to a truth that satisfies the same constraints, but bias single values, so they return plain arrays.
+See docs/inference.md for when to use what.
 """
 
 from .combine import Interval, combine, intersect

@@ -1,4 +1,5 @@
-"""What every function here asks of its arguments: finite numbers, variances that are variances, shapes that fit."""
+"""What every function here asks of its arguments: finite numbers, variances that are variances, shapes that
+fit."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
 
 
 def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
-    """Variances of the given shape; a single number stands for all. Zero: known exactly. Infinite: not measured."""
+    """Variances of the given shape; a single number stands for all.
+
+    Zero: known exactly. Infinite: not measured.
+    """
     array = as_array("variances", given)
     try:
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
@@ -48,13 +52,15 @@ def for_each(name: str, given: Any, length: int, what: str) -> Floats:
     array = numbers(name, given, dimensions=None)
     if array.shape not in ((), (length,)):
         raise InvalidInput(
-            f"{name} must be one number, or one for each of the {length} {what}, got shape {array.shape}. {NOTHING}"
+            f"{name} must be one number, or one for each of the {length} {what}, got shape "
+            f"{array.shape}. {NOTHING}"
         )
     return np.array(np.broadcast_to(array, (length,)))
 
 
 def measured_only(name: str, given: Any, known: NDArray[Any]) -> Floats:
-    """Numbers of the shape of `known`, finite where it is true; elsewhere anything, and zero in what is returned."""
+    """Numbers of the shape of `known`, finite where it is true; elsewhere anything, and zero in what is
+    returned."""
     array = as_array(name, given)
     if array.shape != known.shape:
         raise InvalidInput(f"{name} must have shape {known.shape}, got {array.shape}. {NOTHING}")

@@ -16,10 +16,11 @@ from .least_squares import AGREE
 
 
 def combine(values: Any, variances: Any) -> Estimate:
-    """The average of several measurements of the same quantities, weighted by 1 / variance: the least variance there is.
+    """The average of several measurements of the same quantities, weighted by 1 / variance: the least
+    variance there is.
 
-    The first axis counts the measurements; any others the quantities. `variances`: one for each measurement, or one for each value. Zero: known exactly. Infinite:
-    not measured.
+    The first axis counts the measurements; any others the quantities. `variances`: one for each measurement,
+    or one for each value. Zero: known exactly. Infinite: not measured.
 
     Guarantee: best linear unbiased estimate; its variance is 1 / (sum of 1 / variance).
     Assumes:   independent noise: releases made by two mechanisms, not one release counted twice.
@@ -79,10 +80,12 @@ class Interval:
 def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
     """Where several intervals for the same quantities meet. The first axis counts the intervals.
 
-    Guarantee: each intersection holds its truth with probability 1 - sum of (1 - confidence), whatever the dependence between the intervals.
+    Guarantee: each intersection holds its truth with probability 1 - sum of (1 - confidence), whatever the
+               dependence between the intervals.
     Proof:     union bound.
 
-    Intervals that do not meet are refused: one of them missed. That happens with probability at most sum of (1 - confidence).
+    Intervals that do not meet are refused: one of them missed. That happens with probability at most sum of
+    (1 - confidence).
 
     >>> met = intersect([1.0, 3.0], [6.0, 9.0], 0.99)
     >>> float(met.lower), float(met.upper), round(met.confidence, 4)
@@ -92,7 +95,8 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
     high = _check.numbers("upper", upper, dimensions=None)
     if low.shape != high.shape or low.ndim == 0 or not len(low):
         raise InvalidInput(
-            f"lower and upper must have the same shape, intervals first, got {low.shape} and {high.shape}. {NOTHING}"
+            f"lower and upper must have the same shape, intervals first, got {low.shape} and "
+            f"{high.shape}. {NOTHING}"
         )
     each = _check.for_each("confidence", confidence, len(low), "intervals")
     for one in each.tolist():
@@ -102,12 +106,14 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
     together = 1 - float((1 - each).sum())
     if together <= 0:
         raise InvalidInput(
-            f"so many intervals with so little confidence promise nothing together. {NOTHING} Ask for wider ones."
+            f"so many intervals with so little confidence promise nothing together. {NOTHING} Ask "
+            f"for wider ones."
         )
     bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
     if (bottom > top).any():
         raise InvalidInput(
-            f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not meet: one of them missed. {NOTHING} "
+            f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not "
+            f"meet: one of them missed. {NOTHING} "
             f"Use a higher confidence, or combine the values."
         )
     return Interval(lower=bottom, upper=top, confidence=together)

@@ -1,8 +1,8 @@
 """What a linear estimate knows about itself: values, variances, covariances of anything linear, intervals.
 
-Least squares with known noise variances gives numbers whose variances are known too, before any data was read. That is what
-`Estimate` carries. It ends where projections begin: after clipping at zero or rounding, no such variances exist, and the functions that
-do so return plain arrays.
+Least squares with known noise variances gives numbers whose variances are known too, before any data was
+read. That is what `Estimate` carries. It ends where projections begin: after clipping at zero or rounding, no
+such variances exist, and the functions that do so return plain arrays.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ MOST_VARIANCES = 5_000
 class Estimate:
     """Best linear unbiased estimates and how far off they are.
 
-    Guarantee: unbiased, and no other unbiased linear function of the same answers has a smaller variance, for any linear
-               question about the values.
+    Guarantee: unbiased, and no other unbiased linear function of the same answers has a smaller variance, for
+               any linear question about the values.
     Proof:     Gauss-Markov theorem (Aitken's form, for unequal variances).
-    Assumes:   the noise is independent with mean zero and the variances given, and the constraints hold of the truth.
+    Assumes:   the noise is independent with mean zero and the variances given, and the constraints hold of
+               the truth.
     """
 
     values: Floats
@@ -45,13 +46,15 @@ class Estimate:
     def variances(self) -> Floats:
         """The variance of each value, infinite where nothing is known.
 
-        For very large systems solved iteratively each variance costs a solution of its own: ask `variance_of` for those you need.
+        For very large systems solved iteratively each variance costs a solution of its own: ask `variance_of`
+        for those you need.
         """
         if self._variances is not None:
             return self._variances
         if self.values.size > MOST_VARIANCES:
             raise InvalidInput(
-                f"the variances of all {self.values.size} values would need as many solutions. Ask variance_of(questions) for the "
+                f"the variances of all {self.values.size} values would need as many solutions. Ask "
+                f"variance_of(questions) for the "
                 f"questions you need."
             )
         return self.variance_of(np.eye(self.values.size))
@@ -94,14 +97,15 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
     """How many standard deviations to either side a combination of independent noises stays within.
 
     gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms.
-    laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance was given as
-              2 * scale**2.
+    laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
+              was given as 2 * scale**2.
     any:      valid for every noise.
 
     Guarantee: laplace, any: at least the stated confidence, whatever the coefficients.
-    Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b is 1 / (1 - b²t²), that of a
-               discrete one is at most that since (cosh t - 1) / t² increases; and a product of 1 / (1 - u_i) is at most 1 / (1 - sum u_i). So
-               every combination obeys the Chernoff bound of one Laplace noise with the same variance; Chebyshev where it is sharper.
+    Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b is 1 / (1
+               - b²t²), that of a discrete one is at most that since (cosh t - 1) / t² increases; and a
+               product of 1 / (1 - u_i) is at most 1 / (1 - sum u_i). So every combination obeys the Chernoff
+               bound of one Laplace noise with the same variance; Chebyshev where it is sharper.
 
     >>> round(width(0.95), 3), round(width(0.95, "laplace"), 3), round(width(0.95, "any"), 3)
     (1.96, 4.134, 4.472)

@@ -1,8 +1,10 @@
-"""Nested levels that agree: exact least squares on any tree in two passes, and a non-negative integer version from the top down.
+"""Nested levels that agree: exact least squares on any tree in two passes, and a non-negative integer version
+from the top down.
 
-Upwards, each node learns what its children say about it; downwards, what is missing is shared among the children according to their variances.
-For regular trees with equal variances this is Hay, Rastogi, Miklau & Suciu (2010, arXiv:0904.0942); in general it is a Kalman smoother on a
-tree. Time is O(nodes), plus a few array operations for each level: a tree of a million nodes takes well under a second, unless it is a chain.
+Upwards, each node learns what its children say about it; downwards, what is missing is shared among the
+children according to their variances. For regular trees with equal variances this is Hay, Rastogi, Miklau &
+Suciu (2010, arXiv:0904.0942); in general it is a Kalman smoother on a tree. Time is O(nodes), plus a few
+array operations for each level: a tree of a million nodes takes well under a second, unless it is a chain.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ from .tree import Families, Tree
 def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     """Best linear unbiased estimates for all nodes: every parent is the sum of its children.
 
-    `variances`: zero for a node that is known exactly (a public total), infinite for one that was not measured (its value is ignored).
+    `variances`: zero for a node that is known exactly (a public total), infinite for one that was not
+    measured (its value is ignored).
 
     Guarantee: generalized least squares, with exact variances.
-    Proof:     Hay et al. 2010, Theorem 3, and its generalization: conditioning in a tree of independent sums (Chou, Willsky & Benveniste
-               1994). Tests compare with dense linear algebra.
+    Proof:     Hay et al. 2010, Theorem 3, and its generalization: conditioning in a tree of independent sums
+               (Chou, Willsky & Benveniste 1994). Tests compare with dense linear algebra.
 
     >>> fit = hierarchy(Tree([-1, 0, 0]), [103.0, 60.0, 37.0], 2.0)
     >>> fit.values.tolist(), fit.variances.round(3).tolist()
@@ -42,7 +45,8 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     h, spread = _downwards(tree, up)
 
     def times(q: Floats) -> Floats:
-        """Covariance times q: the adjustment is H with H V = covariance, so adjust V q; unmeasured nodes are expressed by others."""
+        """Covariance times q: the adjustment is H with H V = covariance, so adjust V q; unmeasured nodes are
+        expressed by others."""
         moved = _on_measured(tree, np.array(q, dtype=np.float64)[tree.order], v, up)
         weighted = np.multiply(v, moved, out=np.zeros_like(v), where=np.isfinite(v))
         pushed, _ = _downwards(tree, _upwards(tree, weighted, v))
@@ -54,10 +58,11 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
 def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) -> NDArray[Any]:
     """Non-negative values for all nodes, whole numbers by default, with every parent the sum of its children.
 
-    The same upward pass as `hierarchy`; then each parent's value, once settled, is divided among its children: the nearest non-negative
-    values with that sum, then largest remainders. In the spirit of the TopDown algorithm of the 2020 United States census (Abowd et
-    al. 2022, arXiv:2204.08986). Where nothing is negative and nothing is rounded it equals `hierarchy`. Children about which nothing is
-    known share alike. Biased: small counts are too large on average, large ones too small.
+    The same upward pass as `hierarchy`; then each parent's value, once settled, is divided among its
+    children: the nearest non-negative values with that sum, then largest remainders. In the spirit of the
+    TopDown algorithm of the 2020 United States census (Abowd et al. 2022, arXiv:2204.08986). Where nothing is
+    negative and nothing is rounded it equals `hierarchy`. Children about which nothing is known share alike.
+    Biased: small counts are too large on average, large ones too small.
 
     >>> top_down(Tree([-1, 0, 0, 0]), [100.0, 70.2, 40.1, -4.0], [0.0, 2.0, 2.0, 2.0]).tolist()
     [100, 65, 35, 0]
@@ -87,7 +92,8 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Up:
-    """What each subtree says about its root: mean z and variance s; and the same of the children's sum alone, with infinite ones left out."""
+    """What each subtree says about its root: mean z and variance s; and the same of the children's sum alone,
+    with infinite ones left out."""
 
     z: Floats
     s: Floats
@@ -128,11 +134,13 @@ def _upwards(tree: Tree, y: Floats, v: Floats) -> _Up:
 
 
 def _joined(y: Floats, v: Floats, below: Floats, spread: Floats, names: Any) -> tuple[Floats, Floats]:
-    """Two independent measurements of the same nodes as one; infinite variances say nothing, two zeros must agree."""
+    """Two independent measurements of the same nodes as one; infinite variances say nothing, two zeros must
+    agree."""
     clash = (v == 0) & (spread == 0) & (np.abs(y - below) > AGREE * (1 + np.abs(y) + np.abs(below)))
     if clash.any():
         raise InvalidInput(
-            f"{_check.some('nodes', names[clash])} and all their children are known exactly, but do not add up. {NOTHING}"
+            f"{_check.some('nodes', names[clash])} and all their children are known exactly, but do "
+            f"not add up. {NOTHING}"
         )
     with np.errstate(invalid="ignore", divide="ignore"):
         gain = np.where(v + spread > 0, spread / (v + spread), 0.0)
@@ -149,7 +157,8 @@ def _require_identified(tree: Tree, up: _Up) -> None:
         lost[family.children] = np.isinf(up.s[family.children]) & several[family.of]
     if lost.any():
         raise InvalidInput(
-            f"{_unknown(tree, lost.nonzero()[0])}, and what was does not tell. {NOTHING} Measure them or their children."
+            f"{_unknown(tree, lost.nonzero()[0])}, and what was does not tell. {NOTHING} Measure "
+            f"them or their children."
         )
 
 
@@ -186,7 +195,8 @@ def _gains(family: Families, up: _Up) -> tuple[Floats, Floats]:
 def _on_measured(tree: Tree, q: Floats, v: Floats, up: _Up) -> Floats:
     """A question with the same answer that asks no unmeasured node.
 
-    An unmeasured subtree is its parent less its siblings (from the bottom up); any other unmeasured node is the sum of its children (from the top down).
+    An unmeasured subtree is its parent less its siblings (from the bottom up); any other unmeasured node is
+    the sum of its children (from the top down).
     """
     if np.isfinite(v).all():
         return q

@@ -1,9 +1,10 @@
-"""Least squares with known variances: adjust released numbers to what must hold, or estimate cells from noisy answers.
+"""Least squares with known variances: adjust released numbers to what must hold, or estimate cells from noisy
+answers.
 
-`least_squares` moves values as little as possible, in units of their noise, until linear constraints hold. `measured` estimates the cells x
-behind noisy linear answers y = A x + noise. Both give best linear unbiased estimates with their variances. Small systems are solved
-directly, by orthogonal factors of the well-scaled matrix; large ones by LSMR (Fong & Saunders 2011, arXiv:1006.0758) to a relative tolerance of
-`TOLERANCE`.
+`least_squares` moves values as little as possible, in units of their noise, until linear constraints hold.
+`measured` estimates the cells x behind noisy linear answers y = A x + noise. Both give best linear unbiased
+estimates with their variances. Small systems are solved directly, by orthogonal factors of the well-scaled
+matrix; large ones by LSMR (Fong & Saunders 2011, arXiv:1006.0758) to a relative tolerance of `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .estimate import Estimate
 
 Method = Literal["auto", "direct", "iterative"]
 
-RANK = 1e-10  # singular values below this, relative to the largest, of a matrix with rows of length one, count as zero
+# singular values below this, relative to the largest, of a matrix with rows of length one, count as zero
+RANK = 1e-10
 AGREE = 1e-9  # constraints that differ by no more than this, relative to their terms, agree
 TOLERANCE = 1e-12  # of LSMR
 DIRECT = 2_000_000  # entries of a matrix that is still solved directly
@@ -33,8 +35,8 @@ def least_squares(
 ) -> Estimate:
     """The nearest values, in units of their noise, with `constraints @ values == totals`.
 
-    One row of `constraints` (dense or sparse) for each. A variance of zero marks a value that is known and must not move. Redundant constraints
-    do no harm; contradictory ones are refused by name.
+    One row of `constraints` (dense or sparse) for each. A variance of zero marks a value that is known and
+    must not move. Redundant constraints do no harm; contradictory ones are refused by name.
 
     >>> total_and_parts = least_squares([103.0, 60.0, 37.0], 2.0, [[1, -1, -1]])
     >>> total_and_parts.values.tolist(), total_and_parts.variances.round(3).tolist()
@@ -60,8 +62,9 @@ def measured(
 ) -> Estimate:
     """The cells x behind noisy answers y = A x + noise: generalized least squares.
 
-    Rows with variance zero are public facts and hold exactly. Cells that the answers do not determine are refused by name; with
-    `minimum_norm` they get the shortest solution, and their variance is infinite (that of a question which is determined stays finite).
+    Rows with variance zero are public facts and hold exactly. Cells that the answers do not determine are
+    refused by name; with `minimum_norm` they get the shortest solution, and their variance is infinite (that
+    of a question which is determined stays finite).
 
     >>> cells = measured([[1, 0], [0, 1], [1, 1]], [10.0, 20.0, 33.0], 1.0)
     >>> cells.values.round(9).tolist(), cells.variance_of([[1, 1]]).round(3).tolist()
@@ -84,7 +87,8 @@ def measured(
         found, lost = _measured_iteratively(sparse.csr_array(B), z, v)
     if len(lost) and unidentified == "refuse":
         raise InvalidInput(
-            f"the answers do not determine {_check.some('cells', lost)} (counted from zero). {NOTHING} Measure more, or ask for "
+            f"the answers do not determine {_check.some('cells', lost)} (counted from zero). "
+            f"{NOTHING} Measure more, or ask for "
             f"unidentified='minimum_norm', which leaves their variance infinite."
         )
     return found
@@ -102,7 +106,10 @@ def _dense(matrix: Any) -> Floats:
 
 
 def _unit_rows(matrix: Any, right: Floats, name: str) -> tuple[Any, Floats, Floats]:
-    """Rows of length one, so that what counts as zero does not depend on units. An empty row must ask for zero."""
+    """Rows of length one, so that what counts as zero does not depend on units.
+
+    An empty row must ask for zero.
+    """
     if isinstance(matrix, np.ndarray):
         norms = np.linalg.norm(matrix, axis=1)
     else:
@@ -127,13 +134,15 @@ def _agree(gap: Floats, scale: Floats) -> None:
     if bad.any():
         row = int(np.argmax(np.where(bad, np.abs(gap) / (1 + scale), 0)))
         raise InvalidInput(
-            f"the constraints contradict each other or the values known exactly: number {row} (counted from zero) cannot "
+            f"the constraints contradict each other or the values known exactly: number {row} "
+            f"(counted from zero) cannot "
             f"hold together with the others. {NOTHING}"
         )
 
 
 def _constrained(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
-    """y + V C' (C V C')^+ (d - C y), by orthogonal factors: C is reduced to independent rows first, then weighted."""
+    """y + V C' (C V C')^+ (d - C y), by orthogonal factors: C is reduced to independent rows first, then
+    weighted."""
     free = v > 0
     gap = d - C @ y
     U, singular, W = linalg.svd(C[:, free], full_matrices=False)
@@ -159,7 +168,10 @@ def _constrained(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
 
 
 def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
-    """Q, R, columns with tall[:, columns] = Q R. Heavy rows first: with column pivoting stable for any weights (Cox & Higham 1998)."""
+    """Q, R, columns with tall[:, columns] = Q R.
+
+    Heavy rows first: with column pivoting stable for any weights (Cox & Higham 1998).
+    """
     heavy = np.argsort(-np.abs(tall).max(axis=1, initial=0.0), kind="stable")
     Q, R, columns = linalg.qr(tall[heavy], mode="economic", pivoting=True)
     back = np.empty_like(Q)
@@ -168,7 +180,8 @@ def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
 
 
 def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
-    """x = p + Z w: exact rows fix p and leave the directions Z; the noisy rows choose w among what they can see of Z."""
+    """x = p + Z w: exact rows fix p and leave the directions Z; the noisy rows choose w among what they can
+    see of Z."""
     exact = v == 0
     p, Z = _public_facts(A[exact], y[exact], A.shape[1])
     noisy, left = A[~exact] @ Z, y[~exact] - A[~exact] @ p
@@ -229,7 +242,8 @@ def _balanced(B: Any) -> tuple[Any, Floats]:
 def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     if (v == 0).any():
         raise InvalidInput(
-            f"variances of zero need the direct method, which a matrix of shape {A.shape} is too large for by default. {NOTHING} "
+            f"variances of zero need the direct method, which a matrix of shape {A.shape} is too "
+            f"large for by default. {NOTHING} "
             f"Ask for method='direct', or enter the fact by substituting it."
         )
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
@@ -239,7 +253,8 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
         B @ sparse.diags_array(1 / columns)
     )  # columns of length one: the usual preconditioner
     x = _lsmr(B, y / np.sqrt(v)) / columns
-    # A random truth, measured without noise and recovered: what does not come back is what the answers cannot see (almost surely).
+    # A random truth, measured without noise and recovered: what does not come back is what the answers cannot
+    # see (almost surely).
     truth = np.random.default_rng(0).uniform(1, 2, A.shape[1])
     lost = np.abs(_lsmr(B, B @ truth) - truth) > 1e-6
 
@@ -258,7 +273,8 @@ def _lsmr(B: Any, right: Floats) -> Floats:
     x, stop, *_ = sparse_linalg.lsmr(B, right, atol=TOLERANCE, btol=TOLERANCE, conlim=1e14, maxiter=limit)
     if stop in (3, 6, 7):
         raise InvalidInput(
-            f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly conditioned. {NOTHING} "
+            f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly "
+            f"conditioned. {NOTHING} "
             f"Ask for method='direct', or bring the variances nearer to each other."
         )
     return np.asarray(x, dtype=np.float64)

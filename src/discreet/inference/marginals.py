@@ -1,9 +1,12 @@
-"""Tables that share attributes: age by sex, sex by region, region alone. Made to agree wherever they overlap, by exact least squares.
+"""Tables that share attributes: age by sex, sex by region, region alone.
 
-Every marginal splits into orthogonal parts, one for each subset of its attributes: what the table says about exactly that interaction (the Fourier
-view of Barak et al. 2007; the residuals of Xiao, He, Zhang & Kifer 2023, arXiv:2305.08175). Noise that is alike in all cells of a table is
-uncorrelated between the parts, so least squares is an average of each part over the tables that contain it: no matrix of all
-cells is ever built, and a hundred attributes are no obstacle.
+Made to agree wherever they overlap, by exact least squares.
+
+Every marginal splits into orthogonal parts, one for each subset of its attributes: what the table says about
+exactly that interaction (the Fourier view of Barak et al. 2007; the residuals of Xiao, He, Zhang & Kifer
+2023, arXiv:2305.08175). Noise that is alike in all cells of a table is uncorrelated between the parts, so
+least squares is an average of each part over the tables that contain it: no matrix of all cells is ever
+built, and a hundred attributes are no obstacle.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ Attributes = tuple[Hashable, ...]
 class Marginal:
     """A table of counts, one axis for each attribute, and the variance of the noise in each of its cells.
 
-    No attributes: the total. Variance zero: public. After `consistent_marginals` cells of one table are correlated;
-    `variance` is that of each single cell. With `interaction` the values say only what all attributes together add (their averages along
-    every axis are zero, or not meant), as residual strategies measure it; `variance` is that of the noise before it was centered.
+    No attributes: the total. Variance zero: public. After `consistent_marginals` cells of one table are
+    correlated; `variance` is that of each single cell. With `interaction` the values say only what all
+    attributes together add (their averages along every axis are zero, or not meant), as residual strategies
+    measure it; `variance` is that of the noise before it was centered.
     """
 
     attributes: Attributes
@@ -61,13 +65,15 @@ class Marginal:
 def consistent_marginals(
     measured: Sequence[Marginal], wanted: Iterable[Sequence[Hashable]] | None = None
 ) -> tuple[Marginal, ...]:
-    """The same marginals (or the `wanted` ones), agreeing on every sum they share; with the variances they now have.
+    """The same marginals (or the `wanted` ones), agreeing on every sum they share; with the variances they
+    now have.
 
     Guarantee: best linear unbiased estimates: generalized least squares over all cells of all attributes.
-    Proof:     the parts of different subsets are uncorrelated, within a table (orthogonal projections of noise with equal variances) and
-               between tables (independent noise); so the normal equations split. Tests compare with the dense solution.
-    Assumes:   independent noise, in each table of one variance. For variances that differ from cell to cell use `marginal_matrix`
-               with `measured`.
+    Proof:     the parts of different subsets are uncorrelated, within a table (orthogonal projections of
+               noise with equal variances) and between tables (independent noise); so the normal equations
+               split. Tests compare with the dense solution.
+    Assumes:   independent noise, in each table of one variance. For variances that differ from cell to cell
+               use `marginal_matrix` with `measured`.
 
     >>> sex = Marginal(attributes=("sex",), values=[52.0, 49.0], variance=2.0)
     >>> total = Marginal(attributes=(), values=100.0, variance=0.0)
@@ -87,7 +93,8 @@ def consistent_marginals(
 
 
 def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) -> Any:
-    """The sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of `attributes`."""
+    """The sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of
+    `attributes`."""
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
         raise InvalidInput(
@@ -110,7 +117,8 @@ def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:
         for name, size in zip(marginal.attributes, marginal.values.shape, strict=True):
             if sizes.setdefault(name, size) != size:
                 raise InvalidInput(
-                    f"attribute {name!r} has {sizes[name]} values in one marginal and {size} in another. {NOTHING}"
+                    f"attribute {name!r} has {sizes[name]} values in one marginal and {size} in "
+                    f"another. {NOTHING}"
                 )
     return sizes
 
@@ -120,7 +128,8 @@ def _subsets(attributes: Attributes) -> Iterable[Attributes]:
 
 
 def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, float]:
-    """The interaction of exactly `names`: averaged over all marginals that contain them, and the variance behind it."""
+    """The interaction of exactly `names`: averaged over all marginals that contain them, and the variance
+    behind it."""
     seen, spreads = [], []
     for marginal in measured:
         fits = (

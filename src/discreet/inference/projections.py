@@ -1,8 +1,9 @@
 """Projections: the nearest values that are non-negative, add up to a known total, keep an order.
 
-If the truth lies in a convex set, the nearest point of the set is never further from the truth than the point one started with, measured in the
-same norm: so these steps reduce the whole error, with certainty, not just on average. They are not linear, though: a count that cannot be negative is
-too large on average. Values leave here as plain arrays, without variances.
+If the truth lies in a convex set, the nearest point of the set is never further from the truth than the point
+one started with, measured in the same norm: so these steps reduce the whole error, with certainty, not just
+on average. They are not linear, though: a count that cannot be negative is too large on average. Values leave
+here as plain arrays, without variances.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ def isotonic(
     lower: float | None = None,
     upper: float | None = None,
 ) -> Floats:
-    """The nearest non-decreasing (or non-increasing) values, between `lower` and `upper`; in units of their noise.
+    """The nearest non-decreasing (or non-increasing) values, between `lower` and `upper`; in units of their
+    noise.
 
-    For cumulative counts, and for counts released in sorted order (Hay, Rastogi, Miklau & Suciu 2010, arXiv:0904.0942).
+    For cumulative counts, and for counts released in sorted order (Hay, Rastogi, Miklau & Suciu 2010,
+    arXiv:0904.0942).
 
     Guarantee: the projection on the ordered values within the bounds, for the norm weighted by 1 / variances.
-    Proof:     pool adjacent violators (scipy); clipping an isotonic fit to constant bounds gives the bounded fit (Robertson, Wright &
-               Dykstra 1988).
+    Proof:     pool adjacent violators (scipy); clipping an isotonic fit to constant bounds gives the bounded
+               fit (Robertson, Wright & Dykstra 1988).
 
     >>> isotonic([1.0, 4.0, 2.0, 8.0], lower=2.5).tolist()
     [2.5, 3.0, 3.0, 8.0]
@@ -60,8 +63,9 @@ def isotonic(
 def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, totals: Any = 0.0) -> Floats:
     """The nearest values that are zero or above, with `constraints @ values == totals` if any are given.
 
-    Nearest in units of the noise. A variance of zero marks a value that is known and must not move. For one fixed total use `with_total`, which is fast;
-    for many nested ones `top_down`. In general this is a quadratic program, solved to rounding for up to some hundred constraints.
+    Nearest in units of the noise. A variance of zero marks a value that is known and must not move. For one
+    fixed total use `with_total`, which is fast; for many nested ones `top_down`. In general this is a
+    quadratic program, solved to rounding for up to some hundred constraints.
 
     Biased: small counts are too large on average. Constraints are met to rounding.
 
@@ -86,9 +90,10 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
 def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
     """The nearest values that are zero or above and add up to `total`: O(n log n).
 
-    Guarantee: the projection on the simplex of that size, for the norm weighted by 1 / variances; a variance of zero marks a
-               known value, which does not move.
-    Proof:     Lagrange: x = max(0, y - λ variance). The active set is a prefix in the order of y / variance (Held, Wolfe & Crowder 1974).
+    Guarantee: the projection on the simplex of that size, for the norm weighted by 1 / variances; a variance
+               of zero marks a known value, which does not move.
+    Proof:     Lagrange: x = max(0, y - λ variance). The active set is a prefix in the order of y / variance
+               (Held, Wolfe & Crowder 1974).
 
     >>> with_total([6.0, 3.0, -2.0], 10.0).tolist()
     [6.5, 3.5, 0.0]
@@ -102,7 +107,8 @@ def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
 
 
 def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
-    """`with_total` of many families at once: family f has the entries from first[f] to the next one's first."""
+    """`with_total` of many families at once: family f has the entries from first[f] to the next one's
+    first."""
     n = len(y)
     size = np.diff(first, append=n)
     family = np.repeat(np.arange(len(first)), size)
@@ -140,10 +146,12 @@ def _running(values: Floats, first: Ints, size: Ints) -> Floats:
 
 
 def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
-    """min sum (x - y)² / v with C x = d, x >= 0, through its dual: x = max(0, y + v C'λ) with λ such that C x = d.
+    """min sum (x - y)² / v with C x = d, x >= 0, through its dual: x = max(0, y + v C'λ) with λ such that C x
+    = d.
 
-    The dual is smooth, convex and piecewise quadratic: Newton steps with a line search end at the exact λ after finitely many pieces
-    (Li & Swetits 1997). All of Karush-Kuhn-Tucker holds by construction except C x = d, which is what is iterated on.
+    The dual is smooth, convex and piecewise quadratic: Newton steps with a line search end at the exact λ
+    after finitely many pieces (Li & Swetits 1997). All of Karush-Kuhn-Tucker holds by construction except C x
+    = d, which is what is iterated on.
     """
     free = v > 0
     root = np.sqrt(v[free])
@@ -172,7 +180,8 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
 
 
 def _length(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> float:
-    """How far to follow a step: all of it if that more than halves the gap, else to where the dual's slope has nearly vanished.
+    """How far to follow a step: all of it if that more than halves the gap, else to where the dual's slope
+    has nearly vanished.
 
     The slope along a line is increasing and piecewise linear, so bisection finds where it vanishes.
     """
@@ -202,7 +211,8 @@ def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
     if optimize.linprog(np.zeros(len(y)), A_eq=C, b_eq=d, bounds=bounds, method="highs").status == 2:
         return InvalidInput(f"no non-negative values meet the constraints. {NOTHING}")
     return InvalidInput(
-        f"the constraints are met to less than nine digits only: they are too badly scaled. {NOTHING} Bring variances and "
+        f"the constraints are met to less than nine digits only: they are too badly scaled. "
+        f"{NOTHING} Bring variances and "
         f"coefficients nearer to each other."
     )
 
@@ -210,7 +220,8 @@ def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
 def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
     """The non-negative cells x nearest to the noisy answers y = A x + noise, in units of their noise.
 
-    Dense and sparse `A`; non-negative least squares, for up to a few thousand cells. Biased as `non_negative` is.
+    Dense and sparse `A`; non-negative least squares, for up to a few thousand cells. Biased as `non_negative`
+    is.
 
     >>> non_negative_measured([[1, 0], [0, 1], [1, 1]], [-2.0, 5.0, 4.0], 1.0).round(9).tolist()
     [0.0, 4.5]

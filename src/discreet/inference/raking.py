@@ -1,4 +1,7 @@
-"""Raking: a table scaled, axis by axis, until it has public margins. Also called iterative proportional fitting."""
+"""Raking: a table scaled, axis by axis, until it has public margins.
+
+Also called iterative proportional fitting.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from ._check import NOTHING, Floats
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raked:
-    """The fitted table, how many rounds it took, and the largest gap to a margin that is left, relative to the total."""
+    """The fitted table, how many rounds it took, and the largest gap to a margin that is left, relative to
+    the total."""
 
     values: Floats
     rounds: int
@@ -32,10 +36,12 @@ def rake(
 ) -> Raked:
     """The non-negative table with the given sums that is nearest to `table` in relative entropy.
 
-    `margins`: pairs of axes to keep and the sums wanted there, `[(0, rows), (1, columns)]` or `[((0, 1), face), (2, depth)]`. Zeros stay
-    zero and all odds ratios stay as they are. The margins must be public facts or released values, and agree with each other.
+    `margins`: pairs of axes to keep and the sums wanted there, `[(0, rows), (1, columns)]` or
+    `[((0, 1), face), (2, depth)]`. Zeros stay zero and all odds ratios stay as they are. The margins must be
+    public facts or released values, and agree with each other.
 
-    Guarantee: converges to the minimum of relative entropy among the tables with these margins, if there is one with the same zeros.
+    Guarantee: converges to the minimum of relative entropy among the tables with these margins, if there is
+               one with the same zeros.
     Proof:     Csiszár 1975, Theorem 3.2.
 
     >>> rake([[40.0, 30.0], [35.0, 50.0]], [(0, [80.0, 70.0]), (1, [70.0, 80.0])]).values.round(2).tolist()
@@ -63,7 +69,8 @@ def rake(
         if gap <= tolerance:
             return Raked(values=x, rounds=count, gap=gap)
     raise InvalidInput(
-        f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of the table may not allow them. {NOTHING} "
+        f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of "
+        f"the table may not allow them. {NOTHING} "
         f"Put small positive numbers there, allow more rounds, or a larger tolerance."
     )
 
@@ -79,7 +86,8 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     wanted = _check.numbers("margins", sums, dimensions=None)
     if wanted.shape != tuple(x.shape[a] for a in kept):
         raise InvalidInput(
-            f"the margin of axes {kept!r} must have shape {tuple(x.shape[a] for a in kept)}, got {wanted.shape}. {NOTHING}"
+            f"the margin of axes {kept!r} must have shape {tuple(x.shape[a] for a in kept)}, got "
+            f"{wanted.shape}. {NOTHING}"
         )
     if (wanted < 0).any():
         raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING}")
@@ -88,7 +96,8 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     full = np.expand_dims(turned, others) if others else turned
     if ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any():
         raise InvalidInput(
-            f"the margin of axes {kept!r} is positive where the whole table is zero. {NOTHING} Put positive numbers there."
+            f"the margin of axes {kept!r} is positive where the whole table is zero. {NOTHING} Put "
+            f"positive numbers there."
         )
     return others, full
 

@@ -1,4 +1,5 @@
-"""Integers that keep their sums: largest remainders for one total, controlled rounding for rows and columns, level by level for trees.
+"""Integers that keep their sums: largest remainders for one total, controlled rounding for rows and columns,
+level by level for trees.
 
 Nothing here is random. Ties go to the entry that comes first, which is public.
 """
@@ -20,10 +21,11 @@ EXACT = 2**52  # beyond this a float no longer tells an integer from its neighbo
 
 
 def round_to_total(values: Any, total: int | None = None) -> Ints:
-    """Integers with the given sum, each within one of its value: those with the largest remainders are rounded up.
+    """Integers with the given sum, each within one of its value: those with the largest remainders are
+    rounded up.
 
-    Without `total`, the nearest integer to the sum, halves up. Ties go to the first entry. Of all such integers these are the nearest,
-    in every norm.
+    Without `total`, the nearest integer to the sum, halves up. Ties go to the first entry. Of all such
+    integers these are the nearest, in every norm.
 
     >>> round_to_total([1.4, 2.4, 3.2]).tolist(), round_to_total([0.5, 0.5, 1.0]).tolist()
     ([2, 2, 3], [1, 0, 1])
@@ -40,13 +42,15 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
 
 
 def round_table(table: Any) -> Ints:
-    """Integers such that each cell, row sum, column sum and the grand total is one of the two integers next to its value.
+    """Integers such that each cell, row sum, column sum and the grand total is one of the two integers next
+    to its value.
 
-    Values that are integers already stay, margins too. Among all such tables one with the least sum of distances from the values.
+    Values that are integers already stay, margins too. Among all such tables one with the least sum of
+    distances from the values.
 
     Guarantee: a rounding exists for every table with two dimensions.
-    Proof:     cells, margins and total are a flow in a network with integer bounds (Cox & Ernst 1982; the matrix is totally unimodular), so the
-               linear program's vertices are integers.
+    Proof:     cells, margins and total are a flow in a network with integer bounds (Cox & Ernst 1982; the
+               matrix is totally unimodular), so the linear program's vertices are integers.
     Assumes:   nothing of three dimensions: there such roundings need not exist (Causey, Cox & Ernst 1985).
 
     >>> round_table([[0.5, 0.5], [0.5, 0.5]]).sum(axis=0).tolist()
@@ -73,7 +77,8 @@ def round_table(table: Any) -> Ints:
     up = np.rint(solved.x) if solved.status == 0 else np.full(x.size, np.nan)
     if not (np.abs(up - solved.x) < 1e-6).all() or not (np.abs(sums @ up - inside) < 1).all():
         raise InvalidInput(
-            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING} Round with less digits first."
+            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING} Round with "
+            f"less digits first."
         )
     return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
 
@@ -81,8 +86,8 @@ def round_table(table: Any) -> Ints:
 def round_tree(tree: Tree, values: Any) -> Ints:
     """Integers for every node that add up along the tree, each one of the two next to its value.
 
-    `values` must add up already, as those of `hierarchy` do. Roots go to the nearest integer, children by largest remainders. What was not
-    negative stays so.
+    `values` must add up already, as those of `hierarchy` do. Roots go to the nearest integer, children by
+    largest remainders. What was not negative stays so.
 
     >>> round_tree(Tree([-1, 0, 0, 1, 1]), [4.0, 2.5, 1.5, 1.25, 1.25]).tolist()
     [4, 3, 1, 2, 1]
@@ -108,7 +113,8 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     missing = totals - np.add.reduceat(base, first)
     if (missing < 0).any() or (missing > size).any():
         raise InvalidInput(
-            f"the total is too far from the sum of the values to be reached by rounding each up or down. {NOTHING} Bring the values to the "
+            f"the total is too far from the sum of the values to be reached by rounding each up or "
+            f"down. {NOTHING} Bring the values to the "
             f"total first: with_total for counts, least_squares otherwise."
         )
     family = np.repeat(np.arange(len(first)), size)

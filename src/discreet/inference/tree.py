@@ -1,7 +1,9 @@
-"""Trees of counts: who is the sum of whom. Country, region, district; year, month, day; ranges and their halves.
+"""Trees of counts: who is the sum of whom.
 
-Nodes keep the numbers the caller gave them. Inside, they are put in order of their depth, so that all children of one level lie side by
-side and every pass over the tree is a few array operations for each level.
+Country, region, district; year, month, day; ranges and their halves.
+
+Nodes keep the numbers the caller gave them. Inside, they are put in order of their depth, so that all
+children of one level lie side by side and every pass over the tree is a few array operations for each level.
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ class Tree:
 
     @staticmethod
     def regular(*, fanout: int, height: int) -> Tree:
-        """Every inner node has `fanout` children; height 0 is a single node. Level by level, the root first."""
+        """Every inner node has `fanout` children; height 0 is a single node.
+
+        Level by level, the root first.
+        """
         _require.integer(fanout=fanout, at_least=1)
         _require.integer(height=height, at_least=0)
         n = sum(fanout**level for level in range(height + 1))
@@ -67,7 +72,8 @@ class Tree:
 
     @staticmethod
     def of_paths(paths: Sequence[Sequence[Any]]) -> Tree:
-        """From names: `[(), ("north",), ("north", "bern")]`; the parent of a path is the path without its last name.
+        """From names: `[(), ("north",), ("north", "bern")]`; the parent of a path is the path without its
+        last name.
 
         A path whose parent is not in the list is a root.
         """
@@ -116,7 +122,10 @@ class Tree:
         return out
 
     def sums(self, leaves: Floats) -> Floats:
-        """All nodes, as sums of their leaves. Takes and gives the caller's numbers; inner nodes of the argument are ignored."""
+        """All nodes, as sums of their leaves.
+
+        Takes and gives the caller's numbers; inner nodes of the argument are ignored.
+        """
         x = np.array(leaves, dtype=np.float64)[self.order]
         for depth in reversed(range(self.depth - 1)):
             family = self.family(depth)
@@ -132,7 +141,8 @@ class Tree:
             if (gap > 1e-6 * scale).any():
                 bad = self.order[family.parents[gap > 1e-6 * scale]]
                 raise InvalidInput(
-                    f"the children of {some('nodes', bad)} do not add up to them. {NOTHING} Apply hierarchy first."
+                    f"the children of {some('nodes', bad)} do not add up to them. {NOTHING} Apply "
+                    f"hierarchy first."
                 )
 
 
@@ -154,7 +164,8 @@ def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
         if levels:
             reached[np.concatenate(levels)] = True
         raise InvalidInput(
-            f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, under no root. {NOTHING}"
+            f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, "
+            f"under no root. {NOTHING}"
         )
     order = np.concatenate(levels)
     return order, tuple(starts), counts[order + 1]

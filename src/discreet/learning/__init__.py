@@ -1,7 +1,8 @@
-"""Private learning: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on numpy and scipy.
+"""Private learning: neural networks with PyTorch, and linear models and statistics of tables (`tabular`) on
+numpy and scipy.
 
-The same model, loss and data, and a price that is known before training. Names are loaded when they are first used, so that
-`learning.tabular` needs no torch, and nothing loads scikit-learn that does not use it.
+The same model, loss and data, and a price that is known before training. Names are loaded when they are first
+used, so that `learning.tabular` needs no torch, and nothing loads scikit-learn that does not use it.
 """
 
 from importlib import import_module

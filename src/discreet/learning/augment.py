@@ -1,7 +1,9 @@
-"""Augmentation multiplicity: several variants of each example, whose gradients are averaged before they are clipped.
+"""Augmentation multiplicity: several variants of each example, whose gradients are averaged before they are
+clipped.
 
-The average is still one example's contribution of length at most the clip, so the price is what it was (De, Berrada, Hayes, Smith & Balle 2022,
-arXiv:2204.13650); it costs time only. Mixup and the like, which blend examples, are another thing: one person would be in many gradients.
+The average is still one example's contribution of length at most the clip, so the price is what it was (De,
+Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); it costs time only. Mixup and the like, which blend
+examples, are another thing: one person would be in many gradients.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from ..sampling import Entropy
 @described("learning.FlipAndShift")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipAndShift:
-    """Images [..., height, width], mirrored left to right with probability 1/2 and moved by up to `shift` pixels; edges are reflected.
+    """Images [..., height, width], mirrored left to right with probability 1/2 and moved by up to `shift`
+    pixels; edges are reflected.
 
     The augmentation of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
     """
@@ -56,7 +59,9 @@ class FlipAndShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augment:
-    """`times` variants of each example. `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
+    """`times` variants of each example.
+
+    `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
 
     Guarantee: a variant depends on its own example and on fresh randomness only.
     Proof:     the function is called once for each variant, and is given nothing else.
@@ -74,7 +79,10 @@ class Augment:
             )
 
     def __call__(self, inputs: Any, entropy: Entropy) -> Any:
-        """Each example `times` times in a row, each time another variant. Torch's own generator is seeded anew, and left as it was."""
+        """Each example `times` times in a row, each time another variant.
+
+        Torch's own generator is seeded anew, and left as it was.
+        """
         repeated = tree_map(lambda t: t.repeat_interleave(self.times, 0), inputs)
         seed = entropy.integer(63)
         if isinstance(self.function, FlipAndShift):
@@ -89,12 +97,14 @@ class Augment:
 
 
 def one_each(augment: Augment, inputs: Any) -> Any:
-    """A variant of each of these MADE-UP examples: InvalidInput, with what was said, if the function cannot make one."""
+    """A variant of each of these MADE-UP examples: InvalidInput, with what was said, if the function cannot
+    make one."""
     try:
         return replace(augment, times=1)(inputs, Entropy())
     except Exception as error:
         raise InvalidInput(
-            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not valid for it, give your own, as the model "
+            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not "
+            f"valid for it, give your own, as the model "
             f"gets them, with synthetic=(inputs, targets). No data was read."
         ) from error
 

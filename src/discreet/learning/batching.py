@@ -1,9 +1,11 @@
-"""Which dimension of a tensor is the batch: decided once, from shapes at two batch sizes, never from a size that equals the batch's.
+"""Which dimension of a tensor is the batch: decided once, from shapes at two batch sizes, never from a size
+that equals the batch's.
 
-A constant of T rows (a causal mask, a table of positions) looks like a batch as soon as a batch has T examples. So the model is run twice
-on few examples before anything is added up, with 3 and with 2 of them. A dimension that is 3 and then 2 follows the batch; a shape that
-stays is the same for all examples, at every batch size; anything else (a batch folded into another dimension, the batch in two dimensions,
-the number of examples itself) is neither.
+A constant of T rows (a causal mask, a table of positions) looks like a batch as soon as a batch has T
+examples. So the model is run twice on few examples before anything is added up, with 3 and with 2 of them. A
+dimension that is 3 and then 2 follows the batch; a shape that stays is the same for all examples, at every
+batch size; anything else (a batch folded into another dimension, the batch in two dimensions, the number of
+examples itself) is neither.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class NotBatchFirst(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Says for each leaf of a call's arguments and results which dimension is the batch: a number, CONSTANT or UNCLEAR."""
+    """Says for each leaf of a call's arguments and results which dimension is the batch: a number, CONSTANT
+    or UNCLEAR."""
 
     inputs: tuple[Axis, ...]
     outputs: tuple[Axis, ...]
@@ -39,7 +42,8 @@ class Layout:
     constants: tuple[Any, ...] = ()
 
     def fits(self, leaves: list[Any]) -> bool:
-        """Return whether a call's arguments look like those the decision was made for: as many, and constants of the same shapes."""
+        """Return whether a call's arguments look like those the decision was made for: as many, and constants
+        of the same shapes."""
         if len(leaves) != len(self.inputs):
             return False
         pairs = zip(leaves, self.constants, strict=True)
@@ -50,7 +54,10 @@ Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def leaves_of(arguments: Any) -> list[Any]:
-    """Return all that a call is given. A packed sequence is one thing: its parts go with the lengths of the examples that it is packed from."""
+    """Return all that a call is given.
+
+    A packed sequence is one thing: its parts go with the lengths of the examples that it is packed from.
+    """
     return tree_leaves(arguments, is_leaf=lambda part: isinstance(part, PackedSequence))
 
 
@@ -74,7 +81,8 @@ def _form(leaf: Any) -> Any:
 def layouts(one: Survey, other: Survey) -> dict[Call, Layout]:
     """Return the decision for every call that was made at both batch sizes.
 
-    Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other dimension changed.
+    Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other
+               dimension changed.
     """
     both = [(call, form, other.forms[call]) for call, form in one.forms.items() if call in other.forms]
     return {call: _layout(a, b) for call, a, b in both}
@@ -92,7 +100,8 @@ def _layout(one: Form, other: Form) -> Layout:
 
 
 def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
-    """Return the decision for a call; for one more than were seen (gradient checkpoints call again), that of all others if they agree."""
+    """Return the decision for a call; for one more than were seen (gradient checkpoints call again), that of
+    all others if they agree."""
     if call in decisions:
         return decisions[call]
     others = {layout for (name, _), layout in decisions.items() if name == call[0]}

@@ -1,8 +1,9 @@
 """Checkpoints: what a run is made of between two steps, as bytes, and a run made of such bytes again.
 
-In it are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads one learns no more than was paid
-for. Not in it, ever: noise, or seeds of noise (the same noise on another gradient, and their difference is the data), coins, batches. Who may go on from
-which checkpoint is not decided here but by the ledger (`curator.segments`).
+In it are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads
+one learns no more than was paid for. Not in it, ever: noise, or seeds of noise (the same noise on another
+gradient, and their difference is the data), coins, batches. Who may go on from which checkpoint is not
+decided here but by the ledger (`curator.segments`).
 """
 
 from __future__ import annotations
@@ -25,22 +26,47 @@ from .schedules import BallsInBins, Poisson, Schedule, TruncatedPoisson, Without
 if TYPE_CHECKING:
     from .trainer import Run, Trainer
 
-# A run with these settings and schedules remembers nothing but its weights, averages, optimizer and clip. What is not listed may remember more
-# (correlated noise does), and is not resumed.
+# A run with these settings and schedules remembers nothing but its weights, averages, optimizer and clip.
+# What is not listed may remember more (correlated noise does), and is not resumed.
 _PLAIN = {
-    "model", "loss", "public", "epsilon", "delta", "noise_multiplier", "clip", "rate", "batch", "n", "steps", "epochs", "sampling", "limit",
-    "noise", "augment", "pooling", "optimizer", "learning_rate", "average", "performance", "columns", "synthetic", "schedule", "event",
-}  # fmt: skip
+    "model",
+    "loss",
+    "public",
+    "epsilon",
+    "delta",
+    "noise_multiplier",
+    "clip",
+    "rate",
+    "batch",
+    "n",
+    "steps",
+    "epochs",
+    "sampling",
+    "limit",
+    "noise",
+    "augment",
+    "pooling",
+    "optimizer",
+    "learning_rate",
+    "average",
+    "performance",
+    "columns",
+    "synthetic",
+    "schedule",
+    "event",
+}
 _RULES = (Flat, PerLayer, Automatic, Adaptive)
 
 
 def period(trainer: Trainer) -> int:
-    """After how many steps a run can be cut: then what comes next depends on the checkpoint alone, with fresh coins and noise."""
+    """After how many steps a run can be cut: then what comes next depends on the checkpoint alone, with fresh
+    coins and noise."""
     plan: Schedule = trainer.schedule
     odd = [f.name for f in fields(trainer) if f.name not in _PLAIN and getattr(trainer, f.name) != f.default]
     if odd or type(trainer.clip) not in _RULES:
         raise Unsupported(
-            f"training with {', '.join(odd) or type(trainer.clip).__name__} remembers more than its weights, and cannot be resumed from a checkpoint yet. Nothing was "
+            f"training with {', '.join(odd) or type(trainer.clip).__name__} remembers more than its "
+            f"weights, and cannot be resumed from a checkpoint yet. Nothing was "
             f"charged or read. Ask for it in one piece."
         )
     if type(plan) in (Poisson, TruncatedPoisson, WithoutReplacement):
@@ -48,7 +74,8 @@ def period(trainer: Trainer) -> int:
     if type(plan) is BallsInBins:  # who is in which step is drawn for a whole pass, and never stored
         return plan.bins
     raise Unsupported(
-        f"the schedule {type(plan).__name__} cannot be resumed from a checkpoint yet. Nothing was charged or read."
+        f"the schedule {type(plan).__name__} cannot be resumed from a checkpoint yet. Nothing was "
+        f"charged or read."
     )
 
 
@@ -63,7 +90,8 @@ def dump(run: Run) -> bytes:
 
 
 def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-    """A run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are lost, and count). Noise is fresh."""
+    """A run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are lost,
+    and count). Noise is fresh."""
     tensors, texts = files.load(raw)
     facts = json.loads(texts["run"])
     run = trainer.start(source, entropy=entropy)
@@ -71,7 +99,8 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
         "averaged" not in tensors
     ):
         raise InvalidInput(
-            "the checkpoint is of another model or optimizer, or of other frozen weights, than this trainer has. Nothing was trained. Give the "
+            "the checkpoint is of another model or optimizer, or of other frozen weights, than this "
+            "trainer has. Nothing was trained. Give the "
             "trainer that the run was started with."
         )
     with torch.no_grad():
@@ -91,7 +120,8 @@ def _moving(run: Run) -> float | None:
 
 
 def _shape(run: Run) -> dict[str, Any]:
-    """What must be the same again: names and shapes of what is learned, the weights that are not, the kind of optimizer."""
+    """What must be the same again: names and shapes of what is learned, the weights that are not, the kind of
+    optimizer."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
     digest = hashlib.sha256()
     for name, tensor in run._live.state_dict().items():

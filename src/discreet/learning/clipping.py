@@ -1,4 +1,5 @@
-"""Clipping rules: by how much each example's gradient is scaled, so that one person moves the sum by at most `clip`."""
+"""Clipping rules: by how much each example's gradient is scaled, so that one person moves the sum by at most
+`clip`."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
 
-# Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of them.
+# Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of
+# them.
 MARGIN = 1 - 2.0**-22
 
 
 def as_floats(settings: Any, *names: str) -> None:
-    """Turn fields into floats: torch multiplies by nothing else, and would refuse a fraction, or a number beyond floats, in the first step."""
+    """Turn fields into floats: torch multiplies by nothing else, and would refuse a fraction, or a number
+    beyond floats, in the first step."""
     for name in names:
         _require.finite(**{name: getattr(settings, name)})
         found = _require.float_or_inf(getattr(settings, name))
@@ -38,7 +41,8 @@ def norms(squares: Tensor) -> npt.NDArray[np.float64]:
 @described("learning.Flat")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """Scale by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016, arXiv:1607.00133)."""
+    """Scale by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016,
+    arXiv:1607.00133)."""
 
     clip: float
 
@@ -72,7 +76,8 @@ class PerLayer:
 class Automatic:
     """Scale by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
 
-    One parameter less to tune (Bu, Wang, Zha & Karypis 2023, arXiv:2206.07136). `stability` keeps tiny gradients tiny.
+    One parameter less to tune (Bu, Wang, Zha & Karypis 2023, arXiv:2206.07136). `stability` keeps tiny
+    gradients tiny.
     """
 
     clip: float = 1.0
@@ -91,14 +96,16 @@ class Automatic:
 class Adaptive:
     """A flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
 
-    Each step also counts, with noise, how many gradients were not clipped, and moves the clip by exp(-rate (fraction - quantile)): Andrew, Thakkar, McMahan
-    & Ramaswamy 2021, arXiv:1905.03871, with their recommended numbers as defaults. `count_noise` is the deviation of the noise on
-    the count; None is a twentieth of the expected batch, which costs next to nothing.
+    Each step also counts, with noise, how many gradients were not clipped, and moves the clip by exp(-rate
+    (fraction - quantile)): Andrew, Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871, with their
+    recommended numbers as defaults. `count_noise` is the deviation of the noise on the count; None is a
+    twentieth of the expected batch, which costs next to nothing.
 
     Guarantee: count and sum together are one Gaussian of the trainer's noise multiplier z.
-    Proof:     an example adds 1/2 or -1/2 to the count and at most the clip to the sum, so the pair moves, each over its own deviation, by
-               1 / (2 count_noise) and 1 / z_sum; with z_sum = (z⁻² - (2 count_noise)⁻²)^(-1/2) the squares add up to 1 / z² (their Theorem 1). The clip of
-               the next step is a function of noisy counts.
+    Proof:     an example adds 1/2 or -1/2 to the count and at most the clip to the sum, so the pair moves,
+               each over its own deviation, by 1 / (2 count_noise) and 1 / z_sum; with z_sum = (z⁻² - (2
+               count_noise)⁻²)^(-1/2) the squares add up to 1 / z² (their Theorem 1). The clip of the next
+               step is a function of noisy counts.
     """
 
     clip: float = 0.1
@@ -122,8 +129,10 @@ class Adaptive:
         count = 2 * self.deviation(divisor)
         if count <= noise_multiplier:
             raise InvalidInput(
-                f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of {count:g}, which leaves no room for "
-                f"the sum at {noise_multiplier:g}. Nothing was read or trained. Give count_noise= above {noise_multiplier / 2:g}, or larger batches."
+                f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of "
+                f"{count:g}, which leaves no room for "
+                f"the sum at {noise_multiplier:g}. Nothing was read or trained. Give count_noise= "
+                f"above {noise_multiplier / 2:g}, or larger batches."
             )
         return float((noise_multiplier**-2 - count**-2) ** -0.5 * (1 + 1e-12))
 
@@ -147,9 +156,11 @@ def as_clipping(clip: float | Clipping) -> Clipping:
 
 @np.errstate(all="ignore")  # a warning would tell of the data
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The factors in float32, and which examples are kept (None for all): one whose norm is not a finite number counts as zero.
+    """The factors in float32, and which examples are kept (None for all): one whose norm is not a finite
+    number counts as zero.
 
-    Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding of the multiplication.
+    Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding
+               of the multiplication.
     Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product.
     """
     found = rule.weights(squares)

@@ -1,7 +1,8 @@
 """Convolutions: a product at every place of the output, of the weight with the patch that the place saw.
 
-Patches are many times larger than what they are cut from. They are cut a few examples at a time into one small buffer that stays in the caches,
-made into gradients or Gram matrices there, and forgotten; the clipped sum is one ordinary weight gradient.
+Patches are many times larger than what they are cut from. They are cut a few examples at a time into one
+small buffer that stays in the caches, made into gradients or Gram matrices there, and forgotten; the clipped
+sum is one ordinary weight gradient.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from .layers import Recorder, targets
 from .taps import UNIT, Rows, Tap, Target, _zeroed, build_is_cheaper, growth, lengths, single, squares
 
 _BUFFER = 1 << 18  # numbers: a megabyte
-# As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so large that the C library
-# gives its memory back each time and every page is fresh (measured).
+# As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so
+# large that the C library gives its memory back each time and every page is fresh (measured).
 ENTRY_COST, FRESH_COST = 16, 96
 FRESH_FROM = 1 << 23  # entries: 32 megabytes
 
@@ -90,7 +91,8 @@ class Convolved(Tap):
             )
 
     def _ghost(self) -> Tensor:
-        """As `taps.Product`: the sum over places t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden."""
+        """As `taps.Product`: the sum over places t, s of (x_t . x_s)(g_t . g_s), and what rounding may have
+        hidden."""
         totals, parts = [], []
         for _, x, g in self._chunks():
             gram = torch.bmm(x.transpose(1, 2), x).mul_(torch.bmm(g.transpose(1, 2), g))
@@ -118,10 +120,19 @@ class Convolved(Tap):
         layer, n = self.layer, self.g.dim() - 2
         out.add_(
             torch.ops.aten.convolution_backward(
-                scaled, self.padded, layer.weight, None, layer.stride, [0] * n, layer.dilation, False, [0] * n,
-                layer.groups, [False, True, False],
+                scaled,
+                self.padded,
+                layer.weight,
+                None,
+                layer.stride,
+                [0] * n,
+                layer.dilation,
+                False,
+                [0] * n,
+                layer.groups,
+                [False, True, False],
             )[1]
-        )  # fmt: skip
+        )
 
     def silence(self, keep: Tensor) -> None:
         self.g, self.padded = _zeroed(self.g, keep), _zeroed(self.padded, keep)

@@ -1,8 +1,9 @@
 """Noise that cancels over time: DP-FTRL and the matrix mechanism, as a hook.
 
-Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is partly taken back in later ones, so that the
-*sum* of gradients so far, which is where the weights are, has little noise. In return everybody's steps must be known in advance, and no
-sampling hides who took part. The strategies C are those of `mechanisms.matrix`.
+Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is
+partly taken back in later ones, so that the *sum* of gradients so far, which is where the weights are, has
+little noise. In return everybody's steps must be known in advance, and no sampling hides who took part. The
+strategies C are those of `mechanisms.matrix`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ class Source(Protocol):
 
 
 class Mixed:
-    """Rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution, y_t = (z_t - sum of C[t, s] y_s over s < t) / C[t, t].
+    """Rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution, y_t = (z_t -
+    sum of C[t, s] y_s over s < t) / C[t, t].
 
-    As many rows are kept as C has bands, less one. They are secret: a run that keeps them cannot be resumed without them.
+    As many rows are kept as C has bands, less one. They are secret: a run that keeps them cannot be resumed
+    without them.
     """
 
     def __init__(self, independent: Source, strategy: Strategy) -> None:

@@ -1,7 +1,8 @@
 """Examples: private tensors, with the public facts they are protected under.
 
-`Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` any map-style torch dataset. `Tabular` reads the columns of a table: features
-are scaled by their declared bounds, categories become indicators, so that nothing is learned from the data on the way.
+`Examples(x, y, public)` holds tensors; `Examples.of(dataset, public)` any map-style torch dataset. `Tabular`
+reads the columns of a table: features are scaled by their declared bounds, categories become indicators, so
+that nothing is learned from the data on the way.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ Array = Any  # of numpy
 class Examples:
     """A source of examples for training (an `ExampleSource`): inputs and targets, one entry per row.
 
-    Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is nobody's (None) takes no part.
-    Shapes and types of one example are public; values and, under add_remove, their number are not. A tuple of inputs are the model's arguments; a
-    dict of them is one argument: `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with that dict.
+    Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is
+    nobody's (None) takes no part. Shapes and types of one example are public; values and, under add_remove,
+    their number are not. A tuple of inputs are the model's arguments; a dict of them is one argument:
+    `Examples({"ids": ids, "mask": mask}, labels)` for a model that is called with that dict.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Examples:
         target: str | None = None,
         like: tuple[Any, Any] | None = None,
     ) -> Examples:
-        """Any map-style dataset whose items are (inputs, target), or dicts of which one entry is the `target`; read when a batch takes them.
+        """Any map-style dataset whose items are (inputs, target), or dicts of which one entry is the
+        `target`; read when a batch takes them.
 
-        All items must have one shape, and a target among the classes: whether they do is private, and only found out when the run is paid for.
-        What shape that is everybody may know: `like` says it, a pair of made-up inputs and targets of one or more examples. Without `like` it is
-        taken from the first item here, where the steward wraps the data, and never again; a dataset that may be empty needs it.
+        All items must have one shape, and a target among the classes: whether they do is private, and only
+        found out when the run is paid for. What shape that is everybody may know: `like` says it, a pair of
+        made-up inputs and targets of one or more examples. Without `like` it is taken from the first item
+        here, where the steward wraps the data, and never again; a dataset that may be empty needs it.
         """
         return _Dataset(dataset, public, people, target, like)
 
@@ -107,7 +111,8 @@ class _Dataset(Examples):
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
-                "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for each example. A DataLoader chooses "
+                "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a "
+                "coin for each example. A DataLoader chooses "
                 "batches by itself; give its .dataset instead."
             )
         self._public, self._dataset, self._rows = (
@@ -136,7 +141,8 @@ class _Dataset(Examples):
         """Empty tensors of the shapes and types of the first item."""
         if not self._rows:
             raise InvalidInput(
-                "a dataset that may be empty needs like=(inputs, targets), made-up examples: else only this one would be refused. "
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: else "
+                "only this one would be refused. "
                 "Nothing was charged or trained."
             )
         try:
@@ -145,8 +151,10 @@ class _Dataset(Examples):
             raise
         except Exception as error:  # its text could quote a value
             raise InvalidInput(
-                f"the first item of the dataset could not be read, or holds something that cannot become a tensor ({type(error).__name__}; what it says "
-                f"is withheld, as it may speak of the data). Nothing was charged or trained. Items are (inputs, target), of tensors, arrays and numbers."
+                f"the first item of the dataset could not be read, or holds something that cannot "
+                f"become a tensor ({type(error).__name__}; what it says "
+                f"is withheld, as it may speak of the data). Nothing was charged or trained. Items "
+                f"are (inputs, target), of tensors, arrays and numbers."
             ) from None
         return inputs, targets
 
@@ -156,7 +164,8 @@ class _Dataset(Examples):
             return {name: value for name, value in item.items() if name != self._target}, item[self._target]
         if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
             raise InvalidInput(
-                f"items of a dataset must be (inputs, target), or dicts with target= naming one entry (target={self._target!r}); here an item is a "
+                f"items of a dataset must be (inputs, target), or dicts with target= naming one "
+                f"entry (target={self._target!r}); here an item is a "
                 f"{type(item).__name__}. Nothing was trained."
             )
         return item[0], item[1]
@@ -234,7 +243,8 @@ def _from_array(values: Any) -> Tensor:
         )  # pandas lends what may not be written
     except (TypeError, ValueError, RuntimeError):  # its text could quote a value
         raise InvalidInput(
-            f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} cannot become one. Nothing was trained."
+            f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} "
+            f"cannot become one. Nothing was trained."
         ) from None
 
 
@@ -249,9 +259,10 @@ def _tensor(values: Any) -> Tensor:
 class Tabular:
     """Columns of a table as examples, by what the schema declares of them and nothing else.
 
-    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A category becomes one indicator each, none for a value
-    that is not declared. The target is a class number (categories, booleans) or a number scaled like the features. With `scaling`, which a
-    `PrivateScaler` released, its columns are standardized instead.
+    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A category becomes one
+    indicator each, none for a value that is not declared. The target is a class number (categories, booleans)
+    or a number scaled like the features. With `scaling`, which a `PrivateScaler` released, its columns are
+    standardized instead.
     """
 
     features: tuple[str, ...]
@@ -326,7 +337,10 @@ def _goal(values: pa.Array, fact: Any, name: str) -> Array:
 
 
 def _truths(values: pa.Array) -> Array:
-    """1 where true, 0 where false, NaN where missing. Any whole number but 0 is true, as to SQL: a 5 is no class of its own."""
+    """1 where true, 0 where false, NaN where missing.
+
+    Any whole number but 0 is true, as to SQL: a 5 is no class of its own.
+    """
     numbers = _floats(values)
     return np.where(np.isnan(numbers), np.nan, (numbers != 0).astype(np.float64))
 
@@ -349,6 +363,8 @@ def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
     if reader is not None:
         return reader.read(source)
     raise NotPrivate(
-        f"{type(source).__name__} is not a source of examples: wrap tensors as learning.Examples(x, y, public), a dataset as "
-        f"learning.Examples.of(dataset, public), or say which columns of a table to use, columns=Tabular(features=..., target=...)."
+        f"{type(source).__name__} is not a source of examples: wrap tensors as learning.Examples(x, "
+        f"y, public), a dataset as "
+        f"learning.Examples.of(dataset, public), or say which columns of a table to use, "
+        f"columns=Tabular(features=..., target=...)."
     )

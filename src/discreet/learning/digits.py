@@ -1,4 +1,5 @@
-"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo, and to try things on."""
+"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo, and to try
+things on."""
 
 from __future__ import annotations
 
@@ -41,15 +42,29 @@ class Digits:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             return nn.Sequential(
-                nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(),
-                nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
-            )  # fmt: skip
+                nn.Conv2d(1, 16, 3, padding=1),
+                nn.Tanh(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(16, 32, 3, padding=1),
+                nn.Tanh(),
+                nn.MaxPool2d(2),
+                nn.Flatten(),
+                nn.Linear(128, 10),
+            )
 
     def trainer(self, epsilon: float) -> Trainer:
         return Trainer(
-            self.network(), nn.CrossEntropyLoss(), public=self.public, epsilon=epsilon, delta=self.delta, clip=self.clip,
-            batch=self.batch, epochs=self.epochs, optimizer=SGD(lr=1.0), average=0.9,
-        )  # fmt: skip
+            self.network(),
+            nn.CrossEntropyLoss(),
+            public=self.public,
+            epsilon=epsilon,
+            delta=self.delta,
+            clip=self.clip,
+            batch=self.batch,
+            epochs=self.epochs,
+            optimizer=SGD(lr=1.0),
+            average=0.9,
+        )
 
     def private(self, epsilon: float) -> tuple[float, float]:
         """The noise over the clip, and the accuracy on the test digits."""

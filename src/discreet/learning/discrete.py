@@ -1,7 +1,9 @@
-"""Exact noise for gradients: clipped gradients on an integer grid, added up without rounding, plus the exact discrete Gaussian.
+"""Exact noise for gradients: clipped gradients on an integer grid, added up without rounding, plus the exact
+discrete Gaussian.
 
-Closes what floats leave open (docs/learning.md): the sum of integers does not depend on the order, noise has exactly the law that is priced, and the bound on what
-one example moves is checked in integers before it counts. Gradients must be built one by one for it, which is slower.
+Closes what floats leave open (docs/learning.md): the sum of integers does not depend on the order, noise has
+exactly the law that is priced, and the bound on what one example moves is checked in integers before it
+counts. Gradients must be built one by one for it, which is slower.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ _LARGEST = 1 << 48
 class Grid:
     """Vectors of `size` numbers, of length at most `clip`, as whole multiples of `step`.
 
-    Guarantee: what one example adds is an integer vector of squared length at most `l2_squared`, the integer part of (clip / step + sqrt(size) / 2)².
-    Proof:     rounding to the nearest multiple moves each entry by at most half a step, so the vector by at most sqrt(size) / 2 steps; the triangle
-               inequality. Whatever floats made of it, the squared length is computed in integers, and a vector above the bound counts as zero.
+    Guarantee: what one example adds is an integer vector of squared length at most `l2_squared`, the integer
+               part of (clip / step + sqrt(size) / 2)².
+    Proof:     rounding to the nearest multiple moves each entry by at most half a step, so the vector by at
+               most sqrt(size) / 2 steps; the triangle inequality. Whatever floats made of it, the squared
+               length is computed in integers, and a vector above the bound counts as zero.
     """
 
     clip: float
@@ -48,7 +52,8 @@ class Grid:
         _require.positive(step=self.step)
         if self.l2_squared >= _LARGEST:
             raise InvalidInput(
-                f"a step of {float(self.step):g} is too fine: squared lengths would not fit 48 bits. Nothing was read or trained."
+                f"a step of {float(self.step):g} is too fine: squared lengths would not fit 48 bits. "
+                f"Nothing was read or trained."
             )
 
     @classmethod
@@ -77,7 +82,8 @@ class Grid:
         )
 
     def rounded(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Weights times rows, [B, size], rounded to whole steps, in place; whatever is not below the bound becomes zero.
+        """Weights times rows, [B, size], rounded to whole steps, in place; whatever is not below the bound
+        becomes zero.
 
         Whole numbers below 2**24 are exact in float32; lengths are bounded from above, see `_lengths`.
         """
@@ -94,7 +100,8 @@ class Grid:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Upper bounds in float64: squares of whole numbers added up in float32 by 256, each block off by at most 264 roundings, then in float64."""
+    """Upper bounds in float64: squares of whole numbers added up in float32 by 256, each block off by at most
+    264 roundings, then in float64."""
     whole = rows.shape[1] - rows.shape[1] % _BLOCK
     blocks = torch.linalg.vector_norm(
         rows[:, :whole].reshape(len(rows), whole // _BLOCK, _BLOCK), dim=2
@@ -104,7 +111,8 @@ def _lengths(rows: Tensor) -> Tensor:
 
 
 class GridSum:
-    """The exact sum of one step: rounded gradients are added to integers, noise is drawn in integers, and only then is it a float vector."""
+    """The exact sum of one step: rounded gradients are added to integers, noise is drawn in integers, and
+    only then is it a float vector."""
 
     def __init__(self, grid: Grid, noise_multiplier: float, entropy: Entropy) -> None:
         self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy

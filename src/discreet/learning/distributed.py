@@ -1,11 +1,13 @@
-"""Training over several processes or machines, with torch.distributed: each worker holds a part of the people, and all make the same steps.
+"""Training over several processes or machines, with torch.distributed: each worker holds a part of the
+people, and all make the same steps.
 
-    torch.distributed.init_process_group("gloo")                        # in every worker, as torchrun starts them
-    model = learning.across_workers(trainer)(shard, entropy=Entropy()).value
+    torch.distributed.init_process_group("gloo")                        # in every worker, as torchrun starts
+    them model = learning.across_workers(trainer)(shard, entropy=Entropy()).value
 
-Every worker tosses the coins of its own examples, clips their gradients and adds its share of the noise; the sums are added up over all workers, and each
-makes the same move. The law of the noisy sum, and so the price, is that of one process with all the examples. If a worker dies, the sum of a step
-does not come about: it is thrown away everywhere, and the run is over.
+Every worker tosses the coins of its own examples, clips their gradients and adds its share of the noise; the
+sums are added up over all workers, and each makes the same move. The law of the noisy sum, and so the price,
+is that of one process with all the examples. If a worker dies, the sum of a step does not come about: it is
+thrown away everywhere, and the run is over.
 """
 
 from __future__ import annotations
@@ -35,18 +37,22 @@ SHARES, FIRST = "shares", "first"
 
 
 def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) -> Mechanism:
-    """The trainer as a mechanism that all workers of a process group run together, each on its own part of the examples.
+    """The trainer as a mechanism that all workers of a process group run together, each on its own part of
+    the examples.
 
-    `noise="shares"`: of N workers each adds noise of a N-th of the variance. `noise="first"`: the first adds all of it. `trainer.public` and
-    `n` are about all workers' people together. Let one worker ask through a curator, and the others call it with an `Entropy` of their own: nobody reads
-    data before all of them, the one that was charged included, have agreed on the settings.
+    `noise="shares"`: of N workers each adds noise of a N-th of the variance. `noise="first"`: the first adds
+    all of it. `trainer.public` and `n` are about all workers' people together. Let one worker ask through a
+    curator, and the others call it with an `Entropy` of their own: nobody reads data before all of them, the
+    one that was charged included, have agreed on the settings.
 
     Guarantee: `trainer.event`, for everything that is released (the same model, by every worker).
-    Proof:     coins of different examples are independent, so independent Poisson samples (or bins) of the parts are one of the whole. The sum of the
-               workers' clipped sums is the clipped sum of the whole; independent N(0, s²/N) add up to N(0, s²). The weights of every
-               worker are functions of complete sums only: where adding up fails, what there is of the sum is overwritten and never used.
-    Assumes:   each person's example is with one worker. Workers trust each other and the network between them: what they send before it is
-               added up has only a part of the noise.
+    Proof:     coins of different examples are independent, so independent Poisson samples (or bins) of the
+               parts are one of the whole. The sum of the workers' clipped sums is the clipped sum of the
+               whole; independent N(0, s²/N) add up to N(0, s²). The weights of every worker are functions of
+               complete sums only: where adding up fails, what there is of the sum is overwritten and never
+               used.
+    Assumes:   each person's example is with one worker. Workers trust each other and the network between
+               them: what they send before it is added up has only a part of the noise.
     """
     _require.one_of((SHARES, FIRST), noise=noise)
     known = type(trainer.schedule) in (Poisson, BallsInBins) and type(trainer.clip) in (
@@ -56,7 +62,8 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
     )
     if not known or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
         raise Unsupported(
-            "over several workers there is Poisson sampling or balls-in-bins of examples, with a fixed clip and Gaussian noise. Nothing was read or "
+            "over several workers there is Poisson sampling or balls-in-bins of examples, with a "
+            "fixed clip and Gaussian noise. Nothing was read or "
             "trained. Use these, or one process."
         )
     return _Across(trainer, noise, group)
@@ -91,10 +98,12 @@ class _Across:
         return run.release()
 
     def _agree(self) -> None:
-        """All workers must have the same price, clip and steps: else the sum would have less noise than was paid for. Reads no data."""
+        """All workers must have the same price, clip and steps: else the sum would have less noise than was
+        paid for. Reads no data."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidInput(
-                "there is no process group: call torch.distributed.init_process_group('gloo') first. Nothing was read."
+                "there is no process group: call torch.distributed.init_process_group('gloo') first. "
+                "Nothing was read."
             )
         trainer = self.trainer
         sizes = [[name, list(p.shape)] for name, p in trainer.model.named_parameters() if p.requires_grad]
@@ -112,7 +121,8 @@ class _Across:
         self._together(lambda: dist.all_gather(all_of_them, mine, group=self.group))
         if any(not torch.equal(mine, other) for other in all_of_them):
             raise InvalidInput(
-                "the workers do not have the same trainer: price, clip, batch, public facts and shapes must be alike. Nothing was read or trained."
+                "the workers do not have the same trainer: price, clip, batch, public facts and "
+                "shapes must be alike. Nothing was read or trained."
             )
 
     def _same_start(self, run: Run) -> None:
@@ -126,13 +136,15 @@ class _Across:
             act()
         except RuntimeError:
             raise ReleaseFailed(
-                "a worker was lost, so that the workers could not go on together. What was underway is thrown away: no update was made with part of "
+                "a worker was lost, so that the workers could not go on together. What was underway "
+                "is thrown away: no update was made with part of "
                 "the noise. The price of the run is spent, and the run is over."
             ) from None
 
 
 class _Shared:
-    """The terms of one worker: its share of the noise, its own examples; closed when all workers' are added up."""
+    """The terms of one worker: its share of the noise, its own examples; closed when all workers' are added
+    up."""
 
     def __init__(self, own: Terms, run: Run, across: _Across) -> None:
         self._own, self._run, self._across = own, run, across

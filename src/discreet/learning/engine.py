@@ -1,4 +1,5 @@
-"""The clipped sum: per-example gradients, each scaled to the clip, added up; one forward and one backward pass.
+"""The clipped sum: per-example gradients, each scaled to the clip, added up; one forward and one backward
+pass.
 
 >>> from torch import nn
 >>> model = nn.Linear(4, 2)
@@ -40,7 +41,8 @@ Found = tuple[
 
 @dataclass
 class Gradients:
-    """The gradients of one batch, each example's by itself, as taps; `squares` bounds their squared norms, [B, layers or 1]."""
+    """The gradients of one batch, each example's by itself, as taps; `squares` bounds their squared norms,
+    [B, layers or 1]."""
 
     taps: list[Tap]
     squares: Tensor
@@ -60,8 +62,9 @@ class Gradients:
 class Engine:
     """Clipped gradient sums of a model under a loss. The loss is one number for each example.
 
-    `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing examples is impossible.
-    `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's allocator while attached (`Performance`).
+    `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing
+    examples is impossible. `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's
+    allocator while attached (`Performance`).
     """
 
     def __init__(
@@ -88,7 +91,8 @@ class Engine:
         kinds = {p.dtype for p in self.parameters.values()}
         if not kinds <= {torch.float32} and not kinds <= {torch.float64}:
             raise Unsupported(
-                f"trainable parameters must all be float32 (or all float64), got {sorted(map(str, kinds))}. Keep them in float32 and "
+                f"trainable parameters must all be float32 (or all float64), got "
+                f"{sorted(map(str, kinds))}. Keep them in float32 and "
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
         self.layers = _layers(self.parameters)
@@ -139,7 +143,9 @@ class Engine:
                 self.is_attached = False
 
     def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, lean: bool = False) -> Gradients:
-        """Forward and backward of one batch; the first dimension of every tensor is the batch. A tuple holds the model's arguments.
+        """Forward and backward of one batch; the first dimension of every tensor is the batch.
+
+        A tuple holds the model's arguments.
 
         `lean` is for those who will only `add`: no losses, and taps let go of the rest.
         """
@@ -174,7 +180,8 @@ class Engine:
         return taps, None, each.detach()
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
-        """Decide what follows the batch, from shapes at two batch sizes; once for each mode, training or evaluation, and shape of example."""
+        """Decide what follows the batch, from shapes at two batch sizes; once for each mode, training or
+        evaluation, and shape of example."""
         if self.isolate or not self.is_attached:
             return
         shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
@@ -189,7 +196,8 @@ class Engine:
                 decisions = layouts(*surveys)
                 self.recorder.layouts = decisions
                 if any(CONSTANT in layout.inputs for layout in decisions.values()):
-                    # What a layer makes of a constant is combined with batches by their size: it must be right at both sizes, so that it was no coincidence.
+                    # What a layer makes of a constant is combined with batches by their size: it must be
+                    # right at both sizes, so that it was no coincidence.
                     for size in SIZES:
                         self._rehearse(inputs, size)
             self._layouts[key] = decisions
@@ -239,11 +247,14 @@ class Engine:
     def clipped_sum(
         self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None
     ) -> Tensor:
-        """The sum over the batch of each example's gradient, scaled by the rule; added to `into` where that is given.
+        """The sum over the batch of each example's gradient, scaled by the rule; added to `into` where that
+        is given.
 
-        Guarantee: adding or removing one example moves the sum by at most clip in l2 norm (up to the rounding of the sum itself).
-        Proof:     each term is a function of its own example (checked by `safety.probe`, or by construction with `isolate`),
-                   and no longer than clip (`clipping.factors`, `taps`). An example whose gradient is not finite is zero.
+        Guarantee: adding or removing one example moves the sum by at most clip in l2 norm (up to the rounding
+                   of the sum itself).
+        Proof:     each term is a function of its own example (checked by `safety.probe`, or by construction
+                   with `isolate`), and no longer than clip (`clipping.factors`, `taps`). An example whose
+                   gradient is not finite is zero.
         Assumes:   the model's code computes each example's output from that example alone.
         """
         out = self.buffer() if into is None else into
@@ -251,7 +262,8 @@ class Engine:
         return out
 
     def add_clipped(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the sum is that of the whole."""
+        """Add the batch's clipped sum, in as many parts as keep what they leave behind near the caches: the
+        sum is that of the whole."""
         size = _length((inputs,))
         if size == 0:
             return
@@ -279,7 +291,10 @@ def _length(inputs: tuple[Any, ...]) -> int:
 
 
 def full_precision() -> AbstractContextManager[Any]:
-    """Autocast that is on around the engine is off in it: norms in half precision would be too short. Inside the model it does what it says."""
+    """Autocast that is on around the engine is off in it: norms in half precision would be too short.
+
+    Inside the model it does what it says.
+    """
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 

@@ -1,13 +1,15 @@
-"""Estimators with scikit-learn's contract around any torch module: `DPClassifier`, `DPRegressor`, and `SGDLogisticRegression`.
+"""Estimators with scikit-learn's contract around any torch module: `DPClassifier`, `DPRegressor`, and
+`SGDLogisticRegression`.
 
     model = DPClassifier(epsilon=3, delta=1e-5, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
     model.predict(X_new); model.event_
 
-    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")       # through a session: charged first, facts from the schema
-    model.predict({"age": [35], "education": ["Masters"]})
+    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")       # through a session: charged
+    first, facts from the schema model.predict({"age": [35], "education": ["Masters"]})
 
-What scikit-learn would read off the data is declared instead: the classes, the number of examples, the bounds of features and target. Each `fit` is a
-release of its own: what fits k models (GridSearchCV, cross_val_score) costs k prices, and `event_` is the last one's.
+What scikit-learn would read off the data is declared instead: the classes, the number of examples, the bounds
+of features and target. Each `fit` is a release of its own: what fits k models (GridSearchCV, cross_val_score)
+costs k prices, and `event_` is the last one's.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Trainer:
-        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
+        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run
+        yet. For `Session.fit`.
 
         `features` are by default all columns that can be: numbers with bounds, categories, booleans.
         """
@@ -128,7 +131,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         noisy, size = self.noise_multiplier is not None, public.size if self.n is None else self.n
         if size is None:
             raise PrivateFact(
-                "the number of examples is private and never read off the data: declare it, n=..., or buy a noisy count. Nothing was trained."
+                "the number of examples is private and never read off the data: declare it, n=..., "
+                "or buy a noisy count. Nothing was trained."
             )
         _require.integer(n=size, at_least=1)
         if self.batch is not None:
@@ -140,11 +144,21 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         )
         wanted = next(d for d in (self.delta, delta, DELTA) if d is not None)
         return Trainer(
-            self._built(features, outputs), self._loss(), public=public, n=size, noise_multiplier=self.noise_multiplier,  # type: ignore[arg-type]
-            epsilon=None if noisy else self.epsilon, delta=None if noisy else wanted, clip=self.clip,
-            batch=batch, epochs=self.epochs, optimizer=SGD(lr=0.5, momentum=0.9) if self.optimizer is None else self.optimizer,
-            average=self.average, microbatch=self.microbatch, columns=columns,
-        )  # fmt: skip
+            self._built(features, outputs),
+            self._loss(),
+            public=public,
+            n=size,
+            noise_multiplier=self.noise_multiplier,  # type: ignore[arg-type]
+            epsilon=None if noisy else self.epsilon,
+            delta=None if noisy else wanted,
+            clip=self.clip,
+            batch=batch,
+            epochs=self.epochs,
+            optimizer=SGD(lr=0.5, momentum=0.9) if self.optimizer is None else self.optimizer,
+            average=self.average,
+            microbatch=self.microbatch,
+            columns=columns,
+        )
 
     def _train(self, X: Tensor, y: Tensor, outputs: int) -> Any:
         public = Public(size=self.n)
@@ -154,7 +168,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _checked(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
+        """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason
+        to stop."""
         X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
         y = np.asarray(y)
         y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
@@ -194,16 +209,20 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     """A classifier trained with DP-SGD; logistic regression unless `module` or `hidden` says otherwise.
 
-    `module` is a function of (features, classes), or a torch module whose outputs are one score for each class; `hidden` are the sizes of layers of a
-    tanh network. `classes` are declared; a label that is not among them counts as the first. `delta` is by default the budget's, and 1e-5
-    without a session. `batch` is by default chosen from n and epsilon, which are public (`default_batch`): 1024 / epsilon, at most half of n and
-    at least 256; what is given wins. `progress` is called after each step, with public facts. `event_` is the price, `module_` the trained model.
+    `module` is a function of (features, classes), or a torch module whose outputs are one score for each
+    class; `hidden` are the sizes of layers of a tanh network. `classes` are declared; a label that is not
+    among them counts as the first. `delta` is by default the budget's, and 1e-5 without a session. `batch` is
+    by default chosen from n and epsilon, which are public (`default_batch`): 1024 / epsilon, at most half of
+    n and at least 256; what is given wins. `progress` is called after each step, with public facts. `event_`
+    is the price, `module_` the trained model.
 
-    Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score with k folds, or GridSearchCV over k settings, fits
-    and costs k times and more, which nobody adds up outside of a session. A scaler before it in a pipeline learns from private data for
-    nothing: declare `lower` and `upper`, or pay for a `PrivateScaler`.
+    Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
+    with k folds, or GridSearchCV over k settings, fits and costs k times and more, which nobody adds up
+    outside of a session. A scaler before it in a pipeline learns from private data for nothing: declare
+    `lower` and `upper`, or pay for a `PrivateScaler`.
 
-    Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit. Proof: `Trainer`.
+    Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit.
+               Proof: `Trainer`.
     """
 
     _loss = nn.CrossEntropyLoss
@@ -231,9 +250,21 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     ) -> None:
         super().__init__(
             module,
-            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n=n, lower=lower, upper=upper, clip=clip, batch=batch,
-            epochs=epochs, hidden=hidden, optimizer=optimizer, average=average, microbatch=microbatch, progress=progress,
-        )  # fmt: skip
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            n=n,
+            lower=lower,
+            upper=upper,
+            clip=clip,
+            batch=batch,
+            epochs=epochs,
+            hidden=hidden,
+            optimizer=optimizer,
+            average=average,
+            microbatch=microbatch,
+            progress=progress,
+        )
         self.classes = classes
 
     def fit(self, X: Any, y: Any) -> DPClassifier:
@@ -255,7 +286,8 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def _told(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Categories | Boolean):
             raise InvalidInput(
-                f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was charged or trained. Declare "
+                f"a classifier needs a target with declared categories, and {target!r} has none. "
+                f"Nothing was charged or trained. Declare "
                 f"Categories or Boolean for it, or use DPRegressor."
             )
         values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
@@ -281,9 +313,11 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
 
 class SGDLogisticRegression(DPClassifier):
-    """Logistic regression trained with DP-SGD: `coef_` and `intercept_` as scikit-learn has them, for features scaled to [-1, 1].
+    """Logistic regression trained with DP-SGD: `coef_` and `intercept_` as scikit-learn has them, for
+    features scaled to [-1, 1].
 
-    It is linear: `DPClassifier` takes `hidden` layers or a `module`. Options, defaults and the price of each `fit` are those of `DPClassifier`.
+    It is linear: `DPClassifier` takes `hidden` layers or a `module`. Options, defaults and the price of each
+    `fit` are those of `DPClassifier`.
 
     Guarantee: `event_`. Proof: `Trainer`.
     """
@@ -309,9 +343,20 @@ class SGDLogisticRegression(DPClassifier):
     ) -> None:
         super().__init__(
             classes=classes,
-            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n=n, lower=lower, upper=upper, clip=clip, batch=batch,
-            epochs=epochs, optimizer=optimizer, average=average, microbatch=microbatch, progress=progress,
-        )  # fmt: skip
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            n=n,
+            lower=lower,
+            upper=upper,
+            clip=clip,
+            batch=batch,
+            epochs=epochs,
+            optimizer=optimizer,
+            average=average,
+            microbatch=microbatch,
+            progress=progress,
+        )
 
     @property
     def coef_(self) -> npt.NDArray[Any]:
@@ -330,15 +375,19 @@ class SGDLogisticRegression(DPClassifier):
 
 
 class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
-    """A regression trained with DP-SGD, on targets clipped to the declared bounds; linear unless `module` or `hidden` says otherwise.
+    """A regression trained with DP-SGD, on targets clipped to the declared bounds; linear unless `module` or
+    `hidden` says otherwise.
 
-    Options are those of `DPClassifier`, and `batch` is chosen as there; `target_lower` and `target_upper` are declared bounds.
+    Options are those of `DPClassifier`, and `batch` is chosen as there; `target_lower` and `target_upper` are
+    declared bounds.
 
-    Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score with k folds, or GridSearchCV over k settings, fits
-    and costs k times and more, which nobody adds up outside of a session. A scaler before it in a pipeline learns from private data for
-    nothing: declare `lower` and `upper`, or pay for a `PrivateScaler`.
+    Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
+    with k folds, or GridSearchCV over k settings, fits and costs k times and more, which nobody adds up
+    outside of a session. A scaler before it in a pipeline learns from private data for nothing: declare
+    `lower` and `upper`, or pay for a `PrivateScaler`.
 
-    Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit. Proof: `Trainer`.
+    Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit.
+               Proof: `Trainer`.
     """
 
     _loss = nn.MSELoss
@@ -367,9 +416,21 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     ) -> None:
         super().__init__(
             module,
-            epsilon=epsilon, delta=delta, noise_multiplier=noise_multiplier, n=n, lower=lower, upper=upper, clip=clip, batch=batch,
-            epochs=epochs, hidden=hidden, optimizer=optimizer, average=average, microbatch=microbatch, progress=progress,
-        )  # fmt: skip
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,
+            n=n,
+            lower=lower,
+            upper=upper,
+            clip=clip,
+            batch=batch,
+            epochs=epochs,
+            hidden=hidden,
+            optimizer=optimizer,
+            average=average,
+            microbatch=microbatch,
+            progress=progress,
+        )
         self.target_lower, self.target_upper = target_lower, target_upper
 
     def fit(self, X: Any, y: Any) -> DPRegressor:
@@ -385,7 +446,8 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def _told(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Bounds):
             raise InvalidInput(
-                f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was charged or trained. Declare Bounds for "
+                f"a regression needs a target with declared bounds, and {target!r} has none. Nothing "
+                f"was charged or trained. Declare Bounds for "
                 f"it, or use DPClassifier."
             )
         self.range_ = float(fact.lower), float(fact.upper)
@@ -398,17 +460,20 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
 
 def default_batch(n: int, epsilon: float | None) -> int:
-    """Return the expected batch of estimators that were given none: 1024 / epsilon, at most n / 2, at least 256 (and never above n).
+    """Return the expected batch of estimators that were given none: 1024 / epsilon, at most n / 2, at least
+    256 (and never above n).
 
-    At a fixed number of epochs the noise that gathers in the weights goes with learning rate * epochs / (epsilon * batch), whatever n is: a
-    batch in proportion to 1 / epsilon keeps it where it is, and half of n leaves two steps per epoch. From declared n and epsilon alone; with
-    `noise_multiplier` instead of epsilon it is 256.
+    At a fixed number of epochs the noise that gathers in the weights goes with learning rate * epochs /
+    (epsilon * batch), whatever n is: a batch in proportion to 1 / epsilon keeps it where it is, and half of n
+    leaves two steps per epoch. From declared n and epsilon alone; with `noise_multiplier` instead of epsilon
+    it is 256.
 
-    Logistic regression on Adult, 20 epochs, one run each: at epsilon 0.1 80.6% with 256, 83.2% with 2048, 85.0% with 8192; at epsilon 1 85.0%
-    with 256, 85.3% with 1024; 4,000 rows at epsilon 0.1: 77.3% with 256, 80.9% with 2048.
+    Logistic regression on Adult, 20 epochs, one run each: at epsilon 0.1 80.6% with 256, 83.2% with 2048,
+    85.0% with 8192; at epsilon 1 85.0% with 256, 85.3% with 1024; 4,000 rows at epsilon 0.1: 77.3% with 256,
+    80.9% with 2048.
 
-    >>> default_batch(32_561, 0.1), default_batch(32_561, 1), default_batch(4000, 0.1), default_batch(100, 0.1)
-    (10240, 1024, 2000, 100)
+    >>> [default_batch(n, epsilon) for n, epsilon in ((32_561, 0.1), (32_561, 1), (4000, 0.1), (100, 0.1))]
+    [10240, 1024, 2000, 100]
     """
     if epsilon is None:
         return min(n, 256)
@@ -418,7 +483,10 @@ def default_batch(n: int, epsilon: float | None) -> int:
 
 
 def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Module:
-    """A tanh network with these hidden layers; linear without any. Tanh suits clipped gradients (Papernot et al. 2021, arXiv:2007.14191)."""
+    """A tanh network with these hidden layers; linear without any.
+
+    Tanh suits clipped gradients (Papernot et al. 2021, arXiv:2007.14191).
+    """
     sizes = [features, *hidden]
     _require.integer(**{f"hidden[{i}]": size for i, size in enumerate(hidden)}, at_least=1)
     parts: list[nn.Module] = []
@@ -438,7 +506,8 @@ def features_of(public: Public, target: str) -> tuple[str, ...]:
     )
     if not names:
         raise InvalidInput(
-            "no column is declared as a number with bounds, as categories or as boolean: nothing to learn from."
+            "no column is declared as a number with bounds, as categories or as boolean: nothing to "
+            "learn from."
         )
     return names
 
@@ -446,12 +515,14 @@ def features_of(public: Public, target: str) -> tuple[str, ...]:
 def _usable(public: Public, name: str) -> None:
     if not isinstance(public.fact(name), Bounds | Categories | Boolean):
         raise InvalidInput(
-            f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. Nothing was charged or trained."
+            f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "
+            f"Nothing was charged or trained."
         )
 
 
 def encoded(X: Any, columns: Tabular, public: Public) -> Tensor:
-    """The features of new rows (a mapping of columns, a data frame, an Arrow table), as the trainer saw those it learned from."""
+    """The features of new rows (a mapping of columns, a data frame, an Arrow table), as the trainer saw those
+    it learned from."""
     held: Mapping[str, Any] = X.to_pandas() if isinstance(X, pa.Table) else X
     missing = [name for name in columns.features if name not in held]
     if missing:

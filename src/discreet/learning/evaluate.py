@@ -1,4 +1,5 @@
-"""How good a model is, on a PUBLIC set: rows that everybody may know, and that say nothing about the people it was trained on.
+"""How good a model is, on a PUBLIC set: rows that everybody may know, and that say nothing about the people
+it was trained on.
 
 On private rows any score is a release, and has a price; it is not offered here.
 """
@@ -29,7 +30,8 @@ class PublicSet:
 
     @classmethod
     def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
-        """From a file, a data frame, an Arrow table or a mapping of columns, with the features and the target under the same declarations."""
+        """From a file, a data frame, an Arrow table or a mapping of columns, with the features and the target
+        under the same declarations."""
         facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
         read = columns.read(connect(data, Public(schema=facts, table="public_set")))
         if not read.size:

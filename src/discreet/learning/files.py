@@ -1,7 +1,8 @@
-"""Tensors in a file that can hold nothing else: the safetensors layout, written and read here, so that no pickle is ever loaded.
+"""Tensors in a file that can hold nothing else: the safetensors layout, written and read here, so that no
+pickle is ever loaded.
 
-Eight bytes with the length of a JSON header, the header (name, type, shape, place of every tensor, and texts under `__metadata__`), then the
-numbers. Other programs that know the layout read these files too.
+Eight bytes with the length of a JSON header, the header (name, type, shape, place of every tensor, and texts
+under `__metadata__`), then the numbers. Other programs that know the layout read these files too.
 
 >>> raw = dump({"w": torch.tensor([1.0, 2.0])}, {"made by": "me"})
 >>> load(raw)
@@ -104,7 +105,8 @@ def _broken(why: str) -> InvalidInput:
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
-    """A JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that begin with `place`."""
+    """A JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that begin
+    with `place`."""
     if isinstance(tree, Tensor):
         tensors[place] = tree
         return {"tensor": place}

@@ -1,8 +1,10 @@
-"""Memory that a training step gives back is kept for the next one, while a model is being trained: only where that is asked for.
+"""Memory that a training step gives back is kept for the next one, while a model is being trained: only where
+that is asked for.
 
-It is a setting of the host's whole process, `Performance(keep_memory=True)`, and off otherwise. Every step asks for the same few hundred
-megabytes. By default the C library returns large blocks to the system as soon as they are free, and the next step faults each page in again,
-zeroed. Where the library is glibc it can be told not to; elsewhere nothing happens.
+It is a setting of the host's whole process, `Performance(keep_memory=True)`, and off otherwise. Every step
+asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon
+as they are free, and the next step faults each page in again, zeroed. Where the library is glibc it can be
+told not to; elsewhere nothing happens.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def kept(asked: bool) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Return freed memory to the system now; no setting is changed: after work that asks for other sizes than what comes next, it would lie about in pieces."""
+    """Return freed memory to the system now; no setting is changed: after work that asks for other sizes than
+    what comes next, it would lie about in pieces."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         trim(0)

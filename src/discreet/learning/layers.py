@@ -1,7 +1,8 @@
 """The layers that book-keeping knows: how each runs, and which taps it leaves behind.
 
-Only the exact classes in `KNOWN` are handled this way, and only with the options that `refusal` lets pass. A rule is the layer's forward
-pass, which notes what it needs and an `Edge` to the output; after the backward pass the note is turned into taps.
+Only the exact classes in `KNOWN` are handled this way, and only with the options that `refusal` lets pass. A
+rule is the layer's forward pass, which notes what it needs and an `Edge` to the output; after the backward
+pass the note is turned into taps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ Taps = Callable[..., list[Tap]]
 
 @dataclass
 class Recorder:
-    """Keeps what one forward pass leaves for the backward pass: edges of the graph, and what to make of the gradients there."""
+    """Keeps what one forward pass leaves for the backward pass: edges of the graph, and what to make of the
+    gradients there."""
 
     batch: int = 0
     active: bool = False
@@ -61,7 +63,8 @@ class Recorder:
             )  # now: the tensor may be changed in place later
 
     def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
-        """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the way.
+        """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the
+        way.
 
         It starts from the losses, or from the model's outputs where the gradient there is known.
         """
@@ -80,24 +83,29 @@ class Recorder:
         return found
 
     def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
-        """Check that a call's argument has the batch in this dimension: else one row of the sum would not be one example.
+        """Check that a call's argument has the batch in this dimension: else one row of the sum would not be
+        one example.
 
-        That its size is the batch's is not enough, which may be a coincidence: it must have followed the batch at two sizes.
+        That its size is the batch's is not enough, which may be a coincidence: it must have followed the
+        batch at two sizes.
         """
         axis = self.axes.get(id(x), dim)
         if axis is CONSTANT:
             raise NotBatchFirst(
-                f"{type(layer).__name__} was given a tensor that has no row for each example: it is the same at every batch size."
+                f"{type(layer).__name__} was given a tensor that has no row for each example: it is "
+                f"the same at every batch size."
             )
         if axis != dim or x.dim() <= dim or x.shape[dim] != self.batch:
             raise NotBatchFirst(
-                f"{type(layer).__name__} was given a tensor whose dimension {dim} is not the batch. Keep the batch first "
+                f"{type(layer).__name__} was given a tensor whose dimension {dim} is not the batch. "
+                f"Keep the batch first "
                 f"(batch_first=True), and do not fold other dimensions into it."
             )
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Whether a module runs as its class says: no hooks, no forward pass of its own (before ours is attached)."""
+    """Whether a module runs as its class says: no hooks, no forward pass of its own (before ours is
+    attached)."""
     hooks = (
         module._forward_pre_hooks,
         module._forward_hooks,
@@ -116,8 +124,9 @@ def targets(module: nn.Module, *names: str) -> list[Target | None]:
 def owned(out: Tensor) -> Tensor:
     """Return the same numbers as a tensor that autograd does not take for a view.
 
-    Torch's linear layer gives a view of a flat product where there are places. When a model changes that in place (`h += residual`), autograd rewrites its
-    history, and the edge that was noted before leads nowhere: the gradient would be lost.
+    Torch's linear layer gives a view of a flat product where there are places. When a model changes that in
+    place (`h += residual`), autograd rewrites its history, and the edge that was noted before leads nowhere:
+    the gradient would be lost.
     """
     return torch.ops.aten._unsafe_view(out, out.shape) if out._is_view() else out
 
@@ -143,7 +152,8 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
-    """y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: inputs and gradients change places."""
+    """y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: inputs and gradients change
+    places."""
     recorder.first(layer, x)
     out = owned(F.linear(x, layer.weight.t(), layer.bias))
     weight, bias = targets(layer, "weight", "bias")

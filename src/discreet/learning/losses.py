@@ -1,8 +1,8 @@
 """Losses, one number for each example.
 
-Torch's own losses are recognized and computed without reduction; how they average *within* an example is kept. A function of your own
-must return one loss per example. A loss that divides by something of the whole batch (class weights, ignored labels) lets one person
-move everybody's gradient, and is refused.
+Torch's own losses are recognized and computed without reduction; how they average *within* an example is
+kept. A function of your own must return one loss per example. A loss that divides by something of the whole
+batch (class weights, ignored labels) lets one person move everybody's gradient, and is refused.
 """
 
 from __future__ import annotations
@@ -69,14 +69,16 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
         return _elementwise(loss)
     if getattr(loss, "reduction", "none") != "none":
         raise InvalidInput(
-            f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}); give it reduction='none' and return one loss "
+            f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}); give it "
+            f"reduction='none' and return one loss "
             f"for each example. Nothing was read or trained."
         )
     return _isolated(loss) if isolate else _checked(loss)
 
 
 class CrossEntropy:
-    """Plain cross-entropy of one label for each example, with its gradient in closed form: softmax less the label's indicator.
+    """Plain cross-entropy of one label for each example, with its gradient in closed form: softmax less the
+    label's indicator.
 
     Torch's loss nodes would run twice, forward and backward.
     """
@@ -88,7 +90,8 @@ class CrossEntropy:
         return self._general(outputs, targets)
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """[B, classes], of each example's loss by its own outputs; None where the closed form does not apply."""
+        """[B, classes], of each example's loss by its own outputs; None where the closed form does not
+        apply."""
         plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if (
             not plain
@@ -112,7 +115,8 @@ _MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, t
 
 
 def _softmax(outputs: Tensor) -> Tensor:
-    """[classes, B]. Torch's kernel is several times as fast across rows as it is along them, where these are short."""
+    """[classes, B]. Torch's kernel is several times as fast across rows as it is along them, where these are
+    short."""
     if outputs.shape[1] <= _FEW_CLASSES:
         return torch.softmax(outputs.T.contiguous(), 0)
     return torch.softmax(outputs, 1).T
@@ -121,8 +125,10 @@ def _softmax(outputs: Tensor) -> Tensor:
 def _classes(loss: Any) -> Loss:
     if loss.weight is not None and loss.reduction == "mean":
         raise Unsupported(
-            f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of the batch, so that one person moves "
-            f"everybody's gradient. Use reduction='sum', and scale the weights yourself. Nothing was read or trained."
+            f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of "
+            f"the batch, so that one person moves "
+            f"everybody's gradient. Use reduction='sum', and scale the weights yourself. Nothing was "
+            f"read or trained."
         )
     smoothing = getattr(loss, "label_smoothing", 0.0)
     entropy = isinstance(loss, nn.CrossEntropyLoss)
@@ -161,8 +167,10 @@ def _elementwise(loss: Any) -> Loss:
     def compute(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.shape != targets.shape:
             raise InvalidInput(
-                f"{type(loss).__name__} needs targets of the outputs' shape {tuple(outputs.shape[1:])} per example, got "
-                f"{tuple(targets.shape[1:])}: broadcasting would pair each example with all others. Nothing was trained."
+                f"{type(loss).__name__} needs targets of the outputs' shape "
+                f"{tuple(outputs.shape[1:])} per example, got "
+                f"{tuple(targets.shape[1:])}: broadcasting would pair each example with all others. "
+                f"Nothing was trained."
             )
         if any(getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in smaller):
             raise Unsupported(
@@ -181,7 +189,8 @@ def _summed(loss: Any, each: Tensor) -> Tensor:
     if loss.reduction == "sum" or each.shape[1] == 1:
         return each.sum(1)
     raise InvalidInput(
-        f"{type(loss).__name__}(reduction='none') leaves {each.shape[1]} losses for each example: say reduction='sum' or 'mean' for what "
+        f"{type(loss).__name__}(reduction='none') leaves {each.shape[1]} losses for each example: "
+        f"say reduction='sum' or 'mean' for what "
         f"to do within an example. Nothing was trained."
     )
 
@@ -193,8 +202,10 @@ def _checked(loss: Loss) -> Loss:
         if not isinstance(each, Tensor) or tuple(each.shape) != (batch,):
             shape = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
             raise InvalidInput(
-                f"the loss must return one number for each example, a vector as long as the batch; got shape {shape}. "
-                f"Do not average over the batch: the trainer divides by the expected batch size. Nothing was trained."
+                f"the loss must return one number for each example, a vector as long as the batch; "
+                f"got shape {shape}. "
+                f"Do not average over the batch: the trainer divides by the expected batch size. "
+                f"Nothing was trained."
             )
         return each
 

@@ -1,11 +1,12 @@
 """Trained estimators in a file: weights and public facts, and nothing that could run.
 
-    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")      # or DPClassifier(...).fit(X, y)
-    models.save(model, "income.model"); model = models.load("income.model")
+    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")      # or DPClassifier(...).fit(X,
+    y) models.save(model, "income.model"); model = models.load("income.model")
 
-The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them was declared or released: the schema
-of the columns it was trained on, or the bounds and classes that `fit(X, y)` was given, the sizes of its layers, and the price. Code is never in
-it: a model with a module of one's own is loaded with that module beside the file, `load(path, module=...)`.
+The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them
+was declared or released: the schema of the columns it was trained on, or the bounds and classes that
+`fit(X, y)` was given, the sizes of its layers, and the price. Code is never in it: a model with a module of
+one's own is loaded with that module beside the file, `load(path, module=...)`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def save(model: Any, path: str | Path) -> None:
     if type(model) not in _KINDS.values() or not hasattr(model, "module_"):
         raise InvalidInput(
             f"a model file holds a fitted {', '.join(sorted(_KINDS))}; got {type(model).__name__}, "
-            f"{'not fitted yet' if type(model) in _KINDS.values() else 'which is none of them'}. Nothing was written."
+            f"{'not fitted yet' if type(model) in _KINDS.values() else 'which is none of them'}. "
+            f"Nothing was written."
         )
     facts = {
         "kind": type(model).__name__,
@@ -67,7 +69,8 @@ def _table_facts(model: Any) -> dict[str, Any]:
 
 
 def _array_facts(model: Any) -> dict[str, Any]:
-    """What was declared of the arrays: bounds of features and target, classes, and names of columns where there were any."""
+    """What was declared of the arrays: bounds of features and target, classes, and names of columns where
+    there were any."""
     names = getattr(model, "feature_names_in_", None)
     facts = {
         "columns": model.n_features_in_,
@@ -88,8 +91,8 @@ def _array_facts(model: Any) -> dict[str, Any]:
 def load(path: str | Path, *, module: Any = None) -> Any:
     """The estimator in such a file, ready to predict.
 
-    `module` is needed, and allowed, where the model was trained with one of one's own: the same module, or the same function of
-    (features, outputs), which gets the weights of the file.
+    `module` is needed, and allowed, where the model was trained with one of one's own: the same module, or
+    the same function of (features, outputs), which gets the weights of the file.
     """
     try:
         tensors, texts = files.load(Path(path).read_bytes())
@@ -109,7 +112,10 @@ def load(path: str | Path, *, module: Any = None) -> Any:
         raise _foreign(path) from None
     if own != (module is not None):
         raise InvalidInput(
-            f"the model in {path} was trained with a module of its own, and no file holds code: load(path, module=...). Nothing was loaded."
+            (
+                f"the model in {path} was trained with a module of its own, and no file holds code: "
+                f"load(path, module=...). Nothing was loaded."
+            )
             if own
             else f"the model in {path} has its own network: leave module= out. Nothing was loaded."
         )
@@ -139,13 +145,15 @@ def _module(module: Any, features: int, outputs: int) -> nn.Module:
     built = deepcopy(module) if isinstance(module, nn.Module) else module(features, outputs)
     if not isinstance(built, nn.Module):
         raise InvalidInput(
-            f"module= is a torch module, or a function of (features, outputs) that builds one; it built {type(built).__name__}. Nothing was loaded."
+            f"module= is a torch module, or a function of (features, outputs) that builds one; it "
+            f"built {type(built).__name__}. Nothing was loaded."
         )
     return built
 
 
 def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
-    """The estimator with what its file says was declared, and the numbers of features and outputs of its network."""
+    """The estimator with what its file says was declared, and the numbers of features and outputs of its
+    network."""
     cls = _KINDS[facts["kind"]]
     model = cls(**({} if cls is SGDLogisticRegression else {"hidden": tuple(facts["hidden"])}))
     if "public" in facts:

@@ -1,7 +1,9 @@
-"""Gaussian noise for gradients: from the same keyed stream as everything else, at the cost of an ordinary generator.
+"""Gaussian noise for gradients: from the same keyed stream as everything else, at the cost of an ordinary
+generator.
 
-Model weights are floats, and so is this noise: the one place where discreet adds noise that is not an exact integer (docs/learning.md
-says what that leaves open). What can be had cheaply is had: cryptographic bits, and tails to more than nine deviations.
+Model weights are floats, and so is this noise: the one place where discreet adds noise that is not an exact
+integer (docs/learning.md says what that leaves open). What can be had cheaply is had: cryptographic bits, and
+tails to more than nine deviations.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ _SQUARABLE = (1e-15, 1e15)  # deviations whose square is an ordinary float
 def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
     """Overwrite a vector with independent N(0, deviation²) noise.
 
-    Guarantee: entries are the Box-Muller transform of fresh bits of `entropy`: r cos(a) and r sin(a), with r = sqrt(-2 ln U), rounded to the
-               vector's type. U has 31 bits, and where the first 21 of them are zero another 52: the tail goes on to 10.8
-               deviations, where generators with 24 bits end at 5.8. Of angles there are 2**32. No entry is exactly zero.
+    Guarantee: entries are the Box-Muller transform of fresh bits of `entropy`: r cos(a) and r sin(a), with r
+               = sqrt(-2 ln U), rounded to the vector's type. U has 31 bits, and where the first 21 of them
+               are zero another 52: the tail goes on to 10.8 deviations, where generators with 24 bits end at
+               5.8. Of angles there are 2**32. No entry is exactly zero.
     Proof:     Box & Muller 1958, for the transform; the bits are those of the stream.
-    Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian up to this rounding.
+    Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian
+               up to this rounding.
     """
     _require.non_negative(deviation=deviation)
     _fill_all(vector, deviation, entropy)
@@ -53,9 +57,12 @@ def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
 
 
 def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
-    """The size of a signed 32-bit word is U, exact in a float where it is small; another word is the angle. Two words make two entries.
+    """The size of a signed 32-bit word is U, exact in a float where it is small; another word is the angle.
 
-    Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that works.
+    Two words make two entries.
+
+    Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that
+    works.
     """
     pairs, rest = -(-out.numel() // 2), out.numel() // 2
     room = (
@@ -80,9 +87,12 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
 
 
 def _extended(squares: Tensor, entropy: Entropy) -> dict[int, float]:
-    """Of a small U only a few leading bits are known: toss 52 more. By place, ln U²: the square itself may be below all floats.
+    """Of a small U only a few leading bits are known: toss 52 more.
 
-    A size k stands for all that rounds to it, and zero for half as much. The odd multiple of 2**-53 is exact, and never one half: U is not zero.
+    By place, ln U²: the square itself may be below all floats.
+
+    A size k stands for all that rounds to it, and zero for half as much. The odd multiple of 2**-53 is exact,
+    and never one half: U is not zero.
     """
     found = {}
     for place in torch.nonzero(squares < (_RARE * _UNIFORM) ** 2).flatten().tolist():
@@ -93,7 +103,8 @@ def _extended(squares: Tensor, entropy: Entropy) -> dict[int, float]:
 
 
 class Reservoir:
-    """Noise vectors for a run, drawn several at a time where they are short: one call for many is much cheaper than many.
+    """Noise vectors for a run, drawn several at a time where they are short: one call for many is much
+    cheaper than many.
 
     Every vector is handed out once. They live in this process only, and are never stored.
     """

@@ -1,4 +1,6 @@
-"""Optimizers over one flat vector of weights. They see noisy gradients only: whatever they do is post-processing, and free.
+"""Optimizers over one flat vector of weights.
+
+They see noisy gradients only: whatever they do is post-processing, and free.
 
 A function that builds one of torch's own (`lambda parameters: torch.optim.RMSprop(parameters)`) is as good.
 """
@@ -20,7 +22,8 @@ from .clipping import as_floats
 
 
 class Update(Protocol):
-    """One training run's optimizer: changes `values` in place, given the noisy sum of gradients, which it may overwrite."""
+    """One training run's optimizer: changes `values` in place, given the noisy sum of gradients, which it may
+    overwrite."""
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
 
@@ -101,8 +104,9 @@ class SGD:
 class Adam:
     """Adam with decoupled weight decay (AdamW). The second moment is freed of what the noise adds to it.
 
-    Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)², which is public: with it
-    every step looks like sign descent. `noise_aware` subtracts it (Tang & Lécuyer 2023, arXiv:2312.14334), down to `floor`².
+    Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,
+    which is public: with it every step looks like sign descent. `noise_aware` subtracts it (Tang & Lécuyer
+    2023, arXiv:2312.14334), down to `floor`².
     """
 
     lr: float = 1e-3
@@ -148,7 +152,8 @@ Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def start(optimizer: Optimizer, parameters: list[nn.Parameter], divisor: float, deviation: float) -> Update:
-    """The optimizer of one run, for parameters that are views of one vector; `divisor` and `deviation` are public facts of the noisy sum."""
+    """The optimizer of one run, for parameters that are views of one vector; `divisor` and `deviation` are
+    public facts of the noisy sum."""
     if isinstance(optimizer, SGD | Adam):
         return optimizer.start(sum(p.numel() for p in parameters), parameters[0].dtype, divisor, deviation)
     return foreign(optimizer, parameters, divisor)
@@ -159,17 +164,20 @@ def foreign(
     parameters: list[nn.Parameter],
     divisor: float,
 ) -> Update:
-    """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the step."""
+    """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the
+    step."""
     inner = build(parameters)
     if not isinstance(inner, torch.optim.Optimizer):
         raise InvalidInput(
-            f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer for the parameters it is given. Nothing was "
+            f"the function optimizer= gave a {type(inner).__name__}, and must give a "
+            f"torch.optim.Optimizer for the parameters it is given. Nothing was "
             f"read or trained."
         )
     known = {id(p) for p in parameters}
     if any(id(p) not in known for group in inner.param_groups for p in group["params"]):
         raise InvalidInput(
-            "the function optimizer= builds an optimizer for other parameters than those it is given; the trainer trains a copy of the model. "
+            "the function optimizer= builds an optimizer for other parameters than those it is "
+            "given; the trainer trains a copy of the model. "
             "Nothing was read or trained. Write lambda parameters: torch.optim.SGD(parameters, lr=...)."
         )
     rates = [group["lr"] for group in inner.param_groups]

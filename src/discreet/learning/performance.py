@@ -16,12 +16,14 @@ from .._errors import InvalidInput
 class Performance:
     """Holds the options of a `Trainer` that change how fast it runs and how much memory it takes.
 
-    `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and loss example by example, so that
-    they cannot mix examples. `by_hand=False` leaves to torch the layers that `learning.fast` would run by hand. `keep_memory=True` sets
-    the C library's allocator, of the whole process, to keep freed memory while a model is trained.
+    `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
+    loss example by example, so that they cannot mix examples. `by_hand=False` leaves to torch the layers that
+    `learning.fast` would run by hand. `keep_memory=True` sets the C library's allocator, of the whole
+    process, to keep freed memory while a model is trained.
 
     Guarantee: the event of a run is the same for all values.
-    Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise is drawn once per step.
+    Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
+               is drawn once per step.
     """
 
     microbatch: int | None = None
@@ -42,6 +44,7 @@ class Performance:
         twice = [name for name in named if getattr(self, name) != getattr(Performance(), name)]
         if twice:
             raise InvalidInput(
-                f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or trained. Give it once."
+                f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or "
+                f"trained. Give it once."
             )
         return replace(self, **named) if named else self  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
 """Which way each part of a model takes: book-keeping, example by example, or not at all.
 
-The classes in `KNOWN` are tapped. Any other module that holds parameters of its own runs under `torch.func.vmap`, each example by
-itself, where examples cannot meet. Layers that mix examples by design are refused, with the way out.
+The classes in `KNOWN` are tapped. Any other module that holds parameters of its own runs under
+`torch.func.vmap`, each example by itself, where examples cannot meet. Layers that mix examples by design are
+refused, with the way out.
 """
 
 from __future__ import annotations
@@ -63,11 +64,17 @@ _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
 _TENSOR = object()  # its place in what a module returns
-_MIXING = "normalizes each example by the others: one person then moves everybody's gradient, and no clipping bounds that"
+_MIXING = (
+    "normalizes each example by the others: one person then moves everybody's gradient, and no clipping "
+    "bounds that"
+)
 
 
 def rule_of(module: nn.Module) -> Callable[..., Any] | None:
-    """Return the rule of exactly this class, or None. The one of `transformers` is known only where somebody has imported that library."""
+    """Return the rule of exactly this class, or None.
+
+    The one of `transformers` is known only where somebody has imported that library.
+    """
     others = sys.modules.get("transformers.pytorch_utils")
     if others is not None and type(module) is getattr(others, "Conv1D", None):
         return layers.transposed_linear
@@ -75,7 +82,8 @@ def rule_of(module: nn.Module) -> Callable[..., Any] | None:
 
 
 def is_constant(module: nn.Module) -> bool:
-    """Whether a batch normalization is frozen, in evaluation mode with stored statistics and nothing to learn: the same affine map for each example."""
+    """Whether a batch normalization is frozen, in evaluation mode with stored statistics and nothing to
+    learn: the same affine map for each example."""
     if type(module) not in _FREEZABLE or module.training or "forward" in vars(module):
         return False
     stored = module.track_running_stats and module.running_mean is not None and module.running_var is not None
@@ -89,23 +97,34 @@ def refusal(module: nn.Module) -> str | None:
         return None
     if isinstance(module, nn.modules.instancenorm._InstanceNorm):
         if module.track_running_stats:
-            return f"{name}(track_running_stats=True) keeps averages over private examples without paying for them. Turn it off."
+            return (
+                f"{name}(track_running_stats=True) keeps averages over private examples without paying "
+                f"for them. Turn it off."
+            )
         return None
     if isinstance(module, _BATCH_NORMS):
         return (
-            f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it. Or, where its statistics are of public data, "
+            f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it. Or, "
+            f"where its statistics are of public data, "
             f"freeze it: .eval() and .requires_grad_(False) on the layer, after any model.train()."
         )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         if module.scale_grad_by_freq:
-            return f"{name}(scale_grad_by_freq=True) divides by counts over the batch, which mixes examples. Turn it off."
+            return (
+                f"{name}(scale_grad_by_freq=True) divides by counts over the batch, which mixes "
+                f"examples. Turn it off."
+            )
         if module.max_norm is not None:
-            return f"{name}(max_norm=...) rescales the rows that private examples ask for, without noise. Turn it off."
+            return (
+                f"{name}(max_norm=...) rescales the rows that private examples ask for, without noise. "
+                f"Turn it off."
+            )
     return None
 
 
 def _ordinary(module: nn.Module) -> bool:
-    """Whether a known layer is just that: no forward of its own, no parameters computed from others, nothing unusual switched on."""
+    """Whether a known layer is just that: no forward of its own, no parameters computed from others, nothing
+    unusual switched on."""
     if (
         rule_of(module) is None
         or "forward" in vars(module)
@@ -124,7 +143,9 @@ def _ordinary(module: nn.Module) -> bool:
 
 
 def routes(model: nn.Module) -> dict[str, str]:
-    """By name of the module: "tapped" or "isolated". Everything with trainable parameters is in exactly one of them. Frozen batch
+    """By name of the module: "tapped" or "isolated".
+
+    Everything with trainable parameters is in exactly one of them. Frozen batch
     normalization is "constant".
 
     >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))
@@ -135,7 +156,8 @@ def routes(model: nn.Module) -> dict[str, str]:
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidInput(
-                f"{name} has no shape yet (a lazy layer). Nothing was read or trained. Run the model once on made-up inputs first: model(torch.zeros(1, ...))."
+                f"{name} has no shape yet (a lazy layer). Nothing was read or trained. Run the model "
+                f"once on made-up inputs first: model(torch.zeros(1, ...))."
             )
     return found
 
@@ -143,12 +165,15 @@ def routes(model: nn.Module) -> dict[str, str]:
 def _check_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidInput(
-            f"model must be a torch.nn.Module, got {model if isinstance(model, type) else type(model).__name__}. Nothing was read or trained. Give an instance; "
+            f"model must be a torch.nn.Module, got "
+            f"{model if isinstance(model, type) else type(model).__name__}. Nothing was read or "
+            f"trained. Give an instance; "
             f"put a function of your own into the forward() of one."
         )
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise Unsupported(
-            "the model is, or contains, a scripted module, into which nobody can look. Nothing was read or trained. Give the module that it was made "
+            "the model is, or contains, a scripted module, into which nobody can look. Nothing was "
+            "read or trained. Give the module that it was made "
             "from, and script the trained one."
         )
 
@@ -179,7 +204,8 @@ def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """Return the parameters that the module's own code uses: its own, and those in lists and dicts, which have no code."""
+    """Return the parameters that the module's own code uses: its own, and those in lists and dicts, which
+    have no code."""
     yield from module.parameters(recurse=False)
     for child in module.children():
         if isinstance(child, nn.ParameterList | nn.ParameterDict):
@@ -265,7 +291,8 @@ def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
     leaves = leaves_of((args, kwargs))
     if recorder.layout is None or not recorder.layout.fits(leaves):
         raise NotBatchFirst(
-            f"{name or 'the model'} is called in another way, or with a constant of another shape, than when it was decided what follows the batch."
+            f"{name or 'the model'} is called in another way, or with a constant of another shape, "
+            f"than when it was decided what follows the batch."
         )
 
 
@@ -277,7 +304,8 @@ def _is_constant(recorder: Recorder, rule: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _of_constant(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
-    """Run a layer on one copy of a constant per example: each has a gradient of its own, and the model's code sees the shape it expects."""
+    """Run a layer on one copy of a constant per example: each has a gradient of its own, and the model's code
+    sees the shape it expects."""
     each = each_of(x) if isinstance(x, Shared) else x.unsqueeze(0).expand(recorder.batch, *x.shape)
     recorder.axes = {}
     return shared(rule(recorder, each))
@@ -292,7 +320,8 @@ def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
 
 
 def constant(module: Any, x: Tensor) -> Tensor:
-    """A frozen batch normalization, whatever mode it is put into: by its stored statistics, which are not touched."""
+    """A frozen batch normalization, whatever mode it is put into: by its stored statistics, which are not
+    touched."""
     module._check_input_dim(x)
     return F.batch_norm(
         x, module.running_mean, module.running_var, module.weight, module.bias, training=False, eps=module.eps
@@ -302,11 +331,13 @@ def constant(module: Any, x: Tensor) -> Tensor:
 def isolated(
     forward: Callable[..., Any], module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any
 ) -> Any:
-    """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each example.
+    """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each
+    example.
 
     Guarantee: no example's output or gradient depends on another example.
-    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another. Which tensors have examples in them, and in
-               which dimension, was decided from two batch sizes (`batching`): a tensor that stays as it is has none of them.
+    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another. Which tensors
+               have examples in them, and in which dimension, was decided from two batch sizes (`batching`): a
+               tensor that stays as it is has none of them.
     """
     own = {name: p for name, p in module.named_parameters() if p.requires_grad}
     copies = {name: p.detach().expand(recorder.batch, *p.shape).requires_grad_() for name, p in own.items()}
@@ -348,7 +379,8 @@ def _unlifted(module: nn.Module, result: Tensor, dim: int | None) -> Tensor:
     """Return one example's result without the batch of one that it is in."""
     if dim is None or dim == UNCLEAR:
         raise NotBatchFirst(
-            f"{type(module).__name__}, which has parameters of its own, returns a tensor that does not have one row per example."
+            f"{type(module).__name__}, which has parameters of its own, returns a tensor that does "
+            f"not have one row per example."
         )
     return result.squeeze(dim) if result.dim() else result
 
@@ -361,9 +393,11 @@ def _of_tensors(dims: tuple[int | None, ...] | None) -> Any:
 def _dims(
     module: nn.Module, recorder: Recorder, flat: list[Any]
 ) -> tuple[list[int | None], tuple[int | None, ...] | None]:
-    """Return the batch dimensions of arguments and results; of results None, where each example's are as they come.
+    """Return the batch dimensions of arguments and results; of results None, where each example's are as they
+    come.
 
-    With `isolate`, where the module is the whole model, every tensor has the batch first: that is what a batch is.
+    With `isolate`, where the module is the whole model, every tensor has the batch first: that is what a
+    batch is.
     """
     kind = type(module).__name__
     if recorder.whole is module:
@@ -373,7 +407,8 @@ def _dims(
         raise NotBatchFirst(f"{kind} is called in another way than at the first examples.")
     if len(layout.inputs) != len(flat) or UNCLEAR in layout.inputs:
         raise NotBatchFirst(
-            f"{kind} was given a tensor with the batch folded into another dimension, or twice in it, or the number of examples itself. "
+            f"{kind} was given a tensor with the batch folded into another dimension, or twice in "
+            f"it, or the number of examples itself. "
             f"Give it one row per example, the batch first."
         )
     if all(d is None for d in layout.inputs):
@@ -403,7 +438,8 @@ def _note_copies(recorder: Recorder, own: dict[str, nn.Parameter], copies: dict[
 
 
 def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
-    """A copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as many as divide the channels.
+    """A copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as many as
+    divide the channels.
 
     Over vectors a group must have two channels at least: in place of a BatchNorm1d it has.
 

@@ -1,7 +1,9 @@
-"""Several rows, one contribution: the gradients of a person's rows, or of one example's augmentations, added up before they are clipped.
+"""Several rows, one contribution: the gradients of a person's rows, or of one example's augmentations, added
+up before they are clipped.
 
-A person's gradient is the weighted sum of the gradients of all rows that are the person's. No such sum needs to be built: rows of one owner become places of
-one example, and the norm over places is what taps know already, ghost norms included.
+A person's gradient is the weighted sum of the gradients of all rows that are the person's. No such sum needs
+to be built: rows of one owner become places of one example, and the norm over places is what taps know
+already, ghost norms included.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from .taps import Lookup, Outer, Product, Rows, Tap, Tied
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and `share` weighs each row."""
+    """Whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and `share`
+    weighs each row."""
 
     of: Tensor  # [rows], sorted
     count: int
@@ -35,7 +38,8 @@ class Owners:
 
 
 def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
-    """Owners with so many rows each, in `copies`; a row's copies are averaged, an owner's rows averaged or added up.
+    """Owners with so many rows each, in `copies`; a row's copies are averaged, an owner's rows averaged or
+    added up.
 
     >>> owned(torch.tensor([1, 3]), mean=True).share
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
@@ -48,9 +52,11 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
 def pooled(engine: Engine, found: Gradients, owners: Owners) -> Gradients:
     """The gradients of owners, from those of rows.
 
-    Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds its squared norm from above.
-    Proof:     every tap is linear in the gradient that came in, so scaling that by the share and putting the rows of one owner side by side (as
-               places, as rows of a lookup, or added up) gives the tap of the sum; its `square` has the guarantee of its class.
+    Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds
+               its squared norm from above.
+    Proof:     every tap is linear in the gradient that came in, so scaling that by the share and putting the
+               rows of one owner side by side (as places, as rows of a lookup, or added up) gives the tap of
+               the sum; its `square` has the guarantee of its class.
     """
     pooling = _Pooling(owners)
     taps = [part for tap in found.taps for part in pooling(tap)]
@@ -111,7 +117,8 @@ class _Pooling:
 
 
 def built(engine: Engine, found: Gradients, buffer: Tensor | None = None) -> Tensor:
-    """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it has room.
+    """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it
+    has room.
 
     A weight without a tap has gradient zero.
     """

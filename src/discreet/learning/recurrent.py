@@ -1,7 +1,8 @@
 """Recurrent layers, written out step by step so that the gradient of every gate can be tapped.
 
-The products with the inputs are one contraction for all steps. The gradient there is that of the gates, which is also what
-the recurrent weights need: one edge serves both (a GRU's candidate gate sees the state through its reset gate, and has its own).
+The products with the inputs are one contraction for all steps. The gradient there is that of the gates, which
+is also what the recurrent weights need: one edge serves both (a GRU's candidate gate sees the state through
+its reset gate, and has its own).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .taps import Tap, Target, over_places, product, single
 
 
 def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tuple[Any, Any]:
-    """The same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed batches."""
+    """The same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed
+    batches."""
     if isinstance(input, PackedSequence):
         return _packed(layer, recorder, input, hx)
     if not isinstance(input, Tensor) or input.dim() != 3:
@@ -32,7 +34,8 @@ def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tup
 
 
 def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-    """Run on the padded batch, in the order of the examples: steps beyond an example's length reach no result, and have no gradient."""
+    """Run on the padded batch, in the order of the examples: steps beyond an example's length reach no
+    result, and have no gradient."""
     x, lengths = pad_packed_sequence(input)
     if x.shape[1] != recorder.batch:
         raise NotBatchFirst(
@@ -205,7 +208,8 @@ def _gru(
 
 
 def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
-    """Take one step: the same arguments and results as `nn.RNNCell`, `nn.LSTMCell` and `nn.GRUCell`, with a batch."""
+    """Take one step: the same arguments and results as `nn.RNNCell`, `nn.LSTMCell` and `nn.GRUCell`, with a
+    batch."""
     if input.dim() != 2:
         raise NotBatchFirst(f"{type(layer).__name__} was given a tensor without a batch dimension.")
     recorder.first(layer, input)

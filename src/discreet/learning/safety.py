@@ -1,11 +1,13 @@
 """The probe: does one example's data reach another example's gradient?
 
-Clipping bounds what an example does through its own gradient. If a layer or a loss mixes examples, one person moves everybody's
-gradient, and the noise hides far too little. The probe runs model and loss on made-up examples at two batch sizes, compares with
-running each example alone, holds each measured length against that of the gradient itself, then changes one example (to other values, and
-to NaN) and watches all others. It sees no data.
+Clipping bounds what an example does through its own gradient. If a layer or a loss mixes examples, one person
+moves everybody's gradient, and the noise hides far too little. The probe runs model and loss on made-up
+examples at two batch sizes, compares with running each example alone, holds each measured length against that
+of the gradient itself, then changes one example (to other values, and to NaN) and watches all others. It sees
+no data.
 
-It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the proof.
+It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the
+proof.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ FEWER = 3  # the second batch size: code may do one thing at one size, and anoth
 ONE, MORE = (
     1,
     11,
-)  # two more, at which examples are held against themselves alone: nothing is squeezed, nothing cut into parts
+    # two more, at which examples are held against themselves alone: nothing is squeezed, nothing cut into
+    # parts
+)
 TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
 TRIES, NUDGE = 3, 2.0**-10
-ROUNDING = 1e-5  # of a squared length that is added up once more, from numbers that were rounded when they were added
+# of a squared length that is added up once more, from numbers that were rounded when they were added
+ROUNDING = 1e-5
 
 
 def probe(engine: Engine, inputs: Any, targets: Any) -> None:
@@ -62,7 +67,8 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
                 inputs, dict
             )
             raise InvalidInput(
-                f"the model or the loss failed on made-up examples: {type(error).__name__}: {error}.{hint} If those are not valid for this model, "
+                f"the model or the loss failed on made-up examples: {type(error).__name__}: "
+                f"{error}.{hint} If those are not valid for this model, "
                 f"give your own with synthetic=(inputs, targets). No data was read."
             ) from error
         finally:
@@ -74,9 +80,11 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
-    """A batch of made-up examples with the shapes and types of `example` (one example, or a batch of them: the first dimension is replaced).
+    """A batch of made-up examples with the shapes and types of `example` (one example, or a batch of them:
+    the first dimension is replaced).
 
-    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model. A mask hides some and not all.
+    Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model. A
+    mask hides some and not all.
     """
 
     def one(tensor: Tensor) -> Tensor:
@@ -86,7 +94,8 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
         flips = torch.randint(0, 2, shape)
         flips[0], flips[1] = 0, 1
         if tensor.dtype is torch.bool and flips[0].numel() > 1:
-            # A mask that hides everything, or nothing, is not valid for every model: a softmax over nothing is not a number.
+            # A mask that hides everything, or nothing, is not valid for every model: a softmax over nothing
+            # is not a number.
             flips.view(batch, -1)[:, 0], flips.view(batch, -1)[:, 1] = 0, 1
         return flips.to(tensor.dtype)
 
@@ -94,7 +103,10 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
 
 
 def rows_of(engine: Engine, inputs: Any, targets: Any) -> Tensor:
-    """Return each example's gradient, [B, parameters], by the engine's own route. For probes and tests: it is not clipped."""
+    """Return each example's gradient, [B, parameters], by the engine's own route.
+
+    For probes and tests: it is not clipped.
+    """
     return torch.stack(list(_measured(engine, inputs, targets).rows()))
 
 
@@ -126,7 +138,8 @@ def _measured(engine: Engine, inputs: Any, targets: Any) -> _Measured:
 
 @contextmanager
 def _repeatable(engine: Engine, inputs: Any, targets: Any) -> Iterator[None]:
-    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out; evaluation if that is still random."""
+    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out;
+    evaluation if that is still random."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     within = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
@@ -171,10 +184,12 @@ def _halves(engine: Engine, inputs: Any) -> bool:
 
 
 def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
-    """In a batch and alone, by the engine and by torch itself, an example must have one and the same gradient.
+    """In a batch and alone, by the engine and by torch itself, an example must have one and the same
+    gradient.
 
-    Sums are taken in another order for a batch, and where a ReLU's input is zero up to rounding that makes the difference between on and off: once in
-    a hundred times for a small transformer. With weights a little different that is gone, and mixing is not.
+    Sums are taken in another order for a batch, and where a ReLU's input is zero up to rounding that makes
+    the difference between on and off: once in a hundred times for a small transformer. With weights a little
+    different that is gone, and mixing is not.
     """
     for _ in range(TRIES):
         if not _differs(engine, inputs, targets):
@@ -187,14 +202,16 @@ def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
 
 
 def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
-    """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another reason."""
+    """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another
+    reason."""
     args = inputs if isinstance(inputs, tuple) else (inputs,)
     together = engine.loss(engine.model(*args), targets).detach()
     singles = [_pick((inputs, targets), torch.tensor([i])) for i in range(len(together))]
     alone = torch.cat([_loss(engine, *single).detach().reshape(1) for single in singles])
     if not bool(alone.isfinite().all()):
         return InvalidInput(
-            "the loss of a made-up example is not finite. No data was read. Made-up numbers lie in [0, 1], whole numbers and masks are 0 and 1: "
+            "the loss of a made-up example is not finite. No data was read. Made-up numbers lie in "
+            "[0, 1], whole numbers and masks are 0 and 1: "
             "if those are not valid for this model, give your own with synthetic=(inputs, targets)."
         )
     whole = _plain(engine, inputs, targets)
@@ -210,18 +227,23 @@ def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
             else ", or run each example alone with isolate=True, where that is impossible"
         )
         return NotPrivate(
-            "the gradient of an example in a batch is not that of the same example alone: the model or the loss mixes examples "
-            f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks across the batch{way_out}."
+            "the gradient of an example in a batch is not that of the same example alone: the model "
+            "or the loss mixes examples "
+            f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks "
+            f"across the batch{way_out}."
         )
     return NotPrivate(
-        "the gradient of an example is not what torch computes for it, although examples do not mix: the model uses a weight outside its layer "
-        "(model.layer.weight in a formula, an old weight_norm), or in a way that is not known here. No data was read. "
+        "the gradient of an example is not what torch computes for it, although examples do not mix: "
+        "the model uses a weight outside its layer "
+        "(model.layer.weight in a formula, an old weight_norm), or in a way that is not known here. "
+        "No data was read. "
         + ("Please report it." if engine.isolate else "Run each example alone: isolate=True.")
     )
 
 
 def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
-    """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is measured too short."""
+    """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is
+    measured too short."""
     count, tolerance, scale = len(tree_leaves(targets)[0]), TOLERANCE, torch.tensor(0.0)
     total = engine.gradients(inputs, targets, by_layer=False, lean=True).squares.squeeze(1)
     for size in (count, min(FEWER, count), ONE, MORE):
@@ -248,7 +270,8 @@ def _scale(measured: _Measured) -> Tensor:
 
 
 def _check_lengths(engine: Engine, squares: Tensor, row: Tensor) -> None:
-    """Hold the measured squares against the gradient itself, layer by layer and as a whole; on made-up examples only, where it tells nothing."""
+    """Hold the measured squares against the gradient itself, layer by layer and as a whole; on made-up
+    examples only, where it tells nothing."""
     own: dict[int, list[Tensor]] = {}
     pieces = torch.split(row, [p.numel() for p in engine.parameters.values()])
     for p, piece in zip(engine.parameters.values(), pieces, strict=True):
@@ -262,8 +285,10 @@ def _check_length(square: Tensor, *pieces: Tensor) -> None:
     true = sum(float(piece.double().square().sum()) for piece in pieces)
     if bool(square.isfinite()) and float(square) < true * (1 - ROUNDING):
         raise NotPrivate(
-            "the gradient of a made-up example is longer than what was measured, so that it would not be clipped enough: a weight is used in "
-            "two ways that are not known together. No data was read. Run each example alone (isolate=True), and please report it."
+            "the gradient of a made-up example is longer than what was measured, so that it would "
+            "not be clipped enough: a weight is used in "
+            "two ways that are not known together. No data was read. Run each example alone "
+            "(isolate=True), and please report it."
         )
 
 
@@ -281,7 +306,10 @@ def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
 
 
 def _others(engine: Engine, inputs: Any, targets: Any) -> None:
-    """Change one example in every way; no other's gradient or loss may move. The same random numbers each time."""
+    """Change one example in every way; no other's gradient or loss may move.
+
+    The same random numbers each time.
+    """
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
@@ -295,9 +323,11 @@ def _others(engine: Engine, inputs: Any, targets: Any) -> None:
         )
         if moved:
             raise NotPrivate(
-                "changing one made-up example changed the gradient or the loss of another: the model or the loss mixes examples, and "
+                "changing one made-up example changed the gradient or the loss of another: the model "
+                "or the loss mixes examples, and "
                 "one person would move everybody's gradient. No data was read. Replace batch normalization "
-                "(learning.without_batch_norm), averages over the batch, and losses normalized over the batch; or use isolate=True."
+                "(learning.without_batch_norm), averages over the batch, and losses normalized over "
+                "the batch; or use isolate=True."
             )
 
 
@@ -307,7 +337,10 @@ def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> _Measured:
 
 
 def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same batch with another example in one place. Whole numbers are taken from a neighbor: they must stay valid."""
+    """The same batch with another example in one place.
+
+    Whole numbers are taken from a neighbor: they must stay valid.
+    """
 
     def one(tensor: Tensor) -> Tensor:
         out = tensor.clone()
@@ -343,6 +376,7 @@ def _same_state(engine: Engine, state: dict[str, Any]) -> None:
     for name, tensor in engine.model.state_dict().items():
         if name not in names and isinstance(tensor, Tensor) and not torch.equal(tensor, state[name]):
             raise NotPrivate(
-                f"the forward pass changes the buffer {name!r}: what it keeps of private examples is never noised. No data was read. "
+                f"the forward pass changes the buffer {name!r}: what it keeps of private examples is "
+                f"never noised. No data was read. "
                 f"Turn that off."
             )

@@ -1,10 +1,12 @@
 """Normalization learned from private data, and paid for: noisy means and deviations of bounded columns.
 
-    scaling = session.ask(PrivateScaler.for_privacy(public=session.public, columns=("age", "income"), epsilon=0.1, delta=1e-6)).value
-    scaling.transform(X)                                    # standardized, for any data: it costs nothing more
-    Trainer(..., columns=Tabular(features=("age", "income"), target="sick", scaling=scaling))
+    scaling = session.ask(PrivateScaler.for_privacy(public=session.public, columns=("age", "income"),
+    epsilon=0.1, delta=1e-6)).value scaling.transform(X)                                    # standardized,
+    for any data: it costs nothing more Trainer(..., columns=Tabular(features=("age", "income"),
+    target="sick", scaling=scaling))
 
-Scaling by declared bounds is free, and enough where they are tight. This is for columns that fill a small part of theirs.
+Scaling by declared bounds is free, and enough where they are tight. This is for columns that fill a small
+part of theirs.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ FLOOR = Fraction(1, 1000)  # of the width: no deviation is taken as smaller
 @described("learning.Scaling")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """What was learned: `(value - mean) / deviation` for each column, of values clipped to its bounds. Missing values become 0."""
+    """What was learned: `(value - mean) / deviation` for each column, of values clipped to its bounds.
+
+    Missing values become 0.
+    """
 
     columns: tuple[str, ...]
     means: tuple[float, ...]
@@ -62,7 +67,8 @@ class Scaling:
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
 
     def transform(self, X: Any) -> Array:
-        """[rows, columns], in the order of `columns`; X is such an array, or has them by name (a mapping, a data frame)."""
+        """[rows, columns], in the order of `columns`; X is such an array, or has them by name (a mapping, a
+        data frame)."""
         if isinstance(X, Mapping) or hasattr(X, "columns"):
             return np.stack(
                 [self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1
@@ -83,11 +89,14 @@ class Scaling:
 @described("learning.PrivateScaler")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler:
-    """Means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its column's width; rho-zCDP in all.
+    """Means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its column's
+    width; rho-zCDP in all.
 
-    Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of squares), whose rho add up to `rho`.
-    Proof:     sums are exact integers that one row moves by at most `row_contribution` (`mechanisms.moments`), noise is that of
-               `IntegerGaussian.for_rho` for its share; all of the rest is computed from the noisy sums.
+    Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
+               squares), whose rho add up to `rho`.
+    Proof:     sums are exact integers that one row moves by at most `row_contribution`
+               (`mechanisms.moments`), noise is that of `IntegerGaussian.for_rho` for its share; all of the
+               rest is computed from the noisy sums.
     Assumes:   one row, one person.
     """
 
@@ -114,7 +123,8 @@ class PrivateScaler:
     def for_privacy(
         cls, *, public: Public, columns: Any, epsilon: float, delta: float, cells: int = 1 << 12
     ) -> PrivateScaler:
-        """With the largest rho that stays within (epsilon, delta), by Rényi accounting: quick, and a few percent from the tightest."""
+        """With the largest rho that stays within (epsilon, delta), by Rényi accounting: quick, and a few
+        percent from the tightest."""
         draft = cls(public=public, columns=columns, rho=1, cells=cells)
         inverse = accounting.calibrate(
             lambda x: cls(public=public, columns=draft.columns, rho=1 / Fraction(x), cells=cells).event,

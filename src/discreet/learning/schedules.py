@@ -1,8 +1,8 @@
 """Who takes part in which step, by coins that are really tossed; and what that costs.
 
-Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by what the sum of gradients is
-divided: a public number, never the size of the batch that came. Shuffling is not here: its steps are not independent samples, and
-the price of sampling would be wrong for it.
+Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by what the
+sum of gradients is divided: a public number, never the size of the batch that came. Shuffling is not here:
+its steps are not independent samples, and the price of sampling would be wrong for it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,24 @@ class Schedule:
     divisor: float
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
-        """The price of the whole run. `noise_multiplier` is the noise over the clip; with a grid, exact noise over what the grid lets one move."""
+        """The price of the whole run.
+
+        `noise_multiplier` is the noise over the clip; with a grid, exact noise over what the grid lets one
+        move.
+        """
         raise NotImplementedError
 
     @property
     def growth(self) -> float:
-        """The deviation of the independent noise over noise_multiplier * clip: above 1 where one example takes part in several steps."""
+        """The deviation of the independent noise over noise_multiplier * clip: above 1 where one example
+        takes part in several steps."""
         return 1.0
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        """The members of each step's batch. `size` is the private number of examples; it goes nowhere else."""
+        """The members of each step's batch.
+
+        `size` is the private number of examples; it goes nowhere else.
+        """
         raise NotImplementedError
 
 
@@ -62,7 +70,8 @@ def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, mov
 def _only_floats(grid: Grid | None, what: str) -> None:
     if grid is not None:
         raise Unsupported(
-            f"{what} is proved for the continuous Gaussian only. Nothing was read or trained. Leave out noise='discrete'."
+            f"{what} is proved for the continuous Gaussian only. Nothing was read or trained. Leave "
+            f"out noise='discrete'."
         )
 
 
@@ -71,9 +80,11 @@ def _only_floats(grid: Grid | None, what: str) -> None:
 class Poisson(Schedule):
     """Every example takes part in every step with probability `rate`, independently.
 
-    Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier), rate), `steps` times.
-    Proof:     one coin of probability exactly `rate` for each example and step (`sampling.poisson_subsets`); one example moves the clipped
-               sum by at most clip, under add_remove and zero_out; the noise is noise_multiplier * clip.
+    Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier),
+               rate), `steps` times.
+    Proof:     one coin of probability exactly `rate` for each example and step (`sampling.poisson_subsets`);
+               one example moves the clipped sum by at most clip, under add_remove and zero_out; the noise is
+               noise_multiplier * clip.
     """
 
     rate: Fraction
@@ -100,7 +111,8 @@ class BallsInBins(Schedule):
     """In each of `epochs` passes every example takes part in one of `bins` steps, drawn uniformly.
 
     Guarantee: each pass is RandomAllocation(Gaussian(noise_multiplier), bins); passes are independent.
-    Proof:     Chua et al. 2025 (arXiv:2412.16802) and Feldman & Shenfeld 2025 (arXiv:2502.08202), for add_remove and zero_out.
+    Proof:     Chua et al. 2025 (arXiv:2412.16802) and Feldman & Shenfeld 2025 (arXiv:2502.08202), for
+               add_remove and zero_out.
     """
 
     bins: int
@@ -129,10 +141,12 @@ class BallsInBins(Schedule):
 @described("learning.WithoutReplacement")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithoutReplacement(Schedule):
-    """Each step takes `sample` of exactly `size` examples, drawn uniformly. For `replace`, where the size is public.
+    """Each step takes `sample` of exactly `size` examples, drawn uniformly.
 
-    Guarantee: each step is SampledWithoutReplacement(Gaussian(noise_multiplier / 2)): replacing one example moves the clipped sum by
-               2 clip, and the price is that of noise over this distance.
+    For `replace`, where the size is public.
+
+    Guarantee: each step is SampledWithoutReplacement(Gaussian(noise_multiplier / 2)): replacing one example
+               moves the clipped sum by 2 clip, and the price is that of noise over this distance.
     Proof:     Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647, Theorem 9).
     """
 
@@ -163,13 +177,16 @@ class WithoutReplacement(Schedule):
 @described("learning.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Schedule):
-    """Poisson sampling of exactly `size` examples, of which a random `limit` are kept where there are more. For `zero_out`.
+    """Poisson sampling of exactly `size` examples, of which a random `limit` are kept where there are more.
+
+    For `zero_out`.
 
     Batches have a largest size, so that memory does; what that costs is the chance that it ever matters.
 
-    Guarantee: accounting's TruncatedPoisson: the run is that of `Poisson` but for an event of probability steps P[Binomial(size, rate) > limit], which adds
-               (1 + e^epsilon) times itself to delta.
-    Proof:     Chua et al. 2024, arXiv:2411.04205: couple the coins; as long as no batch is too large the two runs are one and the same.
+    Guarantee: accounting's TruncatedPoisson: the run is that of `Poisson` but for an event of probability
+               steps P[Binomial(size, rate) > limit], which adds (1 + e^epsilon) times itself to delta.
+    Proof:     Chua et al. 2024, arXiv:2411.04205: couple the coins; as long as no batch is too large the two
+               runs are one and the same.
     """
 
     rate: Fraction
@@ -224,15 +241,20 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
 @described("learning.Cyclic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cyclic(Schedule):
-    """Every example has one of `bins` steps, drawn once, and takes part in that step of each of `epochs` passes. Nobody is hidden by sampling.
+    """Every example has one of `bins` steps, drawn once, and takes part in that step of each of `epochs`
+    passes. Nobody is hidden by sampling.
 
-    Noise may be correlated over time (`correlated`): then a step's noise is partly taken back later. One bin is full-batch descent.
+    Noise may be correlated over time (`correlated`): then a step's noise is partly taken back later. One bin
+    is full-batch descent.
 
-    Guarantee: CorrelatedGaussian(noise_multiplier): one Gaussian for the whole run, with independent noise of deviation noise_multiplier * clip *
-               `growth`. Under `replace` one example becomes another, and the noise is over twice as far.
-    Proof:     an example's step does not depend on other examples, so one more or less adds vectors of length at most clip in at most `epochs` steps, any two
-               of them `bins` apart; `growth` bounds what the strategy makes of these (`correlated.sensitivity`). Adding C⁻¹ Z to the gradients
-               is C⁻¹ applied to C G + Z, also when gradients depend on what was released before (Denisov et al. 2022, arXiv:2202.08312, Theorem 2.1).
+    Guarantee: CorrelatedGaussian(noise_multiplier): one Gaussian for the whole run, with independent noise of
+               deviation noise_multiplier * clip * `growth`. Under `replace` one example becomes another, and
+               the noise is over twice as far.
+    Proof:     an example's step does not depend on other examples, so one more or less adds vectors of length
+               at most clip in at most `epochs` steps, any two of them `bins` apart; `growth` bounds what the
+               strategy makes of these (`correlated.sensitivity`). Adding C⁻¹ Z to the gradients is C⁻¹
+               applied to C G + Z, also when gradients depend on what was released before (Denisov et al.
+               2022, arXiv:2202.08312, Theorem 2.1).
     """
 
     bins: int
@@ -284,8 +306,9 @@ class Cyclic(Schedule):
 def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
     """Everybody into one of the bins, uniformly and independently.
 
-    Draws are made by position, and positions move when somebody leaves. That is no leak: draws which are independent and alike have one
-    joint law for the same people in any order, so the others' bins can be taken to be the same with and without that person.
+    Draws are made by position, and positions move when somebody leaves. That is no leak: draws which are
+    independent and alike have one joint law for the same people in any order, so the others' bins can be
+    taken to be the same with and without that person.
     """
     found = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
     order = np.argsort(found, kind="stable")
@@ -295,7 +318,8 @@ def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
 
 
 def _tossed(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator[Indices]:
-    """Coins for each step, those of several steps tossed together where few come up: what is not used is never kept or stored.
+    """Coins for each step, those of several steps tossed together where few come up: what is not used is
+    never kept or stored.
 
     By position, which may move: the coins are independent and alike, see `_dealt`.
     """
@@ -324,7 +348,8 @@ def schedule(
     strategy: Any = None,
     target: tuple[float | None, float | None] = (None, None),
 ) -> Schedule:
-    """A schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or `steps`."""
+    """A schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or
+    `steps`."""
     if isinstance(kind, Schedule):
         if limit is not None or strategy is not None:
             raise InvalidInput(
@@ -341,7 +366,8 @@ def schedule(
         )
     if strategy is not None and kind != "cyclic":
         raise InvalidInput(
-            f"strategy= is for sampling='cyclic': with {kind!r} noise is independent. Nothing was read or trained."
+            f"strategy= is for sampling='cyclic': with {kind!r} noise is independent. Nothing was "
+            f"read or trained."
         )
     exact, divisor = _rate(size, rate, batch)
     if kind in ("balls_in_bins", "cyclic"):
@@ -353,7 +379,8 @@ def schedule(
         return Poisson(rate=exact, steps=wanted, divisor=divisor)
     if size is None or (kind == "without_replacement" and batch is None):
         raise InvalidInput(
-            f"{kind} sampling needs batch=, and Public(size=...), which is public then. Nothing was read or trained."
+            f"{kind} sampling needs batch=, and Public(size=...), which is public then. Nothing was "
+            f"read or trained."
         )
     if kind == "without_replacement":
         return WithoutReplacement(sample=batch, size=size, steps=wanted)
@@ -373,7 +400,8 @@ def _limit(
     epsilon, delta = target
     if epsilon is None or delta is None:
         raise InvalidInput(
-            "truncated_poisson with a noise_multiplier needs limit=, the largest batch. Nothing was read or trained."
+            "truncated_poisson with a noise_multiplier needs limit=, the largest batch. Nothing was "
+            "read or trained."
         )
     return smallest_limit(size=size, rate=rate, steps=steps, epsilon=epsilon, delta=delta / 100)
 
@@ -409,8 +437,10 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
     if size is None:
         what = "batch" if rate is None else "rate"
         raise PrivateFact(
-            f"{what}= alone needs the number of examples, and none is declared. It is private under add_remove and never read off the "
-            f"data: declare Public(size=...) or n=, buy a noisy count, or give both rate= and batch=. Nothing was read or trained."
+            f"{what}= alone needs the number of examples, and none is declared. It is private under "
+            f"add_remove and never read off the "
+            f"data: declare Public(size=...) or n=, buy a noisy count, or give both rate= and "
+            f"batch=. Nothing was read or trained."
         )
     if batch is not None:
         _require.positive(batch=batch)

@@ -1,4 +1,5 @@
-"""What a trainer is told, checked when it is made: after the charge, a setting that cannot work costs the price of a run."""
+"""What a trainer is told, checked when it is made: after the charge, a setting that cannot work costs the
+price of a run."""
 
 from __future__ import annotations
 
@@ -19,11 +20,15 @@ from .schedules import Cyclic
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-_INSTEAD = "learning.SGD(lr=...), learning.Adam(lr=...), or a function that builds one of torch's: lambda parameters: torch.optim.RMSprop(parameters)"
+_INSTEAD = (
+    "learning.SGD(lr=...), learning.Adam(lr=...), or a function that builds one of torch's: lambda "
+    "parameters: torch.optim.RMSprop(parameters)"
+)
 
 
 def check(trainer: Trainer) -> None:
-    """Everything but the schedule, the clip and the privacy, which say for themselves what is wrong with them."""
+    """Everything but the schedule, the clip and the privacy, which say for themselves what is wrong with
+    them."""
     if trainer.average is not None:
         _require.open_probability(average=trainer.average)
         trainer._set("average", float(trainer.average))
@@ -50,11 +55,13 @@ def _check_together(trainer: Trainer) -> None:
     adaptive, correlated = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
     if adaptive and (correlated or trainer.noise == "discrete"):
         raise Unsupported(
-            "an adaptive clip changes from step to step, and correlated or exact noise is for one clip. Nothing was read or trained."
+            "an adaptive clip changes from step to step, and correlated or exact noise is for one "
+            "clip. Nothing was read or trained."
         )
     if (adaptive or correlated) and isinstance(trainer.optimizer, Adam) and trainer.optimizer.noise_aware:
         raise Unsupported(
-            "Adam subtracts one variance of noise, and here it changes from step to step: give Adam(noise_aware=False). Nothing was "
+            "Adam subtracts one variance of noise, and here it changes from step to step: give "
+            "Adam(noise_aware=False). Nothing was "
             "read or trained."
         )
 
@@ -66,28 +73,37 @@ def _factors(trainer: Trainer) -> list[float]:
         return [1.0]
     if not callable(factor):
         raise _require.fail(
-            "learning_rate", factor, "a function of the step that gives a factor, such as warmup_cosine(steps): the rate itself is the optimizer's, SGD(lr=...)"
-        )  # fmt: skip
+            "learning_rate",
+            factor,
+            "a function of the step that gives a factor, such as warmup_cosine(steps): the rate "
+            "itself is the optimizer's, SGD(lr=...)",
+        )
     found = []
     for step in (0, steps - 1):
         try:
             found.append(float(factor(step)))
         except Exception as error:  # it was given the number of a step, and speaks of no person
             raise InvalidInput(
-                f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number for each of {steps} steps. Nothing was read or trained."
+                f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number "
+                f"for each of {steps} steps. Nothing was read or trained."
             ) from error
         _require.finite(**{f"learning_rate({step})": found[-1]})
     return found
 
 
 def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
-    """One of ours; or a function, which must build one of torch's for the parameters it is given. It takes a step with copies, from zero gradients."""
+    """One of ours; or a function, which must build one of torch's for the parameters it is given.
+
+    It takes a step with copies, from zero gradients.
+    """
     optimizer: Any = trainer.optimizer
     if isinstance(optimizer, torch.optim.Optimizer):
         kind, rate = type(optimizer).__name__, optimizer.param_groups[0].get("lr", "...")
         raise InvalidInput(
-            f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer trains a copy. Nothing was read or trained. Say how to "
-            f"build one, optimizer=lambda parameters: torch.optim.{kind}(parameters, lr={rate}), or give learning.SGD(lr=...) or learning.Adam(lr=...)."
+            f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer "
+            f"trains a copy. Nothing was read or trained. Say how to "
+            f"build one, optimizer=lambda parameters: torch.optim.{kind}(parameters, lr={rate}), or "
+            f"give learning.SGD(lr=...) or learning.Adam(lr=...)."
         )
     ours = isinstance(optimizer, SGD | Adam)
     if not ours and (not callable(optimizer) or optimizer in (SGD, Adam)):
@@ -104,5 +120,6 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
         raise
     except Exception as error:  # no data so far: it speaks of no person
         raise InvalidInput(
-            f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: {error}. Nothing was read or trained. Give {_INSTEAD}."
+            f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: "
+            f"{error}. Nothing was read or trained. Give {_INSTEAD}."
         ) from error

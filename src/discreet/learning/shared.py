@@ -1,8 +1,9 @@
 """What a layer makes of a constant: the same for all examples, with a gradient of each.
 
-Positions of a text are a constant ([T], or [1, T]); their embedding is the same for all examples, and torch's gradient of it is the sum over
-the batch. Here it is computed for each example, and hides that: it has the shape that the model's code expects, with the examples
-in a dimension of their own that the code cannot see. A closed list of operations knows what to do with it; all others are refused.
+Positions of a text are a constant ([T], or [1, T]); their embedding is the same for all examples, and torch's
+gradient of it is the sum over the batch. Here it is computed for each example, and hides that: it has the
+shape that the model's code expects, with the examples in a dimension of their own that the code cannot see. A
+closed list of operations knows what to do with it; all others are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Shared(Tensor):
         handler = _HANDLERS.get(func)
         if handler is None:
             raise NotBatchFirst(
-                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a constant (of positions, say), "
+                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a "
+                f"constant (of positions, say), "
                 f"and it is not known how to keep examples apart in that."
             )
         with torch._C.DisableTorchFunctionSubclass():
@@ -92,7 +94,8 @@ def _of_both(function: Callable[[Any, Any], Tensor], plain: Any, each: Tensor) -
         return shared(function(plain, each))
     if plain.shape[0] != batch:
         raise NotBatchFirst(
-            "the model combines what a layer made of a constant with a tensor that is not one row per example."
+            "the model combines what a layer made of a constant with a tensor that is not one row "
+            "per example."
         )
     return function(plain, each)
 
@@ -126,10 +129,28 @@ def _inside(function: Callable[..., Any]) -> _Handler:
 
 
 for _function in (
-    torch.nn.functional.dropout, torch.nn.functional.gelu, torch.nn.functional.relu, torch.nn.functional.silu, torch.relu, torch.tanh,
-    torch.sigmoid, torch.sin, torch.cos, Tensor.to, Tensor.float, Tensor.contiguous, Tensor.clone, Tensor.detach, Tensor.type_as,
-    Tensor.tanh, Tensor.relu, Tensor.sigmoid, torch.clone, Tensor.neg, torch.dropout,
-):  # fmt: skip
+    torch.nn.functional.dropout,
+    torch.nn.functional.gelu,
+    torch.nn.functional.relu,
+    torch.nn.functional.silu,
+    torch.relu,
+    torch.tanh,
+    torch.sigmoid,
+    torch.sin,
+    torch.cos,
+    Tensor.to,
+    Tensor.float,
+    Tensor.contiguous,
+    Tensor.clone,
+    Tensor.detach,
+    Tensor.type_as,
+    Tensor.tanh,
+    Tensor.relu,
+    Tensor.sigmoid,
+    torch.clone,
+    Tensor.neg,
+    torch.dropout,
+):
     _HANDLERS[_function] = _inside(_function)
 
 

@@ -1,13 +1,16 @@
-"""Taps: what a layer leaves behind in one backward pass, enough for per-example norms and for the clipped sum.
+"""Taps: what a layer leaves behind in one backward pass, enough for per-example norms and for the clipped
+sum.
 
-A layer's per-example gradient is a contraction of what went in with the gradient of what came out. A tap keeps the two, says how
-long each example's gradient is, without building it where that is cheaper (the "ghost norm"), and later adds the weighted sum of
-all of them to a buffer in one contraction: the book-keeping of Bu, Wang, Zha & Karypis 2023 (arXiv:2210.00038).
+A layer's per-example gradient is a contraction of what went in with the gradient of what came out. A tap
+keeps the two, says how long each example's gradient is, without building it where that is cheaper (the "ghost
+norm"), and later adds the weighted sum of all of them to a buffer in one contraction: the book-keeping of Bu,
+Wang, Zha & Karypis 2023 (arXiv:2210.00038).
 
-Lengths never err on the short side. Every `square` is an upper bound, in float64, on the squared norm of the vector that `add`
-scales. A float32 sum of n products is off by at most n u / (1 - n u) times the sum of their sizes, in whatever order it is taken
-(Higham 2002, section 3.1), plus what underflow takes; the bounds add that. Where terms of both signs cancel, the sum of their
-sizes is bounded by the triangle inequality from the lengths of the parts.
+Lengths never err on the short side. Every `square` is an upper bound, in float64, on the squared norm of the
+vector that `add` scales. A float32 sum of n products is off by at most n u / (1 - n u) times the sum of their
+sizes, in whatever order it is taken (Higham 2002, section 3.1), plus what underflow takes; the bounds add
+that. Where terms of both signs cancel, the sum of their sizes is bounded by the triangle inequality from the
+lengths of the parts.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ Key = tuple[int, tuple[int, int]]
 
 
 def growth(n: int) -> float:
-    """A bound on the relative error of a float32 sum of n products, with room for the few operations around it."""
+    """A bound on the relative error of a float32 sum of n products, with room for the few operations around
+    it."""
     nu = (n + 8) * UNIT
     return nu / (1 - nu) if nu < 0.5 else float("inf")
 
@@ -50,7 +54,8 @@ def growth(n: int) -> float:
 def lengths(rows: Tensor) -> Tensor:
     """An upper bound on the norm over the last dimension, in the rows' own type.
 
-    sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of the norm.
+    sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of
+    the norm.
     """
     return _lengthened(torch.linalg.vector_norm(rows, dim=-1), rows.shape[-1])
 
@@ -72,19 +77,24 @@ def squares(rows: Tensor) -> Tensor:
 
 @np.errstate(all="ignore")  # a warning would tell of the data
 def _few(rows: Tensor) -> Tensor:
-    """The same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of torch's."""
+    """The same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of
+    torch's."""
     array = rows.detach().numpy()
     return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
 
 
 class Widening(NamedTuple):
-    """Turns sums of squares that were taken in float32 into upper bounds in float64; of one length, or an array of lengths."""
+    """Turns sums of squares that were taken in float32 into upper bounds in float64; of one length, or an
+    array of lengths."""
 
     factor: Any
     more: Any
 
     def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return at least the true sums of squares: s factor + more. With e = growth(n) the truth is at most s / (1 - e)."""
+        """Return at least the true sums of squares: s factor + more.
+
+        With e = growth(n) the truth is at most s / (1 - e).
+        """
         bounds = sums * np.float64(self.factor)
         bounds += self.more
         return bounds
@@ -96,12 +106,15 @@ def widening(n: int) -> Widening:
 
 
 def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
-    """Return at least |g xᵀ|², and |g|² more where there is a bias, from upper bounds in float64 on |x|² and |g|²; `x` is overwritten.
+    """Return at least |g xᵀ|², and |g|² more where there is a bias, from upper bounds in float64 on |x|² and
+    |g|²; `x` is overwritten.
 
     Guarantee: at least the squared norm of the gradient (g xᵀ, bias g) of a linear layer at one position.
-    Proof:     |g xᵀ|² = |g|² |x|²; in float64 a product of two squares of float32 vectors neither underflows nor loses a digit that matters.
+    Proof:     |g xᵀ|² = |g|² |x|²; in float64 a product of two squares of float32 vectors neither underflows
+               nor loses a digit that matters.
 
-    The one norm bound of linear layers: `Outer` and `fast.stack` both use it. `bias` is 0 or 1, or an array of them that broadcasts.
+    The one norm bound of linear layers: `Outer` and `fast.stack` both use it. `bias` is 0 or 1, or an array
+    of them that broadcasts.
     """
     x += bias
     x *= g
@@ -109,7 +122,8 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
 
 
 def single(tensor: Tensor) -> Tensor:
-    """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient unclipped."""
+    """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient
+    unclipped."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
@@ -137,7 +151,8 @@ class Target:
 
 
 def build_is_cheaper(batch: int, places: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
-    """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T places with each other."""
+    """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T places with
+    each other."""
     return batch * k * p <= ENTRIES_AT_MOST and places * places * (k + p + PAIR_COST) > cost * k * p
 
 
@@ -185,7 +200,8 @@ def _zeroed(tensor: Tensor, keep: Tensor) -> Tensor:
 
 @dataclass
 class Rows(Tap):
-    """Per-example gradients that are there already, [B, ...]: of biases, of scales, of modules that ran example by example."""
+    """Per-example gradients that are there already, [B, ...]: of biases, of scales, of modules that ran
+    example by example."""
 
     target: Target
     rows: Tensor
@@ -206,7 +222,8 @@ class Rows(Tap):
 
 @dataclass
 class Outer(Tap):
-    """y = W x at one place of each example: the gradient is an outer product, as long as its two sides multiplied."""
+    """y = W x at one place of each example: the gradient is an outer product, as long as its two sides
+    multiplied."""
 
     target: Target
     x: Tensor  # [B, k]
@@ -238,7 +255,10 @@ class Outer(Tap):
 
 @dataclass
 class Pieces(Tap):
-    """The gradients of y_t = W x_t, built a few examples at a time and measured while they are in the cache. Small pieces of memory also leave no gaps."""
+    """The gradients of y_t = W x_t, built a few examples at a time and measured while they are in the cache.
+
+    Small pieces of memory also leave no gaps.
+    """
 
     target: Target
     rows: list[Tensor] = field(default_factory=list)  # [a few, p k] each
@@ -290,8 +310,9 @@ class Product(Tap):
     def _ghost(self) -> Tensor:
         """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
 
-        Each product of two inner products is off by at most growth(k + p) |x_t||x_s||g_t||g_s|; over all t, s that is growth times
-        (sum of |x_t||g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the vector by at most u times the same sum.
+        Each product of two inner products is off by at most growth(k + p) |x_t||x_s||g_t||g_s|; over all t, s
+        that is growth times (sum of |x_t||g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the
+        vector by at most u times the same sum.
         """
         x, g = self.x, self.g
         gram = torch.bmm(x, x.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
@@ -400,7 +421,8 @@ class Tied(Tap):
         self.target = self.lookup.target
 
     def square(self) -> Tensor:
-        """|a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t]; rounding widens it."""
+        """|a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t]; rounding
+        widens it."""
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         one, two = self.lookup.square(), self.product.square()
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
@@ -421,7 +443,10 @@ class Tied(Tap):
 
 
 def entries(tap: Tap) -> int:
-    """How many numbers a tap holds; of views, no more than what they view. What was built is counted as what it was built from, at half."""
+    """How many numbers a tap holds; of views, no more than what they view.
+
+    What was built is counted as what it was built from, at half.
+    """
     if isinstance(tap, Pieces):
         return sum(rows.numel() for rows in tap.rows) // 2
     tensors = [v for v in vars(tap).values() if isinstance(v, Tensor)]
@@ -433,9 +458,10 @@ def merged(taps: list[Tap]) -> list[Tap]:
     """Return taps of which no two are of the same number of a parameter, with the same sums.
 
     Guarantee: squares of the taps add up to the square of all of them together.
-    Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so taps of one target become one.
-               Targets of one parameter that overlap without being equal (attention projects queries, keys and values together, or each by
-               itself) are cut where any of them begins or ends; then targets are equal or have no number in common, and are orthogonal.
+    Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so
+               taps of one target become one. Targets of one parameter that overlap without being equal
+               (attention projects queries, keys and values together, or each by itself) are cut where any of
+               them begins or ends; then targets are equal or have no number in common, and are orthogonal.
     """
     targets = [target for tap in taps for target in (tap.target, tap.bias) if target is not None]
     if not _overlap(targets):

@@ -1,7 +1,8 @@
 """What one step adds up, and the noise it is hidden in: the part of a run that sees the data.
 
-Each unit of a batch (an example, or a person with all rows) adds one term: its gradient, averaged over augmentations, pooled over the unit's rows, clipped
-as one. Adaptive clipping counts beside the sum; exact noise rounds each term to a grid. What leaves is the noisy sum, and the noisy count.
+Each unit of a batch (an example, or a person with all rows) adds one term: its gradient, averaged over
+augmentations, pooled over the unit's rows, clipped as one. Adaptive clipping counts beside the sum; exact
+noise rounds each term to a grid. What leaves is the noisy sum, and the noisy count.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ ROWS_AT_ONCE = 8  # gradients that are built one by one stay in the caches
 
 
 class Terms:
-    """The terms of a run: `noise` into a vector, `add` each batch to it, `close` the step. Once each, in this order."""
+    """The terms of a run: `noise` into a vector, `add` each batch to it, `close` the step.
+
+    Once each, in this order.
+    """
 
     def __init__(self, trainer: Trainer, engine: Engine, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._engine, self._examples, self._entropy = trainer, engine, examples, entropy
@@ -68,7 +72,8 @@ class Terms:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """The clipped terms of these units, a microbatch at a time, in full precision whatever autocast is on around training."""
+        """The clipped terms of these units, a microbatch at a time, in full precision whatever autocast is on
+        around training."""
         with full_precision():
             self._add(members, sums)
 
@@ -116,7 +121,8 @@ class Terms:
         return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
 
     def close(self, vector: Tensor) -> None:
-        """What remains of a step when all terms are in: the exact noise, and the next clip from the noisy count."""
+        """What remains of a step when all terms are in: the exact noise, and the next clip from the noisy
+        count."""
         if self._exact is not None:
             self._exact.release(vector)
         if self._adaptive is not None:
@@ -143,7 +149,8 @@ class Terms:
 
 
 def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Indices]]:
-    """People with about as many rows as each other together, so that little is padded; at most `most` rows unless one person has more."""
+    """People with about as many rows as each other together, so that little is padded; at most `most` rows
+    unless one person has more."""
     rows = sorted(rows, key=len)
     begin, held = 0, 0
     for end in range(len(rows) + 1):

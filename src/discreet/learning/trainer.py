@@ -1,11 +1,12 @@
 """The trainer: DP-SGD as a mechanism with a price.
 
-    trainer = Trainer(model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10)
-    trainer.event                               # the price, before any data is read
+    trainer = Trainer(model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1,
+    batch=256, epochs=10) trainer.event                               # the price, before any data is read
     model = trainer(data, entropy=Entropy()).value
 
-Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divides by a public number, and moves the weights (Abadi et al.
-2016, arXiv:1607.00133). The number of steps is fixed; after the last one there is nothing left to run.
+Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divides by a public number, and
+moves the weights (Abadi et al. 2016, arXiv:1607.00133). The number of steps is fixed; after the last one
+there is nothing left to run.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Glimpse(Progress):
-    """Progress, with the model on the way: what is released in the end covers it too. Try it on public examples, never on private ones."""
+    """Progress, with the model on the way: what is released in the end covers it too.
+
+    Try it on public examples, never on private ones.
+    """
 
     _run: Run = field(repr=False, compare=False)
 
@@ -64,21 +68,25 @@ class Glimpse(Progress):
 class Trainer:
     """Trains a copy of `model` with DP-SGD.
 
-    Say how private: `epsilon` and `delta`, or `noise_multiplier` (noise over clip). How long: `batch` or `rate`, `epochs` or `steps`; `n` declares
-    the number of examples where `public.size` does not. `clip` is a number or a clipping rule. The rest has defaults.
+    Say how private: `epsilon` and `delta`, or `noise_multiplier` (noise over clip). How long: `batch` or
+    `rate`, `epochs` or `steps`; `n` declares the number of examples where `public.size` does not. `clip` is a
+    number or a clipping rule. The rest has defaults.
 
-    `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins", "without_replacement", or "cyclic", without sampling, where
-    noise may be correlated by a `strategy`. `noise="discrete"`: exact noise on a grid. `augment`: several variants of each example. Where `public.unit`
-    names people, `n`, `batch` and `rate` are about people, and a person's rows (at most `unit.rows` of them, at random) count by
-    `pooling`, their "mean" or "sum".
+    `sampling`: "poisson", "truncated_poisson" (with `limit`, the largest batch), "balls_in_bins",
+    "without_replacement", or "cyclic", without sampling, where noise may be correlated by a `strategy`.
+    `noise="discrete"`: exact noise on a grid. `augment`: several variants of each example. Where
+    `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's rows (at most
+    `unit.rows` of them, at random) count by `pooling`, their "mean" or "sum".
 
-    `performance` has what changes time and memory and not the price; two of its options may be given here, too: `microbatch=`, `isolate=`.
+    `performance` has what changes time and memory and not the price; two of its options may be given here,
+    too: `microbatch=`, `isolate=`.
 
-    Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model, and every model on the way.
-    Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a function of the noisy sums, of
-               public parameters, and of fresh randomness.
-    Assumes:   model and loss compute each example's gradient from that example (probed; certain with `isolate=True`); floats are
-               close enough to reals (docs/learning.md).
+    Guarantee: `event`, under the relation of `public`, for everything that is released: the trained model,
+               and every model on the way.
+    Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a
+               function of the noisy sums, of public parameters, and of fresh randomness.
+    Assumes:   model and loss compute each example's gradient from that example (probed; certain with
+               `isolate=True`); floats are close enough to reals (docs/learning.md).
     """
 
     model: nn.Module
@@ -119,9 +127,17 @@ class Trainer:
         if self.n is not None:
             _require.integer(n=self.n, at_least=1)
         found = schedule(
-            self.sampling, neighbors=self.public.neighbors, size=size, rate=self.rate, batch=self.batch, steps=self.steps, epochs=self.epochs,
-            limit=self.limit, strategy=self.strategy, target=(self.epsilon, self.delta),
-        )  # fmt: skip
+            self.sampling,
+            neighbors=self.public.neighbors,
+            size=size,
+            rate=self.rate,
+            batch=self.batch,
+            steps=self.steps,
+            epochs=self.epochs,
+            limit=self.limit,
+            strategy=self.strategy,
+            target=(self.epsilon, self.delta),
+        )
         self._set("schedule", found)
         self._set("clip", as_clipping(self.clip))
         settings.check(self)
@@ -145,7 +161,8 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """Of the independent noise on the sum of clipped gradients (in the first step, where the clip adapts)."""
+        """Of the independent noise on the sum of clipped gradients (in the first step, where the clip
+        adapts)."""
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -200,7 +217,9 @@ class Trainer:
     def __call__(
         self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
     ) -> Release:
-        """All steps; the release's value is the trained model. `progress` is called after each step with public facts only.
+        """All steps; the release's value is the trained model.
+
+        `progress` is called after each step with public facts only.
 
         What `progress` raises reaches the caller as it is, and ends the run: it was told nothing private.
         """
@@ -217,7 +236,8 @@ class Trainer:
         return run.release()
 
     def rehearse(self, source: AnySource) -> None:
-        """Try model and loss on made-up examples of the source's shapes: before anything is charged, and without a look at a value."""
+        """Try model and loss on made-up examples of the source's shapes: before anything is charged, and
+        without a look at a value."""
         if self.synthetic is None:
             self._try(self._engine(copy.deepcopy(self.model)), *shapes_of(source, self.columns))
 
@@ -237,12 +257,18 @@ class Trainer:
         return checkpoints.period(self)
 
     def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-        """A run that goes on from a checkpoint's bytes. For `Session.resume`: alone, it would run steps that nobody paid for."""
+        """A run that goes on from a checkpoint's bytes.
+
+        For `Session.resume`: alone, it would run steps that nobody paid for.
+        """
         return checkpoints.restore(self, source, raw, taken, entropy=entropy)
 
 
 class Run:
-    """One training run. `step()` until `done`; one more is refused. `model` is the model so far, averaged where that was asked."""
+    """One training run. `step()` until `done`; one more is refused.
+
+    `model` is the model so far, averaged where that was asked.
+    """
 
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
@@ -289,7 +315,8 @@ class Run:
         """One noisy step. An empty batch is a step like any other."""
         if self.done:
             raise Halted(
-                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was read. Training on means a new trainer, "
+                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was "
+                f"read. Training on means a new trainer, "
                 f"which pays for its own steps."
             )
         if not self._engine.is_attached:
@@ -312,14 +339,17 @@ class Run:
                 self._averaged.lerp_(self._values, 1 - decay)
 
     def _accumulate(self, members: Indices) -> None:
-        """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once, for all of them."""
+        """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
+        for all of them."""
         try:
             self._terms.add(members, self._sums)
         except Exception:  # its text could quote a value: an index out of range, say
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(
-                "the model or the loss failed on private examples; what it said is withheld, as it may speak of the data. The price of the run is "
-                "spent, and the run is over. Try the model on made-up examples: are all words and classes within range?"
+                "the model or the loss failed on private examples; what it said is withheld, as it "
+                "may speak of the data. The price of the run is "
+                "spent, and the run is over. Try the model on made-up examples: are all words and "
+                "classes within range?"
             ) from None
 
     @property

@@ -1,7 +1,8 @@
 """Layers in a form that `torch.func.vmap` runs, and runs right.
 
-Torch's own forms of some layers take a fused kernel, for which vmap has no rule (`LSTMCell`, `EmbeddingBag`, attention in evaluation mode), or one that
-forgets an option (`padding_idx`). While a module runs example by example, these forms stand in their places.
+Torch's own forms of some layers take a fused kernel, for which vmap has no rule (`LSTMCell`, `EmbeddingBag`,
+attention in evaluation mode), or one that forgets an option (`padding_idx`). While a module runs example by
+example, these forms stand in their places.
 """
 
 from __future__ import annotations

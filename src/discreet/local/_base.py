@@ -87,7 +87,8 @@ class LocalRandomizer:
         single = array.ndim == self._value_dimensions
         if not single and array.ndim != self._value_dimensions + 1:
             raise InvalidInput(
-                f"give one value, or an array with one value for each person; got {array.ndim} dimensions. Nothing was drawn."
+                f"give one value, or an array with one value for each person; got {array.ndim} "
+                f"dimensions. Nothing was drawn."
             )
         values = self._values(array[None] if single else array)
         data = self._draw(values, entropy)
@@ -120,7 +121,8 @@ class LocalRandomizer:
         if isinstance(reports, ReportBatch):
             if reports.randomizer is not None and reports.randomizer != self:
                 raise InvalidInput(
-                    "these reports are of another randomizer, or of another epsilon. Nothing was estimated. Use the one that gave them."
+                    "these reports are of another randomizer, or of another epsilon. Nothing was "
+                    "estimated. Use the one that gave them."
                 )
             reports, event = reports.data, reports.event
         data = self._as_array(reports)
@@ -147,7 +149,8 @@ class LocalRandomizer:
             return np.array(rows, dtype=np.int64)
         except (ValueError, TypeError, OverflowError):
             raise InvalidInput(
-                "reports are integers or lists of integers of one length, each below 2**63. Nothing was estimated."
+                "reports are integers or lists of integers of one length, each below 2**63. Nothing "
+                "was estimated."
             ) from None
 
     def _values(self, array: NDArray[Any]) -> Any:
@@ -201,7 +204,8 @@ def people_of(values: Any) -> list[Any]:
         or getattr(values, "ndim", 1) == 0
     ):
         raise InvalidInput(
-            f"give one value of the declared kind, or a list with one for each person; got a {type(values).__name__}. Nothing was drawn."
+            f"give one value of the declared kind, or a list with one for each person; got a "
+            f"{type(values).__name__}. Nothing was drawn."
         )
     return list(values)
 

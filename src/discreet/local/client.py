@@ -32,8 +32,9 @@ class ClientBudget:
 
     >>> from discreet import local, sampling
     >>> device = ClientBudget(epsilon=1)
-    >>> first = device.answer("favorite", local.KaryResponse(epsilon=1, domain=5), 3, entropy=sampling.Entropy())
-    >>> first == device.answer("favorite", local.KaryResponse(epsilon=1, domain=5), 3, entropy=sampling.Entropy())
+    >>> oracle, entropy = local.KaryResponse(epsilon=1, domain=5), sampling.Entropy()
+    >>> first = device.answer("favorite", oracle, 3, entropy=entropy)
+    >>> first == device.answer("favorite", oracle, 3, entropy=entropy)
     True
     >>> device.remaining
     Fraction(0, 1)
@@ -64,7 +65,8 @@ class ClientBudget:
             if key not in self._answers:
                 if not randomizer.is_single(value):
                     raise InvalidInput(
-                        "a device answers with one value of its own, not with a list. Nothing was drawn or charged."
+                        "a device answers with one value of its own, not with a list. Nothing was "
+                        "drawn or charged."
                     )
                 before = self._spent
                 self._charge(randomizer)
@@ -115,7 +117,8 @@ class ClientBudget:
         cost = _require.exact(randomizer.epsilon, "epsilon")
         if cost > self.remaining:
             raise BudgetExceeded(
-                f"this answer costs epsilon = {float(cost):.6g}, and {float(self.remaining):.6g} of {float(self.epsilon):.6g} is left on this "
+                f"this answer costs epsilon = {float(cost):.6g}, and {float(self.remaining):.6g} of "
+                f"{float(self.epsilon):.6g} is left on this "
                 f"device. Nothing was drawn or charged."
             )
         self._spent += cost

@@ -90,7 +90,8 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
         return np.asarray(randomizer.matrix().T[rows]), weights
     if len(rows) * randomizer.domain > _CELLS:
         raise InvalidInput(
-            f"{len(rows)} different reports over {randomizer.domain} values are too many to be weighed one by one (at most {_CELLS} "
+            f"{len(rows)} different reports over {randomizer.domain} values are too many to be "
+            f"weighed one by one (at most {_CELLS} "
             f"together). Use `consistent` on the estimate, or shorter reports."
         )
     high, low = _levels(randomizer)

@@ -72,7 +72,8 @@ class LocalHashing(FrequencyOracle):
                masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
     Assumes:   `entropy` yields independent uniform bits.
 
-    >>> LocalHashing(epsilon=1, domain=128).buckets, round(LocalHashing(epsilon=1, domain=128).mean_squared_error(20_000), 7)
+    >>> oracle = LocalHashing(epsilon=1, domain=128)
+    >>> oracle.buckets, round(oracle.mean_squared_error(20_000), 7)
     (4, 0.0001851)
     """
 
@@ -170,7 +171,8 @@ class LocalHashing(FrequencyOracle):
         """
         if self._length > _LONGEST:
             raise InvalidInput(
-                f"a domain of {self.domain} is not estimated whole. Give candidates: counts_of(reports, candidates), or look for "
+                f"a domain of {self.domain} is not estimated whole. Give candidates: "
+                f"counts_of(reports, candidates), or look for "
                 f"the common values with local.HeavyHitters."
             )
         if self.buckets > self.domain:
@@ -298,7 +300,8 @@ class HadamardResponse(FrequencyOracle):
         """Of one block: the chance of a marked number, and one half. With more blocks no single q exists."""
         if self.blocks > 1:
             raise InvalidInput(
-                "Hadamard response with several blocks supports values of one block at a time: see `variance`."
+                "Hadamard response with several blocks supports values of one block at a time: see "
+                "`variance`."
             )
         a, b = self._weights
         return Fraction(a, a + b), Fraction(1, 2)

@@ -57,7 +57,8 @@ class DistanceResponse(LocalRandomizer):
         rows = [_require.listed(place=place) for place in _require.listed(places=self.places)]
         if not 2 <= len(rows) <= _MOST_PLACES or len({len(row) for row in rows}) != 1 or not rows[0]:
             raise InvalidInput(
-                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got {len(rows)}. Nothing was drawn. Use a "
+                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got "
+                f"{len(rows)}. Nothing was drawn. Use a "
                 f"coarser grid."
             )
         for row in rows:
@@ -71,7 +72,8 @@ class DistanceResponse(LocalRandomizer):
             or distances.max() < 1e-100
         ):
             raise InvalidInput(
-                "places must differ from each other, by 1e-9 of the largest distance at least. Nothing was drawn."
+                "places must differ from each other, by 1e-9 of the largest distance at least. "
+                "Nothing was drawn."
             )
         object.__setattr__(self, "places", tuple(rows))
         _table(self.places, _require.exact(self.epsilon, "epsilon"))
@@ -129,7 +131,8 @@ class DistanceResponse(LocalRandomizer):
         matrix = self.matrix()
         if np.linalg.cond(matrix) > 1e12:
             raise InvalidInput(
-                "at this epsilon nearby places cannot be told apart without bias. Use expectation_maximization(randomizer, reports), or "
+                "at this epsilon nearby places cannot be told apart without bias. Use "
+                "expectation_maximization(randomizer, reports), or "
                 "fewer places."
             )
         return np.asarray(np.linalg.inv(matrix.T))

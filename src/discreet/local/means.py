@@ -230,9 +230,14 @@ class PiecewiseMean(_MeanRandomizer):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "piecewise", self, low=float(self.low), high=float(self.high), steps=self.steps, window=self.window,
+            "piecewise",
+            self,
+            low=float(self.low),
+            high=float(self.high),
+            steps=self.steps,
+            window=self.window,
             weights=list(self._weights),
-        )  # fmt: skip
+        )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         return self._report(self._on_grid(values, entropy), entropy)

@@ -1,26 +1,32 @@
-"""How far a median can move, now and after k changes: the windows around it, for every neighbor relation at once.
+"""How far a median can move, now and after k changes: the windows around it, for every neighbor relation at
+once.
 
-Let x_1 <= ... <= x_n be the values on an integer grid from `low` to `high`, x_i = low for i < 1 and high for i > n, and let the median
-be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows i <= m <= j with j - i = k + 1.
+Let x_1 <= ... <= x_n be the values on an integer grid from `low` to `high`, x_i = low for i < 1 and high for
+i > n, and let the median be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows i <=
+m <= j with j - i = k + 1.
 
 Lemma. Let a change be the addition, the removal or the replacement of one value.
-(1) |median(z) - median(z')| <= A_k(x) whenever z is at most k changes away from x and z' one change away from z.
+(1) |median(z) - median(z')| <= A_k(x) whenever z is at most k changes away from x and z' one change away from
+    z.
 (2) A_k(x) <= A_{k+1}(x') whenever x' is one change away from x.
 
-Proof. (1) Say the two medians are u < v. For a table y let s(y) = #{y <= u} - #{y > u} and s'(y) = #{y < v} - #{y >= v}. The median of y is
-at most u iff s(y) >= 0, and at least v iff s'(y) <= -1. One change moves either by at most 2, additions and removals by 1; and
-s' - s is twice the number of values in (u, v). If median(z) = u, then s(z) >= 0 and s'(z) <= s'(z') + 2 <= 1; if median(z) = v, then
-s'(z) <= -1 and s(z) >= s(z') - 2 >= -2. In both cases s'(z) - s(z) <= 1, so z has no value in (u, v), and x has at most k. Let a = #{x <= u},
-b = #{x < v}, so x_a <= u, x_{b+1} >= v, b - a <= k. From s(x) >= -2 - 2k and s'(x) <= 1 + 2k follow a >= n/2 - 1 - k, hence m <= a + k + 1,
-and b <= n/2 + 1/2 + k, hence b <= m + k. The window that starts at i = min(a, m) and ends at i + k + 1 contains m, starts at a value of
-at most u, and ends at one of at least v.
-(2) Take the best window (i, j) of x. An addition makes every x_i weakly smaller at its rank and x_i <= x'_{i+1}, and m grows by at most 1:
-(i, j + 1) is a window of x'. A removal: x'_{i-1} <= x_i, x'_j >= x_j, m shrinks by at most 1: (i - 1, j). A replacement by a larger
-value: x'_{i-1} <= x_i, x'_j >= x_j: (i - 1, j); by a smaller one: (i, j + 1). Each is one longer and at least as wide.
+Proof. (1) Say the two medians are u < v. For a table y let s(y) = #{y <= u} - #{y > u} and s'(y) = #{y < v} -
+#{y >= v}. The median of y is at most u iff s(y) >= 0, and at least v iff s'(y) <= -1. One change moves either
+by at most 2, additions and removals by 1; and s' - s is twice the number of values in (u, v). If median(z) =
+u, then s(z) >= 0 and s'(z) <= s'(z') + 2 <= 1; if median(z) = v, then s'(z) <= -1 and s(z) >= s(z') - 2 >=
+-2. In both cases s'(z) - s(z) <= 1, so z has no value in (u, v), and x has at most k. Let a = #{x <= u}, b =
+#{x < v}, so x_a <= u, x_{b+1} >= v, b - a <= k. From s(x) >= -2 - 2k and s'(x) <= 1 + 2k follow a >= n/2 - 1
+- k, hence m <= a + k + 1, and b <= n/2 + 1/2 + k, hence b <= m + k. The window that starts at i = min(a, m)
+  and ends at i + k + 1 contains m, starts at a value of at most u, and ends at one of at least v.
+(2) Take the best window (i, j) of x. An addition makes every x_i weakly smaller at its rank and x_i <=
+x'_{i+1}, and m grows by at most 1: (i, j + 1) is a window of x'. A removal: x'_{i-1} <= x_i, x'_j >= x_j, m
+shrinks by at most 1: (i - 1, j). A replacement by a larger value: x'_{i-1} <= x_i, x'_j >= x_j: (i - 1, j);
+by a smaller one: (i, j + 1). Each is one longer and at least as wide.
 
-So A_0 bounds the local sensitivity, min{k : A_k > B} is a distance to where it may exceed B that moves by at most 1, and
-max_k exp(-beta k) A_k is a beta-smooth upper bound of it. For odd n under `replace` these are the exact values of Nissim, Raskhodnikova & Smith
-2007 (Section 3.1); the lemma is what the other relations and missing values need.
+So A_0 bounds the local sensitivity, min{k : A_k > B} is a distance to where it may exceed B that moves by at
+most 1, and max_k exp(-beta k) A_k is a beta-smooth upper bound of it. For odd n under `replace` these are the
+exact values of Nissim, Raskhodnikova & Smith 2007 (Section 3.1); the lemma is what the other relations and
+missing values need.
 """
 
 from __future__ import annotations
@@ -76,7 +82,8 @@ class Ordered:
     def smooth(self, beta: float, floor: float) -> float:
         """max(floor, max_k exp(-beta k) A_k), to a relative error of 1e-12.
 
-        Terms with k > ln((high - low) / floor) / beta are below the floor, so only that many values around the median matter.
+        Terms with k > ln((high - low) / floor) / beta are below the floor, so only that many values around
+        the median matter.
         """
         steps = math.log(max((self.high - self.low) / floor, 1.0)) / beta
         last = min(len(self.values), math.floor(min(steps, 1e18)) + 1)
@@ -94,11 +101,13 @@ class Ordered:
 
 
 def _steepest(left: Ints, right: Ints, beta: float) -> float:
-    """max over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows from s values below to t values above the median.
+    """max over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows from s values below to t
+    values above the median.
 
-    Proof: ln(x_j - x_i) has increasing differences in (x_i, x_j), so the best j does not fall as i grows: as s grows, the (first) best t does
-           not grow. Find it for the middle s, and split (Nissim, Raskhodnikova & Smith 2007, Section 3.1): O(n log n). Where rounding
-           mistakes one of two nearly best t for the other, by the same inequality nothing is lost but that rounding.
+    Proof: ln(x_j - x_i) has increasing differences in (x_i, x_j), so the best j does not fall as i grows: as
+           s grows, the (first) best t does not grow. Find it for the middle s, and split (Nissim,
+           Raskhodnikova & Smith 2007, Section 3.1): O(n log n). Where rounding mistakes one of two nearly
+           best t for the other, by the same inequality nothing is lost but that rounding.
     """
     best = 0.0
     tasks = [(0, len(left), 0, len(right))]
@@ -124,7 +133,10 @@ def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
 
 
 def read(source: Source, public: Public, column: str, grid: arrow_columns.Grid) -> Ordered:
-    """The values of a column on its grid, sorted. A missing value is left out, or counts as the lower bound."""
+    """The values of a column on its grid, sorted.
+
+    A missing value is left out, or counts as the lower bound.
+    """
     nullable = public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
     for array in arrow_columns.each(source, column):

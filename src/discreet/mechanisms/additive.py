@@ -1,7 +1,8 @@
 """A statistic plus noise: the mechanism most questions end in.
 
-`noisy_count`, `noisy_sum` and `noisy_histogram` build one from a table's public facts and an epsilon; `AddNoise` takes any
-statistic and any noise, and refuses noise that is priced for less than the statistic can move.
+`noisy_count`, `noisy_sum` and `noisy_histogram` build one from a table's public facts and an epsilon;
+`AddNoise` takes any statistic and any noise, and refuses noise that is priced for less than the statistic can
+move.
 
 >>> from discreet._public import Bounds, Public
 >>> from discreet.sampling import SeededEntropy
@@ -45,8 +46,8 @@ class AddNoise:
     """The statistic of the source plus noise, in the statistic's own unit.
 
     Guarantee: the noise's event, under the relation of `public`.
-    Proof:     the noise covers the statistic's sensitivity for exactly these public facts, checked when it is built; the source
-               must have the same facts. Scaling the integer by its step is post-processing.
+    Proof:     the noise covers the statistic's sensitivity for exactly these public facts, checked when it is
+               built; the source must have the same facts. Scaling the integer by its step is post-processing.
     Assumes:   the statistic's sensitivity is right (for `Trusted`: the steward's word).
     """
 
@@ -64,13 +65,16 @@ class AddNoise:
         require_public(self.public)
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
-                f"the noise is priced for {self.noise.neighbors}, the table is protected under {self.public.neighbors}. "
-                f"Nothing was read or released. Build the noise with neighbors={self.public.neighbors.value!r}."
+                f"the noise is priced for {self.noise.neighbors}, the table is protected under "
+                f"{self.public.neighbors}. "
+                f"Nothing was read or released. Build the noise with "
+                f"neighbors={self.public.neighbors.value!r}."
             )
         moved = self.statistic.sensitivity(self.public)
         if not self.noise.covers(moved):
             raise InvalidInput(
-                f"one unit can move this statistic by {moved} under {self.public.neighbors}, more than the noise is priced for: "
+                f"one unit can move this statistic by {moved} under {self.public.neighbors}, more "
+                f"than the noise is priced for: "
                 f"{self.noise}. Nothing was read or released. Give the noise at least that sensitivity."
             )
 
@@ -79,7 +83,8 @@ class AddNoise:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """How far off the noise may put the worst entry, in the statistic's own unit: known before any data is read.
+        """How far off the noise may put the worst entry, in the statistic's own unit: known before any data
+        is read.
 
         Clipping to the bounds and rounding to the grid are part of the statistic, not of this error.
         """
@@ -134,7 +139,10 @@ def gaussian(
 
 
 def noisy_count(public: Public, *, epsilon: Real) -> AddNoise:
-    """The number of rows, epsilon-DP. Where the size is public (replace) there is nothing to buy, and it says so."""
+    """The number of rows, epsilon-DP.
+
+    Where the size is public (replace) there is nothing to buy, and it says so.
+    """
     return laplace(public, Count(), epsilon=epsilon)
 
 

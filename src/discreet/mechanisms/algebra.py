@@ -1,6 +1,8 @@
-"""How mechanisms are joined: one after the other, side by side on disjoint parts of a table, and seen by a group.
+"""How mechanisms are joined: one after the other, side by side on disjoint parts of a table, and seen by a
+group.
 
-The price of the whole follows from the prices of the parts, before any data is read. What no theorem covers is refused.
+The price of the whole follows from the prices of the parts, before any data is read. What no theorem covers
+is refused.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Sequential:
     """Several mechanisms on the same table; the value is the tuple of their values.
 
     Guarantee: the composition of their events.
-    Proof:     fresh randomness for each; composition of the accountant that reads the event (Dwork & Roth 2014, Theorem 3.16 for
-               the basic one). Prices are fixed in advance, so no filter is needed.
+    Proof:     fresh randomness for each; composition of the accountant that reads the event (Dwork & Roth
+               2014, Theorem 3.16 for the basic one). Prices are fixed in advance, so no filter is needed.
     """
 
     mechanisms: tuple[Mechanism, ...]
@@ -47,7 +49,8 @@ class Sequential:
             require_mechanism(mechanism, "each of mechanisms")
         if any(mechanism.public != self.mechanisms[0].public for mechanism in self.mechanisms):
             raise PublicMismatch(
-                "the mechanisms were priced for different public facts, so their prices do not add up. Nothing was read. "
+                "the mechanisms were priced for different public facts, so their prices do not add "
+                "up. Nothing was read. "
                 "Build all of them with the same `public`."
             )
 
@@ -77,11 +80,13 @@ class Sequential:
 @described("mechanisms.GroupPrivate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrivate:
-    """The same release, priced for `size` units that change together: a household, or a person with up to `size` rows.
+    """The same release, priced for `size` units that change together: a household, or a person with up to
+    `size` rows.
 
-    Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon) delta) or better;
-               rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
-    Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017 (delta); Bun & Steinke 2016, arXiv:1605.02065, Prop. 5.3 (zCDP).
+    Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon)
+               delta) or better; rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
+    Proof:     Dwork & Roth 2014, Theorem 2.2; Vadhan 2017 (delta); Bun & Steinke 2016, arXiv:1605.02065,
+               Prop. 5.3 (zCDP).
     """
 
     mechanism: Mechanism
@@ -118,17 +123,19 @@ class GroupPrivate:
 class Parallel:
     """One mechanism for each of some categories of `column`, each run on the rows of its category only.
 
-    `parts` pairs a declared category with a mechanism built for `part_public(public, column, category)`. Under add_remove a part
-    holds the rows of its category. Under replace and zero_out, where the number of rows is public, it holds all rows, those of
-    other categories blanked out (NULL in every column): so each part is protected under the same relation as the whole.
+    `parts` pairs a declared category with a mechanism built for `part_public(public, column, category)`.
+    Under add_remove a part holds the rows of its category. Under replace and zero_out, where the number of
+    rows is public, it holds all rows, those of other categories blanked out (NULL in every column): so each
+    part is protected under the same relation as the whole.
 
-    Guarantee: add_remove, zero_out: the dearest part's price. replace: that of the two dearest parts together. Parts with one and
-               the same event have that event (twice, under replace); pure ones of different price the largest epsilon (the sum of
-               the two largest); others are refused.
-    Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part, into a
-               neighbor of itself; the other parts' releases have the same law and are independent of it (McSherry 2009,
-               parallel composition). Replacing a row by one of another category blanks it in one part and fills a blank in another:
-               each sees a replace-neighbor, so the two compose; within one category only one part changes.
+    Guarantee: add_remove, zero_out: the dearest part's price. replace: that of the two dearest parts
+               together. Parts with one and the same event have that event (twice, under replace); pure ones
+               of different price the largest epsilon (the sum of the two largest); others are refused.
+    Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part,
+               into a neighbor of itself; the other parts' releases have the same law and are independent of
+               it (McSherry 2009, parallel composition). Replacing a row by one of another category blanks it
+               in one part and fills a blank in another: each sees a replace-neighbor, so the two compose;
+               within one category only one part changes.
     """
 
     public: Public
@@ -187,8 +194,8 @@ class Parallel:
 def part_public(public: Public, column: str, category: str | int) -> Public:
     """The public facts of the part of a table where `column` is `category`.
 
-    Rows of other parts may be blank in it, so nothing in it is declared full. Its size is private under add_remove; otherwise it is
-    the whole table's, blank rows included.
+    Rows of other parts may be blank in it, so nothing in it is declared full. Its size is private under
+    add_remove; otherwise it is the whole table's, blank rows included.
     """
     if category not in public.categories(column).values:
         raise InvalidInput(f"{category!r} is not among the declared categories of column {column!r}.")
@@ -202,7 +209,8 @@ def _nullable(fact: Any) -> Any:
 
 
 class Part:
-    """The source seen by one part of `Parallel`: rows of other categories left out, or blanked where the size is public."""
+    """The source seen by one part of `Parallel`: rows of other categories left out, or blanked where the size
+    is public."""
 
     def __init__(self, source: Source, column: str, category: str | int) -> None:
         self._source, self._column, self._category = source, column, category
@@ -235,7 +243,8 @@ class Part:
 
 
 def split(confidence: float, parts: int) -> float:
-    """The confidence each of `parts` bounds needs so that all hold together, by the union bound; rounded up."""
+    """The confidence each of `parts` bounds needs so that all hold together, by the union bound; rounded
+    up."""
     _require.open_probability(confidence=confidence)
     each = 1 - Fraction(1 - Fraction(confidence)) / parts
     return min(float(np.nextafter(float(each), 1.0)), math.nextafter(1.0, 0.0))
@@ -248,7 +257,8 @@ def _pure_epsilon(event: Event) -> Fraction:
         price = None
     if price is None or price.delta > 0 or not math.isfinite(price.value):
         raise Unsupported(
-            "parts with different prices are joined only where each is pure epsilon-DP: no theorem here orders other events. "
+            "parts with different prices are joined only where each is pure epsilon-DP: no theorem "
+            "here orders other events. "
             "Nothing was read. Give all parts the same price, or use pure mechanisms."
         )
     return Fraction(price.value)

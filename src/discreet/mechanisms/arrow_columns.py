@@ -1,7 +1,9 @@
-"""Columns of Arrow batches as numpy arrays: what is missing, what is clipped, which category a row belongs to.
+"""Columns of Arrow batches as numpy arrays: what is missing, what is clipped, which category a row belongs
+to.
 
-Every function treats each row by itself, so a row never changes what another contributes, however the table is cut into
-batches. A missing number is NULL, NaN or infinite; a column's type counts as part of its public schema.
+Every function treats each row by itself, so a row never changes what another contributes, however the table
+is cut into batches. A missing number is NULL, NaN or infinite; a column's type counts as part of its public
+schema.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def numbers(array: Any, column: str) -> npt.NDArray[Any]:
         filled = array.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
     else:
         raise InvalidInput(
-            f"column {column!r} holds {kind}, and a number is needed. Nothing was released. Convert it, or declare Categories."
+            f"column {column!r} holds {kind}, and a number is needed. Nothing was released. Convert "
+            f"it, or declare Categories."
         )
     values: npt.NDArray[Any] = pc.fill_null(filled, 0).to_numpy(zero_copy_only=False)
     return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) if values.dtype.kind == "f" else values
@@ -85,7 +88,8 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
     fitting = [i for i, value in enumerate(values) if _fits(value, kind, text)]
     if not fitting:
         raise InvalidInput(
-            f"column {column!r} holds {kind}, and none of its declared categories is of that type. Nothing was released."
+            f"column {column!r} holds {kind}, and none of its declared categories is of that type. "
+            f"Nothing was released."
         )
     known = pa.array([values[i] for i in fitting], type=kind)
     found = (
@@ -106,11 +110,12 @@ def _fits(value: str | int, kind: Any, text: bool) -> bool:
 
 
 class Grid:
-    """The integers that values of one column become: v is clipped to its bounds and rounded to a multiple of `step`.
+    """The integers that values of one column become: v is clipped to its bounds and rounded to a multiple of
+    `step`.
 
     Guarantee: every result lies in [low, high], the two bounds rounded exactly by floor(v / step + 1/2).
-    Proof:     that rounding is monotone, so a clipped v lands between the rounded bounds; whatever floating point makes of
-               v / step, the integer is clipped once more to exactly these.
+    Proof:     that rounding is monotone, so a clipped v lands between the rounded bounds; whatever floating
+               point makes of v / step, the integer is clipped once more to exactly these.
     """
 
     def __init__(self, bounds: Bounds, step: Fraction, column: str) -> None:
@@ -122,7 +127,8 @@ class Grid:
         )
         if max(abs(self.low), abs(self.high)) >= LIMIT:
             raise InvalidInput(
-                f"the bounds of column {column!r} are more than 2**62 steps of {step} wide. Nothing was released. "
+                f"the bounds of column {column!r} are more than 2**62 steps of {step} wide. Nothing "
+                f"was released. "
                 f"Choose a larger step."
             )
 
@@ -154,7 +160,8 @@ def _float(x: Fraction) -> float:
 
 
 def exact_sum(values: Ints) -> int:
-    """The sum as a Python integer: halves of 32 bits are added apart, so nothing wraps below 2**31 rows a batch."""
+    """The sum as a Python integer: halves of 32 bits are added apart, so nothing wraps below 2**31 rows a
+    batch."""
     low = int(np.sum(values & 0xFFFFFFFF, dtype=np.int64))
     high = int(np.sum(values >> 32, dtype=np.int64))
     return (high << 32) + low

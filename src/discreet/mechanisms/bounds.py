@@ -1,8 +1,8 @@
 """Bounds found privately, and paid for: where a column lies when nobody knows.
 
-Both mechanisms look at public ranges that double: 0, ±smallest, ±2 smallest, ±4 smallest, ... up to 2**levels times it. What lies
-beyond the largest counts as lying at it; what is missing (NULL, NaN, infinite) does not count. The answer is a `Bounds`, to be
-declared for later mechanisms.
+Both mechanisms look at public ranges that double: 0, ±smallest, ±2 smallest, ±4 smallest, ... up to 2**levels
+times it. What lies beyond the largest counts as lying at it; what is missing (NULL, NaN, infinite) does not
+count. The answer is a `Bounds`, to be declared for later mechanisms.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _MOST_LEVELS = 1000
 class HistogramBounds:
     """The hull of those doubling ranges that hold visibly many rows: a noisy histogram and a threshold.
 
-    Guarantee: one discrete Laplace histogram of price epsilon. With probability `confidence` every end of the answer is that of a
-               range that holds a row, and every range with more than 2 t rows lies inside, t = `threshold` - 1. None
-               if no range stands out.
-    Proof:     a row is in one range: the histogram moves by 1 in l1, by 2 under replace. All noise together stays within t with
-               probability `confidence` (exact tail); an empty range then stays below t + 1, one with 2 t + 1 rows reaches it.
+    Guarantee: one discrete Laplace histogram of price epsilon. With probability `confidence` every end of the
+               answer is that of a range that holds a row, and every range with more than 2 t rows lies
+               inside, t = `threshold` - 1. None if no range stands out.
+    Proof:     a row is in one range: the histogram moves by 1 in l1, by 2 under replace. All noise together
+               stays within t with probability `confidence` (exact tail); an empty range then stays below t +
+               1, one with 2 t + 1 rows reaches it.
     """
 
     scored: ClassVar[bool] = True
@@ -80,7 +81,8 @@ class HistogramBounds:
         hidden = len(counts) - (seen[-1] + 1 - seen[0] if seen else 0)
 
         def error(confidence: float) -> int:
-            """Rows outside the answer, at most: each range left out is below the threshold by its noisy count."""
+            """Rows outside the answer, at most: each range left out is below the threshold by its noisy
+            count."""
             return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
 
         return release(value, event=self.event, entropy=entropy, error=error, scored=True)
@@ -89,13 +91,16 @@ class HistogramBounds:
 @described("mechanisms.BinarySearchBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinarySearchBounds:
-    """The smallest doubling range, on either side, that leaves out about a fraction `tail` of the rows: two noisy binary searches.
+    """The smallest doubling range, on either side, that leaves out about a fraction `tail` of the rows: two
+    noisy binary searches.
 
-    Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability `confidence`, on either side at
-               most tail * n + `error` rows are outside, and the next smaller range would leave out at least tail * n - `error`.
-    Proof:     each comparison asks the sign of tail * #(x <= edge) - (1 - tail) * #(x > edge), times the denominator of `tail`, plus noise: a
-               row that appears or goes moves it by max(tail, 1 - tail), one that is replaced by 1. It grows with the edge and
-               is zero or more at the last. If all noise stays within t, the edge found passed at >= -t and the one before failed at < t.
+    Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability
+               `confidence`, on either side at most tail * n + `error` rows are outside, and the next smaller
+               range would leave out at least tail * n - `error`.
+    Proof:     each comparison asks the sign of tail * #(x <= edge) - (1 - tail) * #(x > edge), times the
+               denominator of `tail`, plus noise: a row that appears or goes moves it by max(tail, 1 - tail),
+               one that is replaced by 1. It grows with the edge and is zero or more at the last. If all noise
+               stays within t, the edge found passed at >= -t and the one before failed at < t.
     """
 
     scored: ClassVar[bool] = True
@@ -154,7 +159,8 @@ class BinarySearchBounds:
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
-        """The first edge, but the lowest, at which the noisy comparison passes; `covered` counts the rows up to each edge."""
+        """The first edge, but the lowest, at which the noisy comparison passes; `covered` counts the rows up
+        to each edge."""
         a, b = Fraction(self.tail).as_integer_ratio()
         low, high, noise = 0, len(covered) - 1, self._noise()
         while high - low > 1:

@@ -1,6 +1,8 @@
-"""How much noise an (epsilon, delta) needs: the classical rule, the analytic one, and the exact discrete counterparts.
+"""How much noise an (epsilon, delta) needs: the classical rule, the analytic one, and the exact discrete
+counterparts.
 
-Each result is rounded towards more noise. `classical_gaussian` is for teaching: it holds below epsilon 1 only and wastes noise.
+Each result is rounded towards more noise. `classical_gaussian` is for teaching: it holds below epsilon 1 only
+and wastes noise.
 
 >>> round(classical_gaussian(0.5, 1e-5), 3), round(analytic_gaussian(0.5, 1e-5), 3)
 (9.69, 7.032)
@@ -28,7 +30,8 @@ _WIDEST_SUM = 1 << 12  # beyond this sigma the sum over integers is bounded by a
 
 
 def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
-    """sigma = sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, as in lectures and textbooks; refused for epsilon >= 1.
+    """sigma = sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, as in lectures and textbooks; refused for
+    epsilon >= 1.
 
     Guarantee: continuous noise N(0, sigma²) is (epsilon, delta)-DP for 0 < epsilon < 1.
     Proof:     Dwork & Roth 2014, Theorem 3.22 / A.1. Beyond 1 it is false (Balle & Wang 2018, section 2).
@@ -37,8 +40,10 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
     _require.positive(sensitivity=sensitivity)
     if epsilon >= 1:
         raise InvalidInput(
-            f"the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got {float(epsilon):g}. "
-            f"Nothing was computed. Use analytic_gaussian, which is right for every epsilon and needs less noise."
+            f"the classical formula sqrt(2 ln(1.25/delta)) is proved for epsilon below 1, got "
+            f"{float(epsilon):g}. "
+            f"Nothing was computed. Use analytic_gaussian, which is right for every epsilon and "
+            f"needs less noise."
         )
     with mpmath.workdps(_DIGITS):
         sigma = _mpf(sensitivity) * mpmath.sqrt(2 * mpmath.log(1.25 / mpmath.mpf(delta))) / _mpf(epsilon)
@@ -57,11 +62,12 @@ def gaussian_delta(epsilon: Real, noise_multiplier: Real) -> float:
 
 
 def analytic_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
-    """The least sigma for which continuous noise N(0, sigma²) is (epsilon, delta)-DP, to 1e-12 relative, rounded up.
+    """The least sigma for which continuous noise N(0, sigma²) is (epsilon, delta)-DP, to 1e-12 relative,
+    rounded up.
 
     Guarantee: (epsilon, delta)-DP for every epsilon > 0 and 0 < delta < 1.
-    Proof:     Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8 and Algorithm 1: delta decreases in sigma; the upper end of the
-               bisection, evaluated to 50 digits, is returned.
+    Proof:     Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8 and Algorithm 1: delta decreases in sigma; the
+               upper end of the bisection, evaluated to 50 digits, is returned.
     """
     _check(epsilon, delta)
     _require.positive(sensitivity=sensitivity)
@@ -72,20 +78,23 @@ def analytic_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> flo
 
 
 def discrete_laplace(epsilon: Real, sensitivity: int = 1) -> Fraction:
-    """The scale for which discrete Laplace noise on integers is epsilon-DP: sensitivity / epsilon, exactly."""
+    """The scale for which discrete Laplace noise on integers is epsilon-DP: sensitivity / epsilon,
+    exactly."""
     _require.positive(epsilon=epsilon)
     _require.integer(sensitivity=sensitivity, at_least=1)
     return Fraction(int(sensitivity)) / _require.exact(epsilon, "epsilon")
 
 
 def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1) -> float:
-    """An upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by `sensitivity`.
+    """An upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by
+    `sensitivity`.
 
-    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise and D the sensitivity,
-           delta = P(Y > y0) - e^eps P(Y > y0 + D), y0 = eps sigma² / D - D / 2. Written as one sum of the terms
-           f(y) (1 - exp(-(y - y0) D / sigma²)) over integers y > y0, none is negative and nothing cancels. Wide noise:
-           with g that term (0 up to y0), the sum and the integral of g differ by at most an eighth of the total variation of
-           g' (Peano kernel of the midpoint rule; see `_integrated_delta`), and the normaliser is at least sigma sqrt(2 pi).
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise and D the
+           sensitivity, delta = P(Y > y0) - e^eps P(Y > y0 + D), y0 = eps sigma² / D - D / 2. Written as one
+           sum of the terms f(y) (1 - exp(-(y - y0) D / sigma²)) over integers y > y0, none is negative and
+           nothing cancels. Wide noise: with g that term (0 up to y0), the sum and the integral of g differ by
+           at most an eighth of the total variation of g' (Peano kernel of the midpoint rule; see
+           `_integrated_delta`), and the normaliser is at least sigma sqrt(2 pi).
     """
     _require.non_negative(epsilon=epsilon)
     _require.positive(variance=variance)
@@ -100,13 +109,16 @@ def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1)
 def discrete_gaussian(
     epsilon: Real, delta: float, *, linf: int = 1, l0: int = 1, l2_squared: int | None = None
 ) -> Fraction:
-    """The least sigma² (to 1e-6 relative) for which discrete Gaussian noise on integers is provably (epsilon, delta)-DP.
+    """The least sigma² (to 1e-6 relative) for which discrete Gaussian noise on integers is provably (epsilon,
+    delta)-DP.
 
-    One unit moves at most `l0` entries by at most `linf` each, and by `l2_squared` in squared l2 if that is tighter.
+    One unit moves at most `l0` entries by at most `linf` each, and by `l2_squared` in squared l2 if that is
+    tighter.
 
     Guarantee: (epsilon, delta)-DP for the returned variance; the smaller of two proved routes is taken.
     Proof:     (a) `_product_delta` for (l0, linf); for one entry it is `discrete_gaussian_delta` itself.
-               (b) zCDP with rho = l2_squared / (2 sigma²) (Canonne, Kamath & Steinke 2020, Theorem 14) and `zcdp_delta`.
+               (b) zCDP with rho = l2_squared / (2 sigma²) (Canonne, Kamath & Steinke 2020, Theorem 14) and
+                   `zcdp_delta`.
     """
     _check(epsilon, delta)
     _require.integer(linf=linf, l0=l0, at_least=1)
@@ -126,8 +138,9 @@ def discrete_gaussian(
 def zcdp_delta(rho: Real, epsilon: Real) -> float:
     """The delta at epsilon that rho-zCDP implies, rounded up.
 
-    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 12, with Rényi divergence a rho: for every order a > 1,
-           delta = exp((a - 1)(a rho - eps)) / (a - 1) (1 - 1/a)^a is enough; the order found by search need not be the best one.
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 12, with Rényi divergence a rho:
+           for every order a > 1, delta = exp((a - 1)(a rho - eps)) / (a - 1) (1 - 1/a)^a is enough; the order
+           found by search need not be the best one.
     """
     _require.positive(rho=rho)
     _require.non_negative(epsilon=epsilon)
@@ -159,12 +172,13 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
     """An upper bound of delta when l0 entries, each with its own discrete Gaussian, all move by linf.
 
     Proof: the privacy loss is (l0 linf² + 2 linf S) / 2 sigma², a function of S, the sum of the l0 draws, so
-           delta = P(S > t) - e^eps P(S > t + l0 linf). S is nearly a discrete Gaussian T with parameter l0 sigma²: adding a draw
-           to a discrete Gaussian with parameter j sigma² gives weights exp(-s² / (2 (j+1) sigma²)) times
-           sum_x exp(-(x - mu)² / 2c), c = sigma² j / (j+1) >= sigma² / 2, which by Poisson summation is constant up to factors
-           1 +- 2h, h = sum_k exp(-2 pi² c k²). Over l0 - 1 additions the logarithms of probabilities of S and T differ by at
-           most tau = (l0 - 1) ln((1 + 2h) / (1 - 2h)), hence delta <= e^tau delta_T(eps - 2 tau), which is that of one entry
-           with parameter l0 sigma² that moves by l0 linf. Smaller moves and fewer entries are dominated (log-concave noise).
+           delta = P(S > t) - e^eps P(S > t + l0 linf). S is nearly a discrete Gaussian T with parameter l0
+           sigma²: adding a draw to a discrete Gaussian with parameter j sigma² gives weights exp(-s² / (2
+           (j+1) sigma²)) times sum_x exp(-(x - mu)² / 2c), c = sigma² j / (j+1) >= sigma² / 2, which by
+           Poisson summation is constant up to factors 1 +- 2h, h = sum_k exp(-2 pi² c k²). Over l0 - 1
+           additions the logarithms of probabilities of S and T differ by at most tau = (l0 - 1) ln((1 + 2h) /
+           (1 - 2h)), hence delta <= e^tau delta_T(eps - 2 tau), which is that of one entry with parameter l0
+           sigma² that moves by l0 linf. Smaller moves and fewer entries are dominated (log-concave noise).
     """
     if l0 == 1:
         return discrete_gaussian_delta(epsilon, variance, linf)
@@ -201,7 +215,8 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
 
 
 def _normaliser(sigma: float) -> float:
-    """The sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide laws the integral, a lower bound."""
+    """The sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide laws the integral, a lower
+    bound."""
     if sigma > 50:
         return sigma * math.sqrt(2 * math.pi)
     k = np.arange(1, int(40 * sigma) + 40, dtype=np.float64)
@@ -211,10 +226,11 @@ def _normaliser(sigma: float) -> float:
 def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> float:
     """The integral of g plus an eighth of the total variation of g', over the integral of the weights.
 
-    Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of |g''| is at most that of
-           |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h integrates by parts to that of -f' h', the first is at
-           most that of |f'| h' plus 2/v that of g. With z = y + d, f h' = (d / v) e^eps f(z), |y| <= |z| + d, and |z| f(z) / v
-           integrates to f(z0) from z0 >= 0, and to at most 2 from anywhere.
+    Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of
+           |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h
+           integrates by parts to that of -f' h', the first is at most that of |f'| h' plus 2/v that of g.
+           With z = y + d, f h' = (d / v) e^eps f(z), |y| <= |z| + d, and |z| f(z) / v integrates to f(z0)
+           from z0 >= 0, and to at most 2 from anywhere.
     """
     with mpmath.workdps(_DIGITS):
         e, var, z0 = mpmath.exp(_mpf(epsilon)), _mpf(v), _mpf(y0 + d)

@@ -1,7 +1,8 @@
-"""Exponentials, logarithms and tails with a proved direction: what thresholds, odds and failure probabilities are computed with.
+"""Exponentials, logarithms and tails with a proved direction: what thresholds, odds and failure probabilities
+are computed with.
 
-Everything is integer arithmetic on enclosures, so a claim such as "the noise exceeds T with probability at most delta" is a
-comparison of rationals and not a matter of floating point.
+Everything is integer arithmetic on enclosures, so a claim such as "the noise exceeds T with probability at
+most delta" is a comparison of rationals and not a matter of floating point.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _LARGEST = 20_000  # exp of more than this is never needed: tails beyond it are 
 def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
     """Rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for 0 <= x <= 20000.
 
-    Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up for `high`); what
-           follows the last term t is less than t, because each later term is less than half the one before. Squaring s times
-           keeps the direction.
+    Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up
+           for `high`); what follows the last term t is less than t, because each later term is less than half
+           the one before. Squaring s times keeps the direction.
     """
     if not 0 <= x <= _LARGEST:
         raise _require.fail("the exponent", float(x), f"between 0 and {_LARGEST}")
@@ -43,7 +44,8 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def exp_below(x: Fraction) -> Fraction:
-    """A rational of at most about 64 significant bits that is not above exp(x), and less than 1e-18 of it below.
+    """A rational of at most about 64 significant bits that is not above exp(x), and less than 1e-18 of it
+    below.
 
     >>> float(exp_below(Fraction(1)))
     2.718281828459045
@@ -65,9 +67,11 @@ def log_above(x: Fraction) -> float:
 
 
 def tail(scale: Fraction, m: int) -> Fraction:
-    """An upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 + 2**-98 down to exp(-20000).
+    """An upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 + 2**-98 down
+    to exp(-20000).
 
-    Proof: with q = exp(-1/scale) the probability is q**m / (1 + q), the geometric sum of (1-q)/(1+q) q**x over x >= m.
+    Proof: with q = exp(-1/scale) the probability is q**m / (1 + q), the geometric sum of (1-q)/(1+q) q**x
+           over x >= m.
     """
     return 1 / (exp_bounds(min(m / scale, Fraction(_LARGEST)))[0] * (1 + _shrink(scale)))
 

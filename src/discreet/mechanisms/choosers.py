@@ -1,10 +1,13 @@
-"""Choosers: the index of a good score out of a bare vector of integers. Building blocks of `selection`, as noise is of sums.
+"""Choosers: the index of a good score out of a bare vector of integers.
 
-Scores are integers because a choice between noisy floats is not what its proof says it is; real scores go on a grid first
-(`selection.RealScores`).
+Building blocks of `selection`, as noise is of sums.
 
-"Monotone" means: between any two neighbors all scores move the same way (or stay). Counts do under add_remove; then
-half the noise will do. `rate` below is epsilon / (2 * sensitivity), or epsilon / sensitivity for monotone scores.
+Scores are integers because a choice between noisy floats is not what its proof says it is; real scores go on
+a grid first (`selection.RealScores`).
+
+"Monotone" means: between any two neighbors all scores move the same way (or stay). Counts do under
+add_remove; then half the noise will do. `rate` below is epsilon / (2 * sensitivity), or epsilon / sensitivity
+for monotone scores.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ Real = int | float | Fraction
 
 @named("mechanisms.WithGap")
 class WithGap(NamedTuple):
-    """What was chosen, and by how many steps of the noisy score it could have been worse and still be chosen."""
+    """What was chosen, and by how many steps of the noisy score it could have been worse and still be
+    chosen."""
 
     chosen: Any
     gap: Any
@@ -74,11 +78,13 @@ class _Chooser:
         return candidates[picked]
 
     def tail(self, candidates: int, shortfall: int) -> float:
-        """An upper bound, for all scores, on the chance to choose one that is `shortfall` or more below the best."""
+        """An upper bound, for all scores, on the chance to choose one that is `shortfall` or more below the
+        best."""
         raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
-        """How far the chosen score may be below the best one, with probability `confidence`, whatever the scores are."""
+        """How far the chosen score may be below the best one, with probability `confidence`, whatever the
+        scores are."""
         _require.integer(candidates=candidates, at_least=1)
         _require.open_probability(confidence=confidence)
         if candidates == 1:
@@ -92,12 +98,14 @@ class _Chooser:
 class ExponentialMechanism(_Chooser):
     """Candidate i with probability proportional to exp(rate * score i).
 
-    Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and, with `monotone`, all
-               move the same way). The law is exact. A choice falls short of the best score by c or more with probability at
-               most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 / rate (ln k + t) or more with at most exp(-t).
-    Proof:     McSherry & Talwar 2007; Dwork & Roth 2014, Theorems 3.10 and 3.11; bounded range: Durfee & Rogers 2019,
-               arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
-               2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most exp(-rate c) each.
+    Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and,
+               with `monotone`, all move the same way). The law is exact. A choice falls short of the best
+               score by c or more with probability at most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 /
+               rate (ln k + t) or more with at most exp(-t).
+    Proof:     McSherry & Talwar 2007; Dwork & Roth 2014, Theorems 3.10 and 3.11; bounded range: Durfee &
+               Rogers 2019, arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
+               2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most
+               exp(-rate c) each.
 
     >>> ExponentialMechanism(epsilon=1)([0, 10**6, 3], entropy=Entropy())
     1
@@ -111,7 +119,8 @@ class ExponentialMechanism(_Chooser):
         return sampling.argmax_gumbel(scores, self.rate, entropy)
 
     def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:
-        """One independent choice for each row of a matrix of 64-bit scores: a column with the index chosen."""
+        """One independent choice for each row of a matrix of 64-bit scores: a column with the index
+        chosen."""
         return sampling.top_k_gumbel_rows(scores, self.rate, 1, entropy)
 
     def tail(self, candidates: int, shortfall: int) -> float:
@@ -122,14 +131,16 @@ class ExponentialMechanism(_Chooser):
 @described("mechanisms.PermuteAndFlip")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermuteAndFlip(_Chooser):
-    """Candidates in random order, each taken with probability exp(rate * (its score - the best)), until one is taken.
+    """Candidates in random order, each taken with probability exp(rate * (its score - the best)), until one
+    is taken.
 
-    Guarantee: epsilon-DP; expected shortfall never above the exponential mechanism's. It is *not* of bounded range epsilon
-               (scores 0, 0 against 1, -1: the log ratios span epsilon + ln(2 - exp(-epsilon))), so it is charged as pure DP.
-               Falls short by c or more with probability at most (k - 1) exp(-rate c) / 2.
-    Proof:     McKenna & Sheldon 2020, arXiv:2010.12603. Drawn as the arg-max of scores with exponential noise, the
-               same law (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has probability exp(-x) / 2 for two
-               exponentials; one of k - 1 candidates must beat the best that way.
+    Guarantee: epsilon-DP; expected shortfall never above the exponential mechanism's. It is *not* of bounded
+               range epsilon (scores 0, 0 against 1, -1: the log ratios span epsilon + ln(2 - exp(-epsilon))),
+               so it is charged as pure DP. Falls short by c or more with probability at most (k - 1)
+               exp(-rate c) / 2.
+    Proof:     McKenna & Sheldon 2020, arXiv:2010.12603. Drawn as the arg-max of scores with exponential
+               noise, the same law (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has probability
+               exp(-x) / 2 for two exponentials; one of k - 1 candidates must beat the best that way.
     """
 
     def pick(self, scores: Integers, entropy: Entropy) -> int:
@@ -144,14 +155,16 @@ class PermuteAndFlip(_Chooser):
 class ReportNoisyMax(_Chooser):
     """The candidate whose score is largest after independent noise of scale 1 / rate, drawn for each.
 
-    `noise` is "laplace", "exponential" (the law of permute-and-flip) or "gumbel" (that of the exponential mechanism).
+    `noise` is "laplace", "exponential" (the law of permute-and-flip) or "gumbel" (that of the exponential
+    mechanism).
 
-    Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short by c or more with
-               probability at most (k - 1) (2 + x) exp(-x) / 4, x = rate c.
-    Proof:     given the others' noise, i wins if its own exceeds a threshold; between neighbors that threshold moves by at most
-               2 sensitivity (1 if monotone), and P(noise > t) changes by at most exp(epsilon) (Dwork & Roth 2014, Claim 3.9).
-               The arg-max is that of continuous noise, compared exactly: ties have probability zero. Shortfall: the
-               difference of two unit Laplace variables exceeds x with probability (2 + x) exp(-x) / 4.
+    Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short by c
+               or more with probability at most (k - 1) (2 + x) exp(-x) / 4, x = rate c.
+    Proof:     given the others' noise, i wins if its own exceeds a threshold; between neighbors that
+               threshold moves by at most 2 sensitivity (1 if monotone), and P(noise > t) changes by at most
+               exp(epsilon) (Dwork & Roth 2014, Claim 3.9). The arg-max is that of continuous noise, compared
+               exactly: ties have probability zero. Shortfall: the difference of two unit Laplace variables
+               exceeds x with probability (2 + x) exp(-x) / 4.
     """
 
     noise: str = "laplace"
@@ -184,21 +197,24 @@ class ReportNoisyMax(_Chooser):
 @described("mechanisms.NoisyTopWithGap")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyTopWithGap(_Chooser):
-    """The `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order, each with its free gap.
+    """The `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order, each with
+    its free gap.
 
-    Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the number of steps by which its noisy
-    score could be lower and still stand above the next in that order: their difference, less 1 if the next comes earlier.
+    Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the number of steps
+    by which its noisy score could be lower and still stand above the next in that order: their difference,
+    less 1 if the next comes earlier.
 
-    Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for some j, with
-               probability at most k (m - 1) P(Z - Z' >= c) among m candidates.
-    Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, made exact for integers. Think of candidate j as
-               lowered by j / m: no two noisy scores are equal, and a gap is the floor of a difference. Fix the noise of
-               all that are not chosen, with maximum M. The last gap g fixes the last chosen's noisy score to the one integer
-               in a unit interval above M + g, and each gap above fixes one more. Between neighbors M moves by at most
-               `sensitivity`, so these integers all move by one and the same integer of at most that size; with the scores' own
-               move each of the k noises moves by at most 2 sensitivity (1 if monotone), at cost epsilon / k.
-               Reporting plain differences with ties by position is NOT epsilon-DP: a tie then says that no earlier
-               candidate reached it. tests/mechanisms/test_selection.py computes both.
+    Guarantee: epsilon-DP, gaps included. The j-th choice falls short of the j-th best score by c or more, for
+               some j, with probability at most k (m - 1) P(Z - Z' >= c) among m candidates.
+    Proof:     after Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773, made exact for integers. Think of
+               candidate j as lowered by j / m: no two noisy scores are equal, and a gap is the floor of a
+               difference. Fix the noise of all that are not chosen, with maximum M. The last gap g fixes the
+               last chosen's noisy score to the one integer in a unit interval above M + g, and each gap above
+               fixes one more. Between neighbors M moves by at most `sensitivity`, so these integers all move
+               by one and the same integer of at most that size; with the scores' own move each of the k
+               noises moves by at most 2 sensitivity (1 if monotone), at cost epsilon / k. Reporting plain
+               differences with ties by position is NOT epsilon-DP: a tie then says that no earlier candidate
+               reached it. tests/mechanisms/test_selection.py computes both.
     """
 
     k: int = 1
@@ -230,14 +246,17 @@ class NoisyTopWithGap(_Chooser):
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(_Chooser):
-    """The best `k`, in order: k exponential mechanisms of price epsilon / k, each without those already taken ("peeling").
+    """The best `k`, in order: k exponential mechanisms of price epsilon / k, each without those already taken
+    ("peeling").
 
     With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same law, k times faster.
 
-    Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. For each j the j-th choice falls short of the j-th best
-               score by c or more, for some j, with probability at most k y / (1 + y), y = (m - 1) exp(-rate c / k).
-    Proof:     Durfee & Rogers 2019, arXiv:1905.04273, Lemma 4.2 (one shot equals peeling). Before the j-th choice one of the j best is
-               left, so the best left is no worse than the j-th best; `ExponentialMechanism` bounds each choice.
+    Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. For each j the j-th choice
+               falls short of the j-th best score by c or more, for some j, with probability at most k y / (1
+               + y), y = (m - 1) exp(-rate c / k).
+    Proof:     Durfee & Rogers 2019, arXiv:1905.04273, Lemma 4.2 (one shot equals peeling). Before the j-th
+               choice one of the j best is left, so the best left is no worse than the j-th best;
+               `ExponentialMechanism` bounds each choice.
     """
 
     k: int = 1
@@ -281,7 +300,8 @@ Chooser = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithG
 
 
 def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
-    """The indices of the k largest, earlier ones first among equals, and each one's lead over the next (see NoisyTopWithGap)."""
+    """The indices of the k largest, earlier ones first among equals, and each one's lead over the next (see
+    NoisyTopWithGap)."""
     order = sorted(range(len(noisy)), key=lambda i: (-int(noisy[i]), i))[: k + 1]
     gaps = tuple(int(noisy[a]) - int(noisy[b]) - (1 if b < a else 0) for a, b in itertools.pairwise(order))
     return WithGap(tuple(order[:k]), gaps)
@@ -294,7 +314,8 @@ def as_scores(scores: Any) -> Integers:
     )
     if array.ndim != 1 or len(array) == 0 or not whole:
         raise InvalidInput(
-            f"scores must be a non-empty list of integers, got {array.ndim} dimensions of {array.dtype}. Nothing was drawn or "
+            f"scores must be a non-empty list of integers, got {array.ndim} dimensions of "
+            f"{array.dtype}. Nothing was drawn or "
             f"released. Put real scores on a grid with RealScores."
         )
     return array
@@ -312,7 +333,8 @@ def _exp_neg(x: Fraction) -> float:
 def _difference_tail(scale: Fraction, m: int) -> float:
     """P(Z - Z' >= m) for two discrete Laplace variables, p = exp(-1 / scale), m >= 0.
 
-    Proof: P(Z - Z' = d) = C p^d (d + A) with C = ((1-p)/(1+p))², A = (1+p²)/(1-p²); summed over d >= m, without its cancellations.
+    Proof: P(Z - Z' = d) = C p^d (d + A) with C = ((1-p)/(1+p))², A = (1+p²)/(1-p²); summed over d >= m,
+           without its cancellations.
     """
     x = float(1 / scale)
     p, rest = math.exp(-x), -math.expm1(-x)

@@ -1,7 +1,8 @@
-"""Noise on reals that are put on a declared grid first: the result is a multiple of `step`, and nothing finer leaves.
+"""Noise on reals that are put on a declared grid first: the result is a multiple of `step`, and nothing finer
+leaves.
 
-Rounding two neighboring values can push them apart by up to one step more; the price says so. Prefer statistics that round
-each row before adding (`Sum`): they have no such term.
+Rounding two neighboring values can push them apart by up to one step more; the price says so. Prefer
+statistics that round each row before adding (`Sum`): they have no such term.
 
 >>> from discreet.sampling import SeededEntropy
 >>> noise = GridLaplace.for_epsilon(1, step=Fraction(1, 8), sensitivity=Fraction(1, 2))
@@ -59,16 +60,19 @@ def _all_finite(array: Any) -> bool:
 @described("mechanisms.GridLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridLaplace:
-    """Discrete Laplace noise on reals rounded to multiples of `step`; `sensitivity` is the real l1 sensitivity.
+    """Discrete Laplace noise on reals rounded to multiples of `step`; `sensitivity` is the real l1
+    sensitivity.
 
-    At most `entries` of the values may move, each by at most `linf` if that is given. `scale` is in the values' own unit.
+    At most `entries` of the values may move, each by at most `linf` if that is given. `scale` is in the
+    values' own unit.
 
-    Guarantee: the event `DiscreteLaplace(scale / step, D)` with D = ceil(sensitivity / step) + entries - 1, or
-               entries * ceil(linf / step) where that is less.
-    Proof:     floor(u) - floor(v) < u - v + 1, so an entry that moves by d moves by at most ceil(d / step) < d / step + 1 steps.
-               Added over the at most `entries` that move this is an integer below sensitivity / step + entries.
-    Assumes:   `sensitivity` bounds the values *as computed*, floating-point error included. Where it is a sum of many rows,
-               `Sum(column, step)` avoids the question: it rounds before it adds.
+    Guarantee: the event `DiscreteLaplace(scale / step, D)` with D = ceil(sensitivity / step) + entries - 1,
+               or entries * ceil(linf / step) where that is less.
+    Proof:     floor(u) - floor(v) < u - v + 1, so an entry that moves by d moves by at most ceil(d / step) <
+               d / step + 1 steps. Added over the at most `entries` that move this is an integer below
+               sensitivity / step + entries.
+    Assumes:   `sensitivity` bounds the values *as computed*, floating-point error included. Where it is a sum
+               of many rows, `Sum(column, step)` avoids the question: it rounds before it adds.
     """
 
     step: Fraction
@@ -148,14 +152,16 @@ class GridLaplace:
 @described("mechanisms.GridGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridGaussian:
-    """Discrete Gaussian noise on reals rounded to multiples of `step`; `sensitivity` is the real l2 sensitivity.
+    """Discrete Gaussian noise on reals rounded to multiples of `step`; `sensitivity` is the real l2
+    sensitivity.
 
-    At most `entries` of the values may move, each by at most `linf` if that is given. `variance` is in the values' own unit, squared.
+    At most `entries` of the values may move, each by at most `linf` if that is given. `variance` is in the
+    values' own unit, squared.
 
     Guarantee: that of `IntegerGaussian(variance / step²)` with linf = ceil(linf / step), l0 = entries and
                l2 <= sensitivity / step + sqrt(entries).
-    Proof:     an entry that moves by d moves by less than d / step + 1 steps; the triangle inequality in l2 over the at most
-               `entries` that move. For one entry the bound is ceil(sensitivity / step).
+    Proof:     an entry that moves by d moves by less than d / step + 1 steps; the triangle inequality in l2
+               over the at most `entries` that move. For one entry the bound is ceil(sensitivity / step).
     Assumes:   as `GridLaplace`.
     """
 
@@ -260,7 +266,8 @@ def grid_l1(l1: Fraction, entries: int) -> int:
 
 
 def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensitivity:
-    """All norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see `GridGaussian`."""
+    """All norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
+    `GridGaussian`."""
     grown = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)  # (l2 + sqrt(entries))²
     widest = math.ceil(l2 if linf is None else min(l2, linf))
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(grown))
@@ -285,7 +292,10 @@ def _with_rounding(step: Fraction, steps: int) -> float:
 
 
 def in_units(values: Integers, step: Fraction) -> Any:
-    """Integers as multiples of `step`: integers if it is whole, else floats. What is released is the integer already."""
+    """Integers as multiples of `step`: integers if it is whole, else floats.
+
+    What is released is the integer already.
+    """
     if step.denominator == 1:
         return values if step == 1 else values.astype(object) * step.numerator
     flat = [float(int(v) * step) for v in values.ravel()]

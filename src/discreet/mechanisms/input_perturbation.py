@@ -1,13 +1,16 @@
 """Noise on every record instead of noise on the answer: input perturbation beside output perturbation.
 
-Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact values; the
-price is an error that grows with the square root of the number of people. Shown here so that the cost can be seen:
+Every person's value gets its own noise before anybody adds it up, so nobody has to be trusted with the exact
+values; the price is an error that grows with the square root of the number of people. Shown here so that the
+cost can be seen:
 
 >>> from discreet._public import Bounds, Public, REPLACE
 >>> from discreet.mechanisms.additive import noisy_sum
 >>> public = Public(schema={"age": Bounds(0, 100, nullable=False)}, neighbors=REPLACE, size=10_000)
->>> InputPerturbation.for_epsilon(1, public=public, column="age").error(0.95), noisy_sum(public, "age", epsilon=1).error(0.95)
-(38417, 300)
+>>> InputPerturbation.for_epsilon(1, public=public, column="age").error(0.95)
+38417
+>>> noisy_sum(public, "age", epsilon=1).error(0.95)
+300
 """
 
 from __future__ import annotations
@@ -32,14 +35,17 @@ Real = int | float | Fraction
 @described("mechanisms.InputPerturbation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputPerturbation:
-    """The sum (or mean) of a bounded column after each row's value, in whole steps, got its own discrete Laplace noise.
+    """The sum (or mean) of a bounded column after each row's value, in whole steps, got its own discrete
+    Laplace noise.
 
-    Guarantee: each row's noisy value is released (here: only their sum) with event `DiscreteLaplace(scale, r)`, r the range of one
-               row's value in steps; the table as a whole has the same event.
-    Proof:     neighbors differ in one row, and only that row's noisy value has another law: one application of the Laplace
-               mechanism. Adding the noisy values up is post-processing. Exactly `size` draws are made, one for each unit.
-    Assumes:   the number of rows is public: refused under add_remove, where one row more means one draw more, and the sum over
-               an empty table would be exact.
+    Guarantee: each row's noisy value is released (here: only their sum) with event
+               `DiscreteLaplace(scale, r)`, r the range of one row's value in steps; the table as a whole has
+               the same event.
+    Proof:     neighbors differ in one row, and only that row's noisy value has another law: one application
+               of the Laplace mechanism. Adding the noisy values up is post-processing. Exactly `size` draws
+               are made, one for each unit.
+    Assumes:   the number of rows is public: refused under add_remove, where one row more means one draw more,
+               and the sum over an empty table would be exact.
     """
 
     public: Public
@@ -89,7 +95,8 @@ class InputPerturbation:
         )
 
     def error(self, confidence: float = 0.95) -> Any:
-        """A proved bound on the error of the sum or mean, from public numbers: see `noise_tails.laplace_sum_error`."""
+        """A proved bound on the error of the sum or mean, from public numbers: see
+        `noise_tails.laplace_sum_error`."""
         _require.open_probability(confidence=confidence)
         rows = self.public.declared_size("input perturbation")
         return self._scaled(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))

@@ -1,8 +1,9 @@
-"""Many quantiles in one choice: the exponential mechanism over all increasing sequences of grid points ("JointExp").
+"""Many quantiles in one choice: the exponential mechanism over all increasing sequences of grid points
+("JointExp").
 
-Its score looks at how many rows fall between consecutive answers, so one choice pays for all quantiles together. The
-sampler sums over all sequences by dynamic programming in certified integers: exact, and quadratic in the number of
-grid points, which is limited. For fine grids use `ApproximateQuantiles`.
+Its score looks at how many rows fall between consecutive answers, so one choice pays for all quantiles
+together. The sampler sums over all sequences by dynamic programming in certified integers: exact, and
+quadratic in the number of grid points, which is limited. For fine grids use `ApproximateQuantiles`.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ _BITS = 96
 class JointQuantiles:
     """All of `qs` at once, on a grid of at most 512 points.
 
-    The misfit of answers o_1 <= ... <= o_m is the sum over j of |rows in (o_{j-1}, o_j] - (q_j - q_{j-1}) n|, the ends being
-    minus and plus infinity with quantiles 0 and 1; n is the number of rows, all of which are in one of the ranges.
+    The misfit of answers o_1 <= ... <= o_m is the sum over j of |rows in (o_{j-1}, o_j] - (q_j - q_{j-1}) n|,
+    the ends being minus and plus infinity with quantiles 0 and 1; n is the number of rows, all of which are
+    in one of the ranges.
 
-    Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit exceeds the smallest
-               possible one by at most `error` rows. (Any distance of an answer's rank from its aim is at most half the misfit.)
-    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. A row that appears or goes changes its own
-               term by at most 1 - w and the others by their own w, which sum to 1 - w: 2 (1 - w) at most, w the smallest
-               q_j - q_{j-1}. One that is replaced changes two terms by 1. Error: `ExponentialMechanism` over
-               C(points + m - 1, m) sequences. Sampler: `_Tables`.
+    Guarantee: one choice of bounded range epsilon, drawn exactly. With probability `confidence` the misfit
+               exceeds the smallest possible one by at most `error` rows. (Any distance of an answer's rank
+               from its aim is at most half the misfit.)
+    Proof:     Gillenwater, Joseph & Kulesza 2021, arXiv:2102.08244 (JointExp), on a grid. A row that appears
+               or goes changes its own term by at most 1 - w and the others by their own w, which sum to 1 -
+               w: 2 (1 - w) at most, w the smallest q_j - q_{j-1}. One that is replaced changes two terms by
+               1. Error: `ExponentialMechanism` over C(points + m - 1, m) sequences. Sampler: `_Tables`.
     """
 
     scored: ClassVar[bool] = True
@@ -103,10 +106,12 @@ class JointQuantiles:
 def draw_jointly(
     up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy
 ) -> list[int]:
-    """Indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]` counting rows up to t.
+    """Indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]` counting
+    rows up to t.
 
-    Proof: given infinitely many bits of m uniform numbers the answers are fixed: each is where U * total falls in the weights that
-           remain for it. A try with finitely many bits answers only where certified weights decide; else all get more bits.
+    Proof: given infinitely many bits of m uniform numbers the answers are fixed: each is where U * total
+           falls in the weights that remain for it. A try with finitely many bits answers only where certified
+           weights decide; else all get more bits.
     """
     bits, uniforms = 0, [0] * (len(widths) - 1)
     while True:
@@ -124,10 +129,12 @@ def draw_jointly(
 
 
 class _Tables:
-    """For each step and point the sum of exp(-rate * (misfit to come - the smallest to come)), enclosed in integers.
+    """For each step and point the sum of exp(-rate * (misfit to come - the smallest to come)), enclosed in
+    integers.
 
-    Proof: the recursion is that of the misfit itself: what is to come from t splits by the next point. Dividing by the largest term
-           keeps every sum at least 1, so that 2**-bits is small against it; products are rounded outwards.
+    Proof: the recursion is that of the misfit itself: what is to come from t splits by the next point.
+           Dividing by the largest term keeps every sum at least 1, so that 2**-bits is small against it;
+           products are rounded outwards.
     """
 
     def __init__(self, up_to: list[int], unit: int, widths: list[int], rate: Fraction, bits: int) -> None:
@@ -147,12 +154,14 @@ class _Tables:
             self.high.insert(0, [sum(row[2]) for row in rows])
 
     def weights(self, j: int, last: int | None) -> tuple[int, list[int], list[int]]:
-        """The weights of the candidates for answer j, and the first candidate: none is before the last answer."""
+        """The weights of the candidates for answer j, and the first candidate: none is before the last
+        answer."""
         _, lows, highs = self._from(last, j, at=j)
         return last or 0, lows, highs
 
     def _from(self, last: int | None, j: int, at: int = 0) -> tuple[int, list[int], list[int]]:
-        """Smallest misfit to come after `last` for answer j, and the enclosed terms; `at` is where answer j's table stands."""
+        """Smallest misfit to come after `last` for answer j, and the enclosed terms; `at` is where answer j's
+        table stands."""
         start, before = last or 0, 0 if last is None else self.up_to[last]
         best, low, high = self.best[at], self.low[at], self.high[at]
         costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]

@@ -1,8 +1,8 @@
 """Lotteries for randomized response: the probability of each report given each truth, as exact rationals.
 
-A `Kary` favors the truth and treats all other categories alike; a `Design` is any matrix of probabilities. Both are sampled
-exactly, estimate the true counts from the counts of reports without bias, and say how far off they may be. They act on arrays of
-category numbers; `RandomizedResponse` runs them on a table.
+A `Kary` favors the truth and treats all other categories alike; a `Design` is any matrix of probabilities.
+Both are sampled exactly, estimate the true counts from the counts of reports without bias, and say how far
+off they may be. They act on arrays of category numbers; `RandomizedResponse` runs them on a table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Lottery:
 
     @property
     def ratio(self) -> Fraction:
-        """The largest ratio of the probabilities that two truths give to one report: exp(epsilon), exactly."""
+        """The largest ratio of the probabilities that two truths give to one report: exp(epsilon),
+        exactly."""
         raise NotImplementedError
 
     @property
@@ -69,14 +70,16 @@ class Lottery:
         raise NotImplementedError
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Unbiased estimates of the variances of `estimate`, due to the lottery alone, from the counts of reports."""
+        """Unbiased estimates of the variances of `estimate`, due to the lottery alone, from the counts of
+        reports."""
         raise NotImplementedError
 
     def error(self, people: int, confidence: float = 0.95) -> float:
         """With probability `confidence` no estimated count is further than this from the true one.
 
-        Proof: an estimate is a sum of independent terms, one a person, each in an interval of width `spread` and of variance at
-               most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with a union over the categories.
+        Proof: an estimate is a sum of independent terms, one a person, each in an interval of width `spread`
+               and of variance at most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with
+               a union over the categories.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -90,14 +93,16 @@ class Lottery:
         return max(widths) * (1 + 1e-12)
 
     def _moments(self) -> list[tuple[float, float]]:
-        """For each category: the width of one person's contribution to its estimate, and its largest variance."""
+        """For each category: the width of one person's contribution to its estimate, and its largest
+        variance."""
         raise NotImplementedError
 
     def _check_codes(self, codes: Any) -> Codes:
         array = np.asarray(codes)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise InvalidInput(
-                f"codes must be a one-dimensional array of integers, got {array.ndim} dimensions of {array.dtype}. "
+                f"codes must be a one-dimensional array of integers, got {array.ndim} dimensions of "
+                f"{array.dtype}. "
                 f"Nothing was drawn."
             )
         if array.size and not (array.min() >= 0 and array.max() < self.truths):
@@ -117,12 +122,14 @@ class Lottery:
 class Kary(Lottery):
     """The truth is `odds` times as likely to be reported as each of the other categories.
 
-    Guarantee: one report is ln(odds)-DP for the one who gives it. No epsilon-DP report of a category is right more often than
-               with odds = exp(epsilon): p = exp(epsilon) / (exp(epsilon) + k - 1), for two categories exp(epsilon) / (1 + exp(epsilon)).
-    Proof:     p = odds / (odds + k - 1) and q = 1 / (odds + k - 1) are the only two entries of the design, so the ratio in
-               every column is p / q = odds. For the second claim: if truth i is reported right with probability p_i, every other
-               truth reports i with at least p_i exp(-epsilon); summing a row, p_j + exp(-epsilon) sum_{i != j} p_i <= 1, and the
-               mean of these over j is mean(p) (1 + (k-1) exp(-epsilon)) <= 1.
+    Guarantee: one report is ln(odds)-DP for the one who gives it. No epsilon-DP report of a category is right
+               more often than with odds = exp(epsilon): p = exp(epsilon) / (exp(epsilon) + k - 1), for two
+               categories exp(epsilon) / (1 + exp(epsilon)).
+    Proof:     p = odds / (odds + k - 1) and q = 1 / (odds + k - 1) are the only two entries of the design, so
+               the ratio in every column is p / q = odds. For the second claim: if truth i is reported right
+               with probability p_i, every other truth reports i with at least p_i exp(-epsilon); summing a
+               row, p_j + exp(-epsilon) sum_{i != j} p_i <= 1, and the mean of these over j is mean(p) (1 +
+               (k-1) exp(-epsilon)) <= 1.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> Kary(categories=2, odds=3).truth_probability      # two coins: Warner's design of the lectures
@@ -164,7 +171,8 @@ class Kary(Lottery):
         return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories, neighbors=neighbors)
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
-        """With probability p - q the truth, otherwise any category uniformly: the truth p - q + k q / k = p, another q."""
+        """With probability p - q the truth, otherwise any category uniformly: the truth p - q + k q / k = p,
+        another q."""
         truths = self._check_codes(codes)
         honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(truths), entropy)
         anything = sampling.uniform_below(self.categories, len(truths), entropy)
@@ -177,7 +185,8 @@ class Kary(Lottery):
         return tuple((count - sum(exact) * q) / (p - q) for count in exact)
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Of t people of a category and N - t others, (t p (1-p) + (N-t) q (1-q)) / (p-q)^2, with t estimated without bias.
+        """Of t people of a category and N - t others, (t p (1-p) + (N-t) q (1-q)) / (p-q)^2, with t estimated
+        without bias.
 
         It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
         """
@@ -200,7 +209,8 @@ class Design(Lottery):
     Proof:     that quotient is P(report j | truth i) / P(report j | truth i'), by definition.
     Assumes:   `entropy` yields independent uniform bits.
 
-    Entries are taken exactly (a float at its binary value) and every row must sum to exactly 1: use fractions.
+    Entries are taken exactly (a float at its binary value) and every row must sum to exactly 1: use
+    fractions.
 
     >>> Design(rows=((Fraction(3, 4), Fraction(1, 4)), (Fraction(1, 4), Fraction(3, 4)))).ratio
     Fraction(3, 1)
@@ -214,19 +224,22 @@ class Design(Lottery):
         object.__setattr__(self, "rows", rows)
         if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < len(rows):
             raise InvalidInput(
-                f"a design needs at least two rows of one length, and at least as many reports as truths; got row lengths "
+                f"a design needs at least two rows of one length, and at least as many reports as "
+                f"truths; got row lengths "
                 f"{[len(row) for row in rows]}."
             )
         for row in rows:
             if any(p < 0 for p in row) or sum(row) != 1:
                 raise InvalidInput(
-                    f"each row of a design must be probabilities that sum to exactly 1, got a sum of {float(sum(row))!r}. "
+                    f"each row of a design must be probabilities that sum to exactly 1, got a sum of "
+                    f"{float(sum(row))!r}. "
                     f"Use fractions."
                 )
         for j, column in enumerate(zip(*rows, strict=True)):
             if min(column) == 0 and max(column) > 0:
                 raise InvalidInput(
-                    f"report {j} is possible for some truths and impossible for others: no epsilon covers that. "
+                    f"report {j} is possible for some truths and impossible for others: no epsilon "
+                    f"covers that. "
                     f"Give every truth a positive probability of it."
                 )
         self._weights()  # refuses rows that depend on each other
@@ -258,7 +271,10 @@ class Design(Lottery):
         return reported
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """A c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t. P^-T c if P is square."""
+        """A c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t.
+
+        P^-T c if P is square.
+        """
         exact = self._check_counts(counts)
         return tuple(
             sum((a * c for a, c in zip(row, exact, strict=True)), Fraction(0)) for row in self._weights()
@@ -292,7 +308,8 @@ class Design(Lottery):
 
 
 def optimal_lottery(categories: int, epsilon: Real) -> Kary:
-    """The best lottery for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one part in 10**18.
+    """The best lottery for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one part in
+    10**18.
 
     >>> float(optimal_lottery(2, 1.0).truth_probability)     # e / (1 + e)
     0.7310585786300049
@@ -304,7 +321,8 @@ def optimal_lottery(categories: int, epsilon: Real) -> Kary:
 
 
 def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Design:
-    """The story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what it says.
+    """The story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what it
+    says.
 
     Categories are (no, yes); `truth` and `yes` are the chances of heads. With two fair coins epsilon is ln 3.
 
@@ -318,7 +336,8 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Desig
 
 
 def grid_lottery(side: int, epsilon: Real) -> Kary:
-    """Reports of a cell in a side x side grid of locations: the true cell with exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
+    """Reports of a cell in a side x side grid of locations: the true cell with exp(epsilon) / (exp(epsilon) +
+    side**2 - 1)."""
     _require.integer(side=side, at_least=2)
     return optimal_lottery(side * side, epsilon)
 
@@ -326,8 +345,8 @@ def grid_lottery(side: int, epsilon: Real) -> Kary:
 def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
     """Variance of Warner's estimate of the fraction of yes, each told truly with probability p.
 
-    Due to the coins: (1/N) (1 / (16 (p - 1/2)^2) - 1/4). With `fraction`, the variance pi (1 - pi) / N of drawing the N people
-    from a population is added.
+    Due to the coins: (1/N) (1 / (16 (p - 1/2)^2) - 1/4). With `fraction`, the variance pi (1 - pi) / N of
+    drawing the N people from a population is added.
     """
     _require.open_probability(p=p)
     _require.integer(people=people, at_least=1)

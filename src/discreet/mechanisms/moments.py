@@ -1,8 +1,9 @@
 """Private mean and variance of a bounded column: noisy sums over a noisy (or public) count.
 
-Every value is clipped to its declared bounds and becomes the number of `step`s it lies above the lower one; sums are of these
-integers, measured from the middle of the range, which halves what one row can move under add_remove. Where the size
-is private it is measured too, and paid for. What is released beside the answer follows from the noisy sums alone.
+Every value is clipped to its declared bounds and becomes the number of `step`s it lies above the lower one;
+sums are of these integers, measured from the middle of the range, which halves what one row can move under
+add_remove. Where the size is private it is measured too, and paid for. What is released beside the answer
+follows from the noisy sums alone.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ Span = tuple[Fraction, Fraction]
 
 
 class Scale(NamedTuple):
-    """The integers a column becomes: 0 to `cells`, one a `step`, from `lower` up; sums are taken from `middle`."""
+    """The integers a column becomes: 0 to `cells`, one a `step`, from `lower` up; sums are taken from
+    `middle`."""
 
     lower: Fraction
     step: Fraction
@@ -56,13 +58,15 @@ class Scale(NamedTuple):
         return (self.cells - self.middle) ** 2
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """What one row can add to the count, to the sum of distances from the middle, and to that of centered squares."""
+        """What one row can add to the count, to the sum of distances from the middle, and to that of centered
+        squares."""
         half = self.largest_square // 2
         return (1, 1), (-self.middle, self.cells - self.middle), (-half, self.largest_square - half)
 
 
 class Noisy(NamedTuple):
-    """Count, sum and centered squares after noise, with the noise each was given (None: exact, because public)."""
+    """Count, sum and centered squares after noise, with the noise each was given (None: exact, because
+    public)."""
 
     values: tuple[int, ...]
     noises: tuple[IntegerLaplace | None, ...]
@@ -83,8 +87,8 @@ def noises_for(
 ) -> tuple[IntegerLaplace | None, ...]:
     """Noise for the count and each sum; `epsilon` is split by `shares` among those that are not public.
 
-    Guarantee: one row moves an entry by at most `row_contribution` of the range it can add; the count is exact only where it is public:
-               a declared size, not add_remove, and no missing values.
+    Guarantee: one row moves an entry by at most `row_contribution` of the range it can add; the count is
+               exact only where it is public: a declared size, not add_remove, and no missing values.
     """
     known = public.neighbors is not ADD_REMOVE and not nullable and public.size is not None
     ranges = scale.ranges()[: len(shares)]
@@ -136,12 +140,16 @@ def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bo
 @described("mechanisms.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """The mean of a bounded column, of values clipped and rounded to `step`. `shares` splits epsilon between count and sum.
+    """The mean of a bounded column, of values clipped and rounded to `step`.
 
-    Guarantee: the composition of `event`'s discrete Laplace noises, so epsilon-DP. With probability `confidence` the answer is within
-               `release.error(confidence)` of the mean of the values on their grid, if there is any.
-    Proof:     sums are exact integers (`noises_for`). All of the rest is computed from the noisy sums, which are what is paid for: the
-               interval is where a quotient lies whose terms lie where exact noise tails put them, cut to the bounds.
+    `shares` splits epsilon between count and sum.
+
+    Guarantee: the composition of `event`'s discrete Laplace noises, so epsilon-DP. With probability
+               `confidence` the answer is within `release.error(confidence)` of the mean of the values on
+               their grid, if there is any.
+    Proof:     sums are exact integers (`noises_for`). All of the rest is computed from the noisy sums, which
+               are what is paid for: the interval is where a quotient lies whose terms lie where exact noise
+               tails put them, cut to the bounds.
     """
 
     public: Public
@@ -164,13 +172,16 @@ class Mean:
 @described("mechanisms.Variance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variance:
-    """The variance (mean squared distance from the mean) of a bounded column. `shares`: of count, sum and squares.
+    """The variance (mean squared distance from the mean) of a bounded column.
 
-    Squares of distances from the middle are themselves taken from the middle of their range: again half the sensitivity.
+    `shares`: of count, sum and squares.
+
+    Squares of distances from the middle are themselves taken from the middle of their range: again half the
+    sensitivity.
 
     Guarantee: as `Mean`, with three sums.
-    Proof:     as `Mean`; the variance is mean square minus squared mean, both about the middle, each in its interval; no variance exceeds a
-               quarter of the squared width.
+    Proof:     as `Mean`; the variance is mean square minus squared mean, both about the middle, each in its
+               interval; no variance exceeds a quarter of the squared width.
     """
 
     public: Public
@@ -201,12 +212,16 @@ def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entr
 @described("mechanisms.MeanWithFoundBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanWithFoundBounds:
-    """The mean of a column whose bounds nobody declared: `finder` buys them, `epsilon` more pays for the mean inside them.
+    """The mean of a column whose bounds nobody declared: `finder` buys them, `epsilon` more pays for the mean
+    inside them.
 
-    The found range is cut into `cells` steps, so that the price is known before the range is. None if no bounds were found.
+    The found range is cut into `cells` steps, so that the price is known before the range is. None if no
+    bounds were found.
 
-    Guarantee: the composition of the finder's event and the mean's. The error is about the mean of values clipped to the found bounds.
-    Proof:     `Mean` on bounds that are a released value, so public by then; its sensitivities depend on `cells` only.
+    Guarantee: the composition of the finder's event and the mean's. The error is about the mean of values
+               clipped to the found bounds.
+    Proof:     `Mean` on bounds that are a released value, so public by then; its sensitivities depend on
+               `cells` only.
     """
 
     public: Public
@@ -280,7 +295,10 @@ def _quotient(over: Span, under: Span, least: int, most: int) -> Span:
 
 
 def _cut(span: Span, least: Fraction, most: Fraction) -> Span:
-    """The part of the span inside [least, most]; a point goes to the nearest end. A span that misses it says nothing: all of it."""
+    """The part of the span inside [least, most]; a point goes to the nearest end.
+
+    A span that misses it says nothing: all of it.
+    """
     if span[0] < span[1] and (span[1] < least or span[0] > most):
         return least, most
     return min(max(span[0], least), most), min(max(span[1], least), most)
@@ -326,7 +344,8 @@ def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
 def _checked_cells(cells: int) -> int:
     if not 1 <= cells <= _MOST_CELLS:
         raise InvalidInput(
-            f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or released. Choose another step."
+            f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or "
+            f"released. Choose another step."
         )
     return cells
 
@@ -352,7 +371,8 @@ def _boxed(value: int) -> Any:
 
 
 def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:
-    """The same public facts with a column's bounds declared anew, for later mechanisms on bounds that were bought."""
+    """The same public facts with a column's bounds declared anew, for later mechanisms on bounds that were
+    bought."""
     others = tuple((name, fact) for name, fact in public.schema if name != column)
     return replace(public, schema=(*others, (column, bounds)))
 

@@ -1,8 +1,10 @@
-"""Noise on integers: the building block inside mechanisms, with its price and its error. Reals go through `grid`.
+"""Noise on integers: the building block inside mechanisms, with its price and its error.
 
-What is added is an exact integer draw, one for every entry, so what leaves carries nothing in its last digits. The price is
-that of the discrete law itself: the continuous one would undercharge. Choose by a target (`for_epsilon`, `for_rho`,
-`for_privacy`) or give the scale yourself.
+Reals go through `grid`.
+
+What is added is an exact integer draw, one for every entry, so what leaves carries nothing in its last
+digits. The price is that of the discrete law itself: the continuous one would undercharge. Choose by a target
+(`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
 
 >>> from discreet.sampling import SeededEntropy
 >>> noise = IntegerLaplace.for_epsilon(1, sensitivity=2)
@@ -67,16 +69,21 @@ def add(values: Integers, noise: Integers) -> Integers:
 
 
 def _short(values: Integers) -> bool:
-    """Whether two such have a sum in 64 bits. Asked of all at once: Python's integers take longer for some values than for others."""
+    """Whether two such have a sum in 64 bits.
+
+    Asked of all at once: Python's integers take longer for some values than for others.
+    """
     return values.dtype != object and bool(((values > -(1 << 62)) & (values < 1 << 62)).all())
 
 
 @described("mechanisms.IntegerLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntegerLaplace:
-    """Adds discrete Laplace noise, P(x) proportional to exp(-|x| / scale), to integers; `sensitivity` is in l1.
+    """Adds discrete Laplace noise, P(x) proportional to exp(-|x| / scale), to integers; `sensitivity` is in
+    l1.
 
-    Guarantee: the event `DiscreteLaplace(scale, sensitivity)`; in particular (sensitivity / scale)-DP, for scalars and vectors.
+    Guarantee: the event `DiscreteLaplace(scale, sensitivity)`; in particular (sensitivity / scale)-DP, for
+               scalars and vectors.
     Proof:     Ghosh, Roughgarden & Sundararajan 2009 (arXiv:0811.2841); the event's docstring for vectors.
     Assumes:   one unit moves the values by at most `sensitivity` in l1 under `neighbors`.
     """
@@ -95,7 +102,8 @@ class IntegerLaplace:
     def for_epsilon(
         cls, epsilon: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerLaplace:
-        """Exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float epsilon is taken at its binary value)."""
+        """Exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float epsilon is taken at its
+        binary value)."""
         l1 = _moving(as_sensitivity(sensitivity).l1)
         return cls(scale=calibration.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
 
@@ -131,7 +139,8 @@ class IntegerLaplace:
 
     @property
     def mean_squared_error(self) -> float:
-        """The exact variance of the noise, 2p / (1 - p)² with p = exp(-1 / scale), to the last bits of a float."""
+        """The exact variance of the noise, 2p / (1 - p)² with p = exp(-1 / scale), to the last bits of a
+        float."""
         return noise_tails.laplace_variance(self.scale)
 
     @property
@@ -155,11 +164,12 @@ class IntegerLaplace:
 class IntegerGaussian:
     """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / 2 variance), to integers.
 
-    One unit moves at most `l0` entries, each by at most `linf`; `l2_squared` where a tighter l2 bound than l0 linf² is known.
-    `variance` is the parameter sigma²; the variance of what is added is `mean_squared_error`, never more.
+    One unit moves at most `l0` entries, each by at most `linf`; `l2_squared` where a tighter l2 bound than l0
+    linf² is known. `variance` is the parameter sigma²; the variance of what is added is `mean_squared_error`,
+    never more.
 
-    Guarantee: one entry: `DiscreteGaussian`. (l0, linf): `DiscreteGaussian(sensitivity=linf)`, l0 times. A tighter l2:
-               `VectorDiscreteGaussian`, whose zCDP l2_squared / (2 variance) is what is known.
+    Guarantee: one entry: `DiscreteGaussian`. (l0, linf): `DiscreteGaussian(sensitivity=linf)`, l0 times. A
+               tighter l2: `VectorDiscreteGaussian`, whose zCDP l2_squared / (2 variance) is what is known.
     Proof:     Canonne, Kamath & Steinke 2020 (arXiv:2004.00010v4), Theorems 7 and 14; the events' docstrings.
     Assumes:   the stated sensitivities, under `neighbors`.
     """
@@ -196,7 +206,8 @@ class IntegerGaussian:
         sensitivity: int | Sensitivity = 1,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerGaussian:
-        """(epsilon, delta)-DP with the least variance that `calibration` can prove, from the discrete law itself."""
+        """(epsilon, delta)-DP with the least variance that `calibration` can prove, from the discrete law
+        itself."""
         s = as_sensitivity(sensitivity)
         _moving(s.l2_squared)
         variance = calibration.discrete_gaussian(
@@ -224,7 +235,8 @@ class IntegerGaussian:
 
     @property
     def mean_squared_error(self) -> float:
-        """The exact variance of the noise, to the last bits of a float; at most `variance` (Canonne, Kamath & Steinke 2020)."""
+        """The exact variance of the noise, to the last bits of a float; at most `variance` (Canonne, Kamath &
+        Steinke 2020)."""
         return noise_tails.gaussian_variance(self.variance)
 
     @property
@@ -232,7 +244,8 @@ class IntegerGaussian:
         return math.sqrt(self.mean_squared_error)
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
-        """A t such that all of `entries` draws stay within t with probability `confidence`; see `noise_tails.gaussian_tail`."""
+        """A t such that all of `entries` draws stay within t with probability `confidence`; see
+        `noise_tails.gaussian_tail`."""
         return noise_tails.gaussian_error(self.variance, noise_tails.share(confidence, entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
@@ -254,7 +267,8 @@ def _known(norm: int | None) -> int:
 def _moving(norm: int | None) -> int:
     if not norm:
         raise InvalidInput(
-            "the sensitivity is 0: under this relation nobody's row moves the value, so it is public and needs no noise. "
+            "the sensitivity is 0: under this relation nobody's row moves the value, so it is public "
+            "and needs no noise. "
             "Nothing was drawn."
         )
     return norm

@@ -16,7 +16,8 @@ _SUMMED = 64  # up to this sigma the discrete Gaussian is summed term by term
 
 
 def share(confidence: float, entries: int) -> mpmath.mpf:
-    """What each of `entries` independent draws may fail with, so that all hold with probability `confidence`."""
+    """What each of `entries` independent draws may fail with, so that all hold with probability
+    `confidence`."""
     _require.open_probability(confidence=confidence)
     _require.integer(entries=entries, at_least=1)
     with mpmath.workdps(_DIGITS):
@@ -43,8 +44,9 @@ def laplace_variance(scale: Fraction) -> float:
 def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     """A t with P(|X1 + ... + Xn| > t) <= failure, for n = `terms` independent discrete Laplace draws.
 
-    Proof: E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) for 0 <= l < 1 / scale, so by Markov's inequality in both directions
-           P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for every such l; the best of a grid of l is taken.
+    Proof: E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) for 0 <= l < 1 / scale, so by Markov's inequality
+           in both directions P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for every such l; the best of a grid
+           of l is taken.
     """
     s = float(scale)
     budget = math.log(2 / failure)
@@ -77,10 +79,11 @@ def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
 def gaussian_tail(variance: Fraction, t: int) -> float:
     """An upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = variance.
 
-    Proof: narrow laws are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2 sigma²) and m = t + 1. By Poisson
-           summation the normaliser is at least the integral sigma sqrt(2 pi). Beyond sigma f is convex, so f(k) is at most its
-           mean over [k - 1/2, k + 1/2], which gives P(|X| >= m) <= 2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal
-           tail. Below that f still decreases: f(k) is at most its mean over [k - 1, k].
+    Proof: narrow laws are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2 sigma²) and m
+           = t + 1. By Poisson summation the normaliser is at least the integral sigma sqrt(2 pi). Beyond
+           sigma f is convex, so f(k) is at most its mean over [k - 1/2, k + 1/2], which gives P(|X| >= m) <=
+           2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal tail. Below that f still decreases: f(k)
+           is at most its mean over [k - 1, k].
     """
     if t < 0:
         return 1.0
@@ -93,7 +96,8 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
 
 
 def _summed_tail(variance: float, t: int) -> float:
-    """Sums of positive floats, right to 1e-12; what is cut off is bounded by a geometric series with ratio below 1/2."""
+    """Sums of positive floats, right to 1e-12; what is cut off is bounded by a geometric series with ratio
+    below 1/2."""
     reach = 40 * (math.isqrt(int(variance)) + 1)
     weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
     last = max(t + 2, reach)

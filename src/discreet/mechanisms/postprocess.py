@@ -1,7 +1,7 @@
 """What may be done with a released value for free: anything that looks at nothing else.
 
-The named functions here have a description; any Python callable works too, as trusted code. `added_error` says what a function
-does to an error bound: clamping to a range that surely holds the truth can only help.
+The named functions here have a description; any Python callable works too, as trusted code. `added_error`
+says what a function does to an error bound: clamping to a range that surely holds the truth can only help.
 
 >>> Clamp(lower=0)(-3), Round(step=5)(13), Truncate(step=5)(-13), Fold(lower=0, upper=10)(12)
 (0, 15, -10, 8)
@@ -79,7 +79,10 @@ class Clamp(PostFunction):
 @described("mechanisms.Fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
-    """Reflected at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends. No error grows inside."""
+    """Reflected at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends.
+
+    No error grows inside.
+    """
 
     lower: Real
     upper: Real
@@ -135,9 +138,10 @@ class PostProcessed:
     """A mechanism whose released value goes through `function` before anybody sees it.
 
     Guarantee: the mechanism's own event.
-    Proof:     post-processing (Dwork & Roth 2014, Prop. 2.1): the function sees the released value and nothing of the data.
-    Assumes:   a Python callable given as `function` looks at nothing but its argument; it makes the whole not describable.
-               Bounds and steps of the named functions are public, not read off the data.
+    Proof:     post-processing (Dwork & Roth 2014, Prop. 2.1): the function sees the released value and
+               nothing of the data.
+    Assumes:   a Python callable given as `function` looks at nothing but its argument; it makes the whole not
+               describable. Bounds and steps of the named functions are public, not read off the data.
     """
 
     mechanism: Mechanism
@@ -158,7 +162,8 @@ class PostProcessed:
         return self.mechanism.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """The error before, plus what the function adds; for clamping and folding if the truth lies inside."""
+        """The error before, plus what the function adds; for clamping and folding if the truth lies
+        inside."""
         return self._grown(lambda: error_of(self.mechanism, confidence), self.scored)
 
     @property
@@ -170,7 +175,8 @@ class PostProcessed:
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
         if scored:
             raise InvalidInput(
-                "the error before was in scores, ranks or people, and nothing is known of it once the value was changed."
+                "the error before was in scores, ranks or people, and nothing is known of it once "
+                "the value was changed."
             )
         width = before()
         added = self.function.added_error

@@ -1,10 +1,11 @@
 """The spine: a mechanism is a callable with a price.
 
-`Statistic` is an exact integer-valued function of the data; noise and choices consume it. A `Mechanism` knows its price
-before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start and answers until it halts.
-A `Stepped` pays its whole price at the start as well, and runs in steps that can be interrupted. Any of them may have a method
-`rehearse(source)`, which tries on made-up data what could fail for other reasons than the data: the curator calls it before the charge.
-They read columns of a `tables.Source`; those that train on tensors read an `ExampleSource`.
+`Statistic` is an exact integer-valued function of the data; noise and choices consume it. A `Mechanism` knows
+its price before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start
+and answers until it halts. A `Stepped` pays its whole price at the start as well, and runs in steps that can
+be interrupted. Any of them may have a method `rehearse(source)`, which tries on made-up data what could fail
+for other reasons than the data: the curator calls it before the charge. They read columns of a
+`tables.Source`; those that train on tensors read an `ExampleSource`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ Integers = NDArray[Any]  # int64, or Python ints in an object array where 64 bit
 class Sensitivity:
     """How far one unit can move a vector of integers: each norm is a proved upper bound, exact in integers.
 
-    At most `l0` entries move, each by at most `linf`; the others follow from these unless a tighter one is given.
+    At most `l0` entries move, each by at most `linf`; the others follow from these unless a tighter one is
+    given.
     """
 
     linf: int
@@ -56,10 +58,11 @@ class Sensitivity:
 
 @runtime_checkable
 class ExampleSource(Protocol):
-    """Examples to train on, with the public facts they are protected under: what `tables.Source` is to columns, this is to tensors.
+    """Examples to train on, with the public facts they are protected under: what `tables.Source` is to
+    columns, this is to tensors.
 
-    Only the shapes and types of one example are public besides `public`. What `take`, `size` and `people` say is private: they are for
-    mechanisms that read examples, which call `check_source(..., examples=True)`.
+    Only the shapes and types of one example are public besides `public`. What `take`, `size` and `people` say
+    is private: they are for mechanisms that read examples, which call `check_source(..., examples=True)`.
     """
 
     @property
@@ -109,17 +112,21 @@ class Mechanism(Protocol):
 class Interactive(Protocol):
     """Answers questions until it halts; the whole price is paid at the start.
 
-    The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the answer. Refusals come
-    before the source is read; where questions are counted, the state does so as "asked", and the curator counts those that fail.
+    The state is secret (a noisy threshold!) and JSON-able: the curator stores it encrypted, together with the
+    answer. Refusals come before the source is read; where questions are counted, the state does so as
+    "asked", and the curator counts those that fail.
 
-    One that keeps more than fits a state (teachers, noise) says so with `blob_size`, the public number of bytes that each of its blobs is
-    padded to: `start`, `answer` and `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. What is put is committed together
-    with the state and the answer, or not at all. How many blobs there are, and their names, are public.
+    One that keeps more than fits a state (teachers, noise) says so with `blob_size`, the public number of
+    bytes that each of its blobs is padded to: `start`, `answer` and `feed` then get a keyword `drawer`, with
+    `put(name, bytes)` and `get(name)`. What is put is committed together with the state and the answer, or
+    not at all. How many blobs there are, and their names, are public.
 
-    It belongs to one version of a table, unless it says otherwise, in one of two ways. With `any_version = True`, each question may be asked of
-    another version. With a method `feed(state, batch, *, entropy) -> (state, Release | None)` it is given each version, or batch of new rows,
-    once. In both cases neighbors are *histories*, which differ in the rows of one unit in all versions or batches; when one arrives is public,
-    and the guarantee must hold for histories: the docstring says what becomes of it ("Versions").
+    It belongs to one version of a table, unless it says otherwise, in one of two ways. With
+    `any_version = True`, each question may be asked of another version. With a method
+    `feed(state, batch, *, entropy) -> (state, Release | None)` it is given each version, or batch of new
+    rows, once. In both cases neighbors are *histories*, which differ in the rows of one unit in all versions
+    or batches; when one arrives is public, and the guarantee must hold for histories: the docstring says what
+    becomes of it ("Versions").
     """
 
     @property
@@ -139,9 +146,9 @@ class Interactive(Protocol):
 class Randomizer(Protocol):
     """The local model: runs on the device of the one who is asked, and needs no source and no ledger.
 
-    `respond` is the only thing that sees a person's value, and what it returns is epsilon-DP for that person by itself, so everything
-    after it (transport, shuffling, `estimate`) is post-processing. What a device has to remember (memoized reports, its budget) is
-    state of the client, never of the server.
+    `respond` is the only thing that sees a person's value, and what it returns is epsilon-DP for that person
+    by itself, so everything after it (transport, shuffling, `estimate`) is post-processing. What a device has
+    to remember (memoized reports, its budget) is state of the client, never of the server.
     """
 
     @property
@@ -174,7 +181,8 @@ class Run(Protocol):
 
 @runtime_checkable
 class Stepped(Protocol):
-    """Runs in steps, and can be cut after each `period` of them: fresh randomness from there on gives a run of the same law."""
+    """Runs in steps, and can be cut after each `period` of them: fresh randomness from there on gives a run
+    of the same law."""
 
     @property
     def public(self) -> Public: ...
@@ -202,10 +210,12 @@ class SecretRun(Run, Protocol):
 
 @runtime_checkable
 class SecretlyStepped(Protocol):
-    """Runs in a secret number of steps: private tuning, where the number of trials is drawn at the start and must stay hidden.
+    """Runs in a secret number of steps: private tuning, where the number of trials is drawn at the start and
+    must stay hidden.
 
-    `length` is the public cap of the number, `blob_size` the public size that `dump` fits whatever the number is. `taken` of `restore` counts
-    the rounds of the curator, of which those after the last step do nothing. `release` is a function of the state that was dumped.
+    `length` is the public cap of the number, `blob_size` the public size that `dump` fits whatever the number
+    is. `taken` of `restore` counts the rounds of the curator, of which those after the last step do nothing.
+    `release` is a function of the state that was dumped.
     """
 
     @property
@@ -229,8 +239,8 @@ class SecretlyStepped(Protocol):
 class Release:
     """What a mechanism let out: the value, what it cost, and how far off it may be.
 
-    `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With `scored` the error is in
-    scores or ranks, not in the value's own unit.
+    `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
+    `scored` the error is in scores or ranks, not in the value's own unit.
     """
 
     value: Any
@@ -240,7 +250,8 @@ class Release:
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def error(self, confidence: float = 0.95) -> Any:
-        """A bound on the error that holds with probability `confidence`, from public parameters and released values only."""
+        """A bound on the error that holds with probability `confidence`, from public parameters and released
+        values only."""
         _require.open_probability(confidence=confidence)
         if self._error is None:
             raise InvalidInput("no error bound is known for this kind of release.")
@@ -250,7 +261,8 @@ class Release:
         """value - error, value + error; refused where the value is not numbers that the error is about."""
         if self.scored:
             raise InvalidInput(
-                "the error of this release is in scores or ranks, so it gives no interval around the value. Use `error`."
+                "the error of this release is in scores or ranks, so it gives no interval around the "
+                "value. Use `error`."
             )
         if isinstance(self.value, str | dict | tuple | list) or self.value is None:
             raise InvalidInput(
@@ -265,7 +277,8 @@ def error_of(mechanism: Mechanism, confidence: float) -> Any:
     bound = getattr(mechanism, "error", None)
     if bound is None:
         raise InvalidInput(
-            f"how far off {type(mechanism).__name__} may be is known only with its release: ask the release for its error."
+            f"how far off {type(mechanism).__name__} may be is known only with its release: ask the "
+            f"release for its error."
         )
     return bound(confidence)
 
@@ -289,7 +302,8 @@ def release(
 
 
 def rehearse(mechanism: Any, source: AnySource) -> None:
-    """Before a charge: see that the source is ready, and let a mechanism that can try itself on made-up data do so. What fails costs nothing."""
+    """Before a charge: see that the source is ready, and let a mechanism that can try itself on made-up data
+    do so. What fails costs nothing."""
     # An engine that broke is replaced before anything is charged, or says so.
     if hasattr(source, "ready"):
         source.ready()
@@ -299,7 +313,8 @@ def rehearse(mechanism: Any, source: AnySource) -> None:
 
 
 def as_of(mechanism: Any, public: Public) -> Any:
-    """The same mechanism for another version of its table, if it may go on with one; otherwise the mechanism as it is."""
+    """The same mechanism for another version of its table, if it may go on with one; otherwise the mechanism
+    as it is."""
     goes_on = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
     priced = getattr(mechanism, "public", None)
     if not goes_on or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:
@@ -308,11 +323,14 @@ def as_of(mechanism: Any, public: Public) -> Any:
 
 
 def check_source(public: Public, source: AnySource, *, examples: bool = False) -> None:
-    """Refuse a source with other public facts than those the price was computed for, or without columns unless `examples` are read."""
+    """Refuse a source with other public facts than those the price was computed for, or without columns
+    unless `examples` are read."""
     if not isinstance(getattr(source, "public", None), Public):
         raise InvalidInput(
-            f"a mechanism runs on a source, which says what is public about it, and not on a {type(source).__name__}. Nothing was read or released. "
-            f"Wrap the data: tables.Memory(data, public), learning.Examples.of(dataset, public), or open them with dp.open(data, ...) and ask there."
+            f"a mechanism runs on a source, which says what is public about it, and not on a "
+            f"{type(source).__name__}. Nothing was read or released. "
+            f"Wrap the data: tables.Memory(data, public), learning.Examples.of(dataset, public), or "
+            f"open them with dp.open(data, ...) and ask there."
         )
     if source.public != public:
         differing = [
@@ -321,11 +339,13 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             if getattr(source.public, name) != getattr(public, name)
         ]
         raise PublicMismatch(
-            f"the mechanism was priced for other public facts than the source has: {', '.join(differing)} differ. "
+            f"the mechanism was priced for other public facts than the source has: "
+            f"{', '.join(differing)} differ. "
             f"Nothing was read or released. Build the mechanism with the source's own `public`."
         )
     if not examples and isinstance(source, ExampleSource) and not isinstance(source, Source):
         raise Unsupported(
-            f"{type(source).__name__} are tensors without columns, and this reads columns. Nothing was read or released. Train on them with "
+            f"{type(source).__name__} are tensors without columns, and this reads columns. Nothing "
+            f"was read or released. Train on them with "
             f"learning.Trainer, or open a table to ask about its columns."
         )

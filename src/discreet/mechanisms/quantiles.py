@@ -1,8 +1,9 @@
 """Private quantiles: a point of a public grid, likelier the closer its rank is to the one asked for.
 
-Values are clipped to their declared bounds and put on a grid of `step`; every grid point is a candidate of one exponential
-mechanism, and all points between two neighboring values share one score, so a grid of 2**60 points costs no more than
-the data has distinct values. Errors are in ranks: how many rows lie between the answer and a true quantile.
+Values are clipped to their declared bounds and put on a grid of `step`; every grid point is a candidate of
+one exponential mechanism, and all points between two neighboring values share one score, so a grid of 2**60
+points costs no more than the data has distinct values. Errors are in ranks: how many rows lie between the
+answer and a true quantile.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _FINEST = 10**6  # denominator of a quantile: costs are ranks times this, and mu
 
 
 class _Runs(NamedTuple):
-    """Stretches of grid points with the same ranks: first point, number of points, rows below, at, and above each of them."""
+    """Stretches of grid points with the same ranks: first point, number of points, rows below, at, and above
+    each of them."""
 
     first: NDArray[Any]
     points: NDArray[Any]
@@ -47,20 +49,23 @@ class _Runs(NamedTuple):
 @described("mechanisms.Quantile")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
-    """The grid point below which about a fraction `q` of the rows lie. A float `q` is read as it is written: 0.9 is 9/10.
+    """The grid point below which about a fraction `q` of the rows lie.
 
-    The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], n = B + E + A: never
-    computed from a size, only from these counts. At q = 0 every point up to the minimum is equally good; for a usable
-    smallest value ask `MinMax`.
+    A float `q` is read as it is written: 0.9 is 9/10.
 
-    Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance is at most `error` ranks;
-               some grid point has distance 0.
-    Proof:     the exponential mechanism (`choosers.ExponentialMechanism`) over all grid points, drawn exactly: first a stretch of equal
-               score with its number of points as weight, then a point of it, uniformly (Smith 2011, on a
-               grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B + E)). A row that appears or goes moves each term,
-               hence the maximum, by at most max(q, 1-q). One that is replaced moves B and B + E by at most 1 at fixed n; or
-               it is missing before or after, which is the first case. For q = 0 the distance is B, for q = 1 it is A, and one row
-               moves it the same way at all points. Everything is multiplied by the denominator of q.
+    The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], n = B +
+    E + A: never computed from a size, only from these counts. At q = 0 every point up to the minimum is
+    equally good; for a usable smallest value ask `MinMax`.
+
+    Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance
+               is at most `error` ranks; some grid point has distance 0.
+    Proof:     the exponential mechanism (`choosers.ExponentialMechanism`) over all grid points, drawn
+               exactly: first a stretch of equal score with its number of points as weight, then a point of
+               it, uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B +
+               E)). A row that appears or goes moves each term, hence the maximum, by at most max(q, 1-q). One
+               that is replaced moves B and B + E by at most 1 at fixed n; or it is missing before or after,
+               which is the first case. For q = 0 the distance is B, for q = 1 it is A, and one row moves it
+               the same way at all points. Everything is multiplied by the denominator of q.
     """
 
     scored: ClassVar[bool] = True
@@ -106,14 +111,17 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
 @described("mechanisms.MinMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinMax:
-    """Where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and as many above the upper.
+    """Where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and as many
+    above the upper.
 
-    Left out, `outside` is the rank error at 99% confidence, the least for which most answers lie inside the data.
+    Left out, `outside` is the rank error at 99% confidence, the least for which most answers lie inside the
+    data.
 
-    Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the numbers of rows outside either end are
-               both within `error` of `outside`, if there are that many rows at all.
-    Proof:     as `Quantile`, with the distance of the fixed rank `outside` from [B, B + E] (from [A, A + E] for the upper end); one
-               row moves B, A, B + E and A + E by at most 1, under every relation. The two ends are put in order, which is free.
+    Guarantee: two choices of bounded range epsilon / 2. With probability `confidence` the numbers of rows
+               outside either end are both within `error` of `outside`, if there are that many rows at all.
+    Proof:     as `Quantile`, with the distance of the fixed rank `outside` from [B, B + E] (from [A, A + E]
+               for the upper end); one row moves B, A, B + E and A + E by at most 1, under every relation. The
+               two ends are put in order, which is free.
     """
 
     scored: ClassVar[bool] = True
@@ -165,19 +173,22 @@ class MinMax:
 @described("mechanisms.ApproximateQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles:
-    """Many quantiles by recursive splitting: the middle one first, then each side's with the rows on that side.
+    """Many quantiles by recursive splitting: the middle one first, then each side's with the rows on that
+    side.
 
-    Rows with equal values are told apart by `jitter_bits` random bits below the grid, as the splitting needs; they vanish from the
-    answers.
+    Rows with equal values are told apart by `jitter_bits` random bits below the grid, as the splitting needs;
+    they vanish from the answers.
 
-    Guarantee: log2(m) + 1 (rounded down) composed choices of bounded range epsilon / levels for m quantiles. With probability `confidence`
-               all distances are at most `error` ranks, if no two rows agree in grid point and jitter.
-    Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the answers so far,
-               a level runs one choice on each of disjoint parts, and a row is in one of them; the laws on the other parts are the
-               same for both neighbors. Sizes of parts are never used, so every part counts as add_remove; a row that is
-               replaced may leave one part and enter another, two moves, and each choice gets half. Jitter is drawn for
-               each row by itself, so averaging over it raises no divergence between neighbors. Error: a split that is off by g ranks
-               moves the targets on both sides by at most g, so along a path the errors add; a row at the split adds 1.
+    Guarantee: log2(m) + 1 (rounded down) composed choices of bounded range epsilon / levels for m quantiles.
+               With probability `confidence` all distances are at most `error` ranks, if no two rows agree in
+               grid point and jitter.
+    Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the
+               answers so far, a level runs one choice on each of disjoint parts, and a row is in one of them;
+               the laws on the other parts are the same for both neighbors. Sizes of parts are never used, so
+               every part counts as add_remove; a row that is replaced may leave one part and enter another,
+               two moves, and each choice gets half. Jitter is drawn for each row by itself, so averaging over
+               it raises no divergence between neighbors. Error: a split that is off by g ranks moves the
+               targets on both sides by at most g, so along a path the errors add; a row at the split adds 1.
     """
 
     scored: ClassVar[bool] = True
@@ -206,7 +217,8 @@ class ApproximateQuantiles:
         low, high = self._ends()
         if max(abs(low), abs(high)) >= arrow_columns.LIMIT:
             raise InvalidInput(
-                f"the grid with {self.jitter_bits} bits of jitter exceeds 2**62 points. Nothing was computed or released. "
+                f"the grid with {self.jitter_bits} bits of jitter exceeds 2**62 points. Nothing was "
+                f"computed or released. "
                 f"Use a larger step or less jitter."
             )
 
@@ -220,7 +232,8 @@ class ApproximateQuantiles:
         return ExponentialMechanism(epsilon=each, neighbors=self.public.neighbors).event.repeated(self.levels)
 
     def error(self, confidence: float = 0.95) -> tuple[float, ...]:
-        """For each quantile, ranks between the answer and a true one, all at once with probability `confidence`."""
+        """For each quantile, ranks between the answer and a true one, all at once with probability
+        `confidence`."""
         _require.open_probability(confidence=confidence)
         low, high = self._ends()
         each = 1 - (1 - confidence) / len(self.qs)
@@ -348,7 +361,8 @@ def indices(source: Source, column: str, grid: arrow_columns.Grid) -> NDArray[np
 
 
 def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
-    """Before the first value, at it, between it and the next, ...: 2 d + 1 stretches for d distinct values, empty ones left out."""
+    """Before the first value, at it, between it and the next, ...: 2 d + 1 stretches for d distinct values,
+    empty ones left out."""
     values, counts = np.unique(rows, return_counts=True)
     first, points, equal = (np.empty(2 * len(values) + 1, np.int64) for _ in range(3))
     first[0], first[1::2], first[2::2] = low, values, values + 1

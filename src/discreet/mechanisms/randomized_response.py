@@ -1,7 +1,8 @@
-"""Randomized response: everyone reports a category by a public lottery, so that no single report can be held against anyone.
+"""Randomized response: everyone reports a category by a public lottery, so that no single report can be held
+against anyone.
 
-Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of units is public); under
-`add_remove` it is refused. The lotteries themselves are in `lotteries`.
+Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of
+units is public); under `add_remove` it is refused. The lotteries themselves are in `lotteries`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from .statistics import require_rows
 @described("mechanisms.Reports")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """What is published: how often each report was given, and what follows about the true counts. All from the reports alone."""
+    """What is published: how often each report was given, and what follows about the true counts.
+
+    All from the reports alone.
+    """
 
     categories: tuple[str | int | None, ...]
     counts: tuple[int, ...]
@@ -49,17 +53,19 @@ class Reports:
 @described("mechanisms.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse:
-    """Everyone's value of `column` goes through a lottery; the counts of reports and unbiased estimates are released.
+    """Everyone's value of `column` goes through a lottery; the counts of reports and unbiased estimates are
+    released.
 
-    Give `epsilon` for the best lottery over the declared categories, or a `lottery` of your own. With `missing`, "none of them" is
-    one more category (the last). Without it, someone without a declared value reports as if theirs were drawn uniformly,
-    which adds 1/k of the number of such people to every estimate.
+    Give `epsilon` for the best lottery over the declared categories, or a `lottery` of your own. With
+    `missing`, "none of them" is one more category (the last). Without it, someone without a declared value
+    reports as if theirs were drawn uniformly, which adds 1/k of the number of such people to every estimate.
 
     Guarantee: epsilon-DP under replace and zero_out, and locally so: each report by itself is.
-    Proof:     all reports are independent, and neighbors differ in the truth of one. Rows of the design differ by a factor of
-               at most exp(epsilon) in each report. Someone without a value has the mean of the rows, and the divergence from (and to)
-               a mean is at most the largest from (and to) its parts, by joint convexity; so the event is right for them too.
-               A blank row of zero_out is someone without a value.
+    Proof:     all reports are independent, and neighbors differ in the truth of one. Rows of the design
+               differ by a factor of at most exp(epsilon) in each report. Someone without a value has the mean
+               of the rows, and the divergence from (and to) a mean is at most the largest from (and to) its
+               parts, by joint convexity; so the event is right for them too. A blank row of zero_out is
+               someone without a value.
     Assumes:   one row a person; the number of rows is public.
     """
 
@@ -81,13 +87,15 @@ class RandomizedResponse:
         require_rows(self.public)
         if (self.epsilon is None) == (self.lottery is None):
             raise InvalidInput(
-                f"give either epsilon or a lottery, got epsilon={self.epsilon!r} and lottery={self.lottery!r}. Nothing was drawn."
+                f"give either epsilon or a lottery, got epsilon={self.epsilon!r} and "
+                f"lottery={self.lottery!r}. Nothing was drawn."
             )
         if self.lottery is not None and not isinstance(self.lottery, Kary | Design):
             raise _require.fail("lottery", self.lottery, "a Kary or a Design")
         if self.design.truths != len(self.labels):
             raise InvalidInput(
-                f"the lottery is for {self.design.truths} categories and column {self.column!r} has {len(self.labels)}. Nothing was drawn."
+                f"the lottery is for {self.design.truths} categories and column {self.column!r} has "
+                f"{len(self.labels)}. Nothing was drawn."
             )
 
     @property
@@ -142,7 +150,10 @@ class RandomizedResponse:
         )
 
     def _fill(self, truths: Codes, entropy: Entropy) -> Codes:
-        """Who has no declared value gets the extra category, or one drawn uniformly. One draw a row, so that timing tells nothing."""
+        """Who has no declared value gets the extra category, or one drawn uniformly.
+
+        One draw a row, so that timing tells nothing.
+        """
         absent = truths < 0
         if self.missing:
             return np.where(absent, len(self.labels) - 1, truths)

@@ -1,8 +1,10 @@
-"""Any function of a table, made private by running it on many small parts: one person can spoil only few of the answers.
+"""Any function of a table, made private by running it on many small parts: one person can spoil only few of
+the answers.
 
-`SampleAndAggregate` cuts the table into disjoint random parts and takes a private mean or median of their answers.
-`SubsampleAggregateStable` (M_samp) runs the function on many overlapping subsamples and releases the answer that most of them agree on,
-exactly, if the majority is clear; otherwise None. The function is the steward's, sees only its part, and needs no sensitivity of its own.
+`SampleAndAggregate` cuts the table into disjoint random parts and takes a private mean or median of their
+answers. `SubsampleAggregateStable` (M_samp) runs the function on many overlapping subsamples and releases the
+answer that most of them agree on, exactly, if the majority is clear; otherwise None. The function is the
+steward's, sees only its part, and needs no sensitivity of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ Ints = NDArray[np.int64]
 @described("mechanisms.PartMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMean:
-    """The mean of a column in one part; None where it has no value. A function with a description, for `SampleAndAggregate`."""
+    """The mean of a column in one part; None where it has no value.
+
+    A function with a description, for `SampleAndAggregate`.
+    """
 
     column: str
 
@@ -51,7 +56,10 @@ class PartMean:
 @described("mechanisms.PartMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMode:
-    """The most frequent value of a column in one part; of several, the smallest. For `SubsampleAggregateStable`."""
+    """The most frequent value of a column in one part; of several, the smallest.
+
+    For `SubsampleAggregateStable`.
+    """
 
     column: str
 
@@ -69,17 +77,23 @@ class PartMode:
 class SampleAndAggregate:
     """A private mean or median of what `function` says of each of `parts` disjoint random parts.
 
-    Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, NaN or an exception counts as the
-    middle of the bounds. `aggregate` is "mean" (discrete Laplace noise) or "median" (`SmoothNoise`, pure, or approximate with `delta`).
+    Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, NaN or an
+    exception counts as the middle of the bounds. `aggregate` is "mean" (discrete Laplace noise) or "median"
+    (`SmoothNoise`, pure, or approximate with `delta`).
 
-    Guarantee: the event of the noise: epsilon-DP, or (epsilon, delta)-DP with `delta`, under every relation and for every unit.
-    Proof:     each unit goes to a part chosen for it alone, whatever the others are: independently and uniformly for rows (a draw for each
-               position: positions move when a row leaves, but draws that are independent and alike are so for the rows in any order), by a
-               keyed hash of its name for units of many rows. Rows come to the function in an order drawn at random, so that nothing of where
-               a row was stored, or when the engine came to it, reaches a part that it is not in. Given these choices, two neighbors differ in one part, so in one of the
-               `parts` answers, which the bounds confine: their sum moves by at most the width of the grid, and their median is that of
-               a table of public size in which one value was replaced (`_order`). Nissim, Raskhodnikova & Smith 2007, Section 4.
-    Assumes:   `function` looks at nothing but its part. What it costs in time, and whether it ends, is not hidden.
+    Guarantee: the event of the noise: epsilon-DP, or (epsilon, delta)-DP with `delta`, under every relation
+               and for every unit.
+    Proof:     each unit goes to a part chosen for it alone, whatever the others are: independently and
+               uniformly for rows (a draw for each position: positions move when a row leaves, but draws that
+               are independent and alike are so for the rows in any order), by a keyed hash of its name for
+               units of many rows. Rows come to the function in an order drawn at random, so that nothing of
+               where a row was stored, or when the engine came to it, reaches a part that it is not in. Given
+               these choices, two neighbors differ in one part, so in one of the `parts` answers, which the
+               bounds confine: their sum moves by at most the width of the grid, and their median is that of a
+               table of public size in which one value was replaced (`_order`). Nissim, Raskhodnikova & Smith
+               2007, Section 4.
+    Assumes:   `function` looks at nothing but its part. What it costs in time, and whether it ends, is not
+               hidden.
     """
 
     public: Public
@@ -131,7 +145,8 @@ class SampleAndAggregate:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=relation)
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far off it may be from the mean or median of the parts' answers (not from the truth, which no one here knows).
+        """How far off it may be from the mean or median of the parts' answers (not from the truth, which no
+        one here knows).
 
         Of a median, a bound for all data: its true error depends on them.
         """
@@ -185,24 +200,29 @@ class SampleAndAggregate:
 class SubsampleAggregateStable:
     """The answer most subsamples agree on, exactly, if the majority is clear; else None (M_samp).
 
-    Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon / (32 ln(1/delta)) and
-    n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures: then, if `function` gives its answer on three quarters of the
-    subsamples, that answer is released with probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That is a great many
-    subsamples; `enough_subsamples` says how few will do.
+    Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon
+    / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures:
+    then, if `function` gives its answer on three quarters of the subsamples, that answer is released with
+    probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That is a great
+    many subsamples; `enough_subsamples` says how few will do.
 
     Guarantee: (epsilon, delta)-DP, whatever n, `rate` and `subsamples` are.
-    Proof:     a unit may be in at most C = floor(2 g n_T) subsamples; if one is in more, None is released. Let G be the difference of the
-               two largest counts of equal answers, and K = 2C. Released is the commonest answer if G - K + noise reaches m, with discrete
-               Laplace noise of scale K/epsilon; m is the smallest integer that noise alone reaches with probability at most d2. This
-               is the test (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of the lectures in whole counts.
-               Let x be the unit in which neighbors differ; let all others be in the same subsamples for both. If one of them is in more
-               than C, both say None. Suppose x is in at most C. Then at most C answers differ, each of the two largest counts
-               differs by at most C, and G by at most K. If the commonest answer is the same, the output is post-processing of G
-               plus noise: epsilon. If not, G <= K on both, and both say None except with probability d2. Under replace, x is in the same
-               subsamples on both sides, and if in too many both say None. Under add_remove and zero_out, x is in more than C with
-               probability at most d1 = min(exp(-2 g^2 n_T), (e/4)^(g n_T)) (Hoeffding; Chernoff), independently of all others. So delta =
-               d1 + d2 suffices; only one unit's chance enters, not n of them: the size matters for success, not for privacy.
-    Assumes:   `function` depends on nothing but its subsample. What it costs in time, and whether it ends, is not hidden.
+    Proof:     a unit may be in at most C = floor(2 g n_T) subsamples; if one is in more, None is released.
+               Let G be the difference of the two largest counts of equal answers, and K = 2C. Released is the
+               commonest answer if G - K + noise reaches m, with discrete Laplace noise of scale K/epsilon; m
+               is the smallest integer that noise alone reaches with probability at most d2. This is the test
+               (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of the lectures in whole counts. Let x
+               be the unit in which neighbors differ; let all others be in the same subsamples for both. If
+               one of them is in more than C, both say None. Suppose x is in at most C. Then at most C answers
+               differ, each of the two largest counts differs by at most C, and G by at most K. If the
+               commonest answer is the same, the output is post-processing of G plus noise: epsilon. If not, G
+               <= K on both, and both say None except with probability d2. Under replace, x is in the same
+               subsamples on both sides, and if in too many both say None. Under add_remove and zero_out, x is
+               in more than C with probability at most d1 = min(exp(-2 g^2 n_T), (e/4)^(g n_T)) (Hoeffding;
+               Chernoff), independently of all others. So delta = d1 + d2 suffices; only one unit's chance
+               enters, not n of them: the size matters for success, not for privacy.
+    Assumes:   `function` depends on nothing but its subsample. What it costs in time, and whether it ends, is
+               not hidden.
     """
 
     public: Public
@@ -261,8 +281,10 @@ class SubsampleAggregateStable:
         left = _require.exact(self.delta, "delta") - self.overload
         if self.most < 1 or left <= 0:
             raise InvalidInput(
-                f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit is in too many of them with "
-                f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. Nothing was read. Take more (`enough_subsamples`)."
+                f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit "
+                f"is in too many of them with "
+                f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. "
+                f"Nothing was read. Take more (`enough_subsamples`)."
             )
         return certified.quantile(self._scale, left)
 
@@ -275,7 +297,8 @@ class SubsampleAggregateStable:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In subsamples: if the commonest answer leads by so many, and no unit is in too many, it is released with `confidence`."""
+        """In subsamples: if the commonest answer leads by so many, and no unit is in too many, it is released
+        with `confidence`."""
         _require.open_probability(confidence=confidence)
         slack = certified.quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
         return 2 * self.most + self.reach + slack
@@ -304,9 +327,11 @@ class SubsampleAggregateStable:
 
 
 def enough_subsamples(size: int, rate: Real, delta: float) -> int:
-    """So many subsamples that some of `size` units is in more than twice its share of them with probability at most delta.
+    """So many subsamples that some of `size` units is in more than twice its share of them with probability
+    at most delta.
 
-    ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound; the lectures' ln(size/delta) / rate^2 comes from Hoeffding's, with room to spare.
+    ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound; the lectures' ln(size/delta) / rate^2 comes
+    from Hoeffding's, with room to spare.
     """
     _require.integer(size=size, at_least=1)
     _require.open_probability(rate=rate, delta=delta)
@@ -314,7 +339,8 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
 
 
 def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, list[Any] | None]:
-    """The table of `columns`, for each row the number of its unit, and the names of units (None where a row is a unit)."""
+    """The table of `columns`, for each row the number of its unit, and the names of units (None where a row
+    is a unit)."""
     unit = source.public.unit.column
     wanted = list(columns) if unit is None or unit in columns else [*columns, unit]
     batches = list(source.batches(wanted))
@@ -349,7 +375,8 @@ def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) ->
 
 
 def quietly(function: Callable[[Any], Any], part: Any) -> Any:
-    """What the function says, or None where it raises or says something that cannot be counted: an exception would be an answer too."""
+    """What the function says, or None where it raises or says something that cannot be counted: an exception
+    would be an answer too."""
     try:
         answer = function(part)
         hash(answer)
@@ -362,7 +389,8 @@ Spelled = tuple[Any, str]
 
 
 def spelled(answer: Any) -> Spelled:
-    """An answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them leaves would be one subsample's word."""
+    """An answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them leaves
+    would be one subsample's word."""
     try:
         return answer, repr(answer)
     except Exception:

@@ -1,8 +1,9 @@
 """Choosing the best of a public list: more likely the better its score, and never sure.
 
-`Select` is the mechanism: a statistic gives every candidate an integer score, a chooser takes one (or some). Scores are
-those of any statistic: a histogram (the most common category), cells of a map by count or by distance (`CellCounts`,
-`CellDistances`), or the steward's own function (`Trusted`, and `RealScores` for real numbers).
+`Select` is the mechanism: a statistic gives every candidate an integer score, a chooser takes one (or some).
+Scores are those of any statistic: a histogram (the most common category), cells of a map by count or by
+distance (`CellCounts`, `CellDistances`), or the steward's own function (`Trusted`, and `RealScores` for real
+numbers).
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ Real = int | float | Fraction
 class RealScores:
     """The steward's real-valued scores, put on a grid: each is rounded to a whole number of `step`s, exactly.
 
-    Guarantee: if no real score moves by more than `claimed`, no integer moves by more than ceil(claimed / step); and if all
-               move the same way, so do the integers.
-    Proof:     rounding is monotone and commutes with adding integers: r(b) <= r(a + ceil(d)) = r(a) + ceil(d) for b <= a + d.
-    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*. Has no description.
+    Guarantee: if no real score moves by more than `claimed`, no integer moves by more than ceil(claimed /
+               step); and if all move the same way, so do the integers.
+    Proof:     rounding is monotone and commutes with adding integers: r(b) <= r(a + ceil(d)) = r(a) + ceil(d)
+               for b <= a + d.
+    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*. Has no
+               description.
     """
 
     function: Callable[[Source], Any]
@@ -75,7 +78,8 @@ class RealScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cells:
-    """A map cut into `cells` x `cells` equal rectangles by the declared bounds of columns `x` and `y`; row-major."""
+    """A map cut into `cells` x `cells` equal rectangles by the declared bounds of columns `x` and `y`;
+    row-major."""
 
     x: str
     y: str
@@ -109,7 +113,8 @@ class _Cells:
         return np.clip(np.floor(part), 0, self.cells - 1).astype(np.int64)
 
     def moves_one_way(self, public: Public) -> bool:
-        """A row that appears or goes moves all scores of a cell map the same way; one that is replaced does not."""
+        """A row that appears or goes moves all scores of a cell map the same way; one that is replaced does
+        not."""
         return public.neighbors is not REPLACE
 
 
@@ -118,8 +123,8 @@ class _Cells:
 class CellCounts(_Cells):
     """For every cell of a map the number of rows in it: the "uniform" score of a location.
 
-    Of one person, with the exponential mechanism at epsilon: the true cell exp(epsilon / 2) times as likely as each other one, which is
-    randomized response over the cells at epsilon / 2.
+    Of one person, with the exponential mechanism at epsilon: the true cell exp(epsilon / 2) times as likely
+    as each other one, which is randomized response over the cells at epsilon / 2.
 
     Guarantee: no entry moves by more than 1; replace moves two, in opposite directions.
     Proof:     a row is in at most one cell.
@@ -143,10 +148,12 @@ class CellCounts(_Cells):
 class CellDistances(_Cells):
     """For every cell the negative total of its distances |i - x| + |j - y| to the rows' cells, in cells.
 
-    Of one person it makes near cells likelier than far ones; of many its best cell is their median in each direction.
+    Of one person it makes near cells likelier than far ones; of many its best cell is their median in each
+    direction.
 
     Guarantee: no entry moves by more than 2 (cells - 1).
-    Proof:     one row contributes a distance of 0 to 2 (cells - 1), which appears, goes, or becomes another in that range.
+    Proof:     one row contributes a distance of 0 to 2 (cells - 1), which appears, goes, or becomes another
+               in that range.
     """
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -170,7 +177,8 @@ class Select:
     """One of public `candidates` (or several) by the `scores` that a statistic gives them.
 
     Guarantee: as the chooser's, whose `sensitivity` must cover the statistic's, for the relation of `public`.
-    Proof:     the chooser's. That scores are monotone is believed of statistics that prove it, and of trusted code.
+    Proof:     the chooser's. That scores are monotone is believed of statistics that prove it, and of trusted
+               code.
     """
 
     scored: ClassVar[bool] = True
@@ -198,12 +206,14 @@ class Select:
         needed = self.scores.sensitivity(self.public).linf
         if needed > self.chooser.sensitivity:
             raise InvalidInput(
-                f"the scores move by up to {needed} under {self.public.neighbors}, and the chooser is priced for "
+                f"the scores move by up to {needed} under {self.public.neighbors}, and the chooser "
+                f"is priced for "
                 f"{self.chooser.sensitivity}. Nothing was computed or released. Give it sensitivity={needed}."
             )
         if self.chooser.monotone and not moves_one_way(self.scores, self.public):
             raise InvalidInput(
-                f"nothing proves that under {self.public.neighbors} these scores all move the same way. Nothing was computed "
+                f"nothing proves that under {self.public.neighbors} these scores all move the same "
+                f"way. Nothing was computed "
                 f"or released. Use monotone=False."
             )
 
@@ -234,10 +244,12 @@ class Select:
 
 
 def moves_one_way(statistic: Statistic, public: Public) -> bool:
-    """Whether all entries move the same way between any two neighbors, as far as is proved (or vouched for by the steward).
+    """Whether all entries move the same way between any two neighbors, as far as is proved (or vouched for by
+    the steward).
 
-    Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a blank that counts as
-           the lower bound). `CountsBelow`: a larger value lowers entries only, a smaller one raises them, and so does a missing one.
+    Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a
+           blank that counts as the lower bound). `CountsBelow`: a larger value lowers entries only, a smaller
+           one raises them, and so does a missing one.
     """
     if isinstance(statistic, Trusted | RealScores | CountsBelow):
         return True

@@ -1,8 +1,9 @@
 """A median with as little noise as the data at hand allow: smooth sensitivity.
 
-Usually one person can hardly move a median, but in the worst case by the whole range. Noise in proportion to what one
-person can do *here* would itself reveal the data, unless that number varies smoothly from table to table: the smooth sensitivity.
-Both noises offered are integers, drawn exactly for whatever rational scale the data ask for; the scale itself is never told.
+Usually one person can hardly move a median, but in the worst case by the whole range. Noise in proportion to
+what one person can do *here* would itself reveal the data, unless that number varies smoothly from table to
+table: the smooth sensitivity. Both noises offered are integers, drawn exactly for whatever rational scale the
+data ask for; the scale itself is never told.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ _ROUNDING = 4e-12  # ln of how far a computed smooth sensitivity may be above th
 
 
 def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
-    """An integer x with probability proportional to 1 / ((|x|+b)(|x|+b+1)...(|x|+b+m)), b the scale and m the power.
+    """An integer x with probability proportional to 1 / ((|x|+b)(|x|+b+1)...(|x|+b+m)), b the scale and m the
+    power.
 
-    Guarantee: exactly this law. Its tail falls like |x|**-m. Adding it at scale b costs a shift by D at most (m+1) ln(1 + D/b),
-               and a change of scale to b' at most m |ln(b/b')|.
-    Proof:     Law: sum_{y>=Y} 1 / ((y+b)...(y+b+m)) telescopes to 1 / (m (Y+b)...(Y+b+m-1)), so the one-sided law has the rational
-               tail P(Y >= y) = prod_{i<m} (b+i) / (y+b+i), inverted exactly with as many bits of a uniform number as it takes; a
-               sign is drawn, and -0 is drawn again. Shift: each of the m+1 factors changes by at most (b+D)/b. Scale: the
-               probabilities are g(b) / ((|x|+b)...(|x|+b+m)) with g(b) = m b(b+1)...(b+m) / (2b+m). For b' > b the ratio of b's to b''s is largest at
-               x = 0, where it is (2b'+m)/(2b+m) <= b'/b. For b' < b it is below g(b)/g(b') = prod_{i<=m} (b+i)/(b'+i) (b'+m/2)/(b+m/2);
-               the last factor cancels the one of i = ceil(m/2), and each other is at most b/b'.
+    Guarantee: exactly this law. Its tail falls like |x|**-m. Adding it at scale b costs a shift by D at most
+               (m+1) ln(1 + D/b), and a change of scale to b' at most m |ln(b/b')|.
+    Proof:     Law: sum_{y>=Y} 1 / ((y+b)...(y+b+m)) telescopes to 1 / (m (Y+b)...(Y+b+m-1)), so the one-sided
+               law has the rational tail P(Y >= y) = prod_{i<m} (b+i) / (y+b+i), inverted exactly with as many
+               bits of a uniform number as it takes; a sign is drawn, and -0 is drawn again. Shift: each of
+               the m+1 factors changes by at most (b+D)/b. Scale: the probabilities are g(b) /
+               ((|x|+b)...(|x|+b+m)) with g(b) = m b(b+1)...(b+m) / (2b+m). For b' > b the ratio of b's to
+               b''s is largest at x = 0, where it is (2b'+m)/(2b+m) <= b'/b. For b' < b it is below g(b)/g(b')
+               = prod_{i<=m} (b+i)/(b'+i) (b'+m/2)/(b+m/2); the last factor cancels the one of i = ceil(m/2),
+               and each other is at most b/b'.
     Assumes:   `entropy` yields independent uniform bits.
     """
     while True:
@@ -81,14 +85,18 @@ def _last(holds: Any) -> int:
 class SmoothNoise:
     """Noise for a quantity with a smooth bound on its sensitivity: pure (`delta=None`) or approximate.
 
-    Guarantee: value + noise is epsilon-DP, or (epsilon, delta)-DP, if S is a beta-smooth upper bound of the local sensitivity.
-    Proof:     Pure: polynomial noise at scale c S. A neighbor shifts the value by at most S(x'), at a cost of (m+1) ln(1 + 1/c) <=
-               epsilon/2 by the choice of c, and changes the scale at a cost of at most m (beta + rounding) <= epsilon/2.
-               Approximate: discrete Laplace noise at scale b = 2S/epsilon. A shift costs epsilon/2. For the change of scale from b to b': if
-               b < b', the ratio of probabilities is at most tanh(1/2b)/tanh(1/2b') <= b'/b <= e^beta; if b > b', it is at most
-               exp((|x|/b)(b/b' - 1)) <= exp((|x|/b)(e^beta - 1)), which exceeds e^(epsilon/2) only if |x|/b > t = (epsilon/2) / (e^beta - 1), and that has
-               probability at most 2 e^-t <= delta by the choice of beta. Scale first, then shift: delta is not multiplied.
-               Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for continuous noise.
+    Guarantee: value + noise is epsilon-DP, or (epsilon, delta)-DP, if S is a beta-smooth upper bound of the
+               local sensitivity.
+    Proof:     Pure: polynomial noise at scale c S. A neighbor shifts the value by at most S(x'), at a cost of
+               (m+1) ln(1 + 1/c) <= epsilon/2 by the choice of c, and changes the scale at a cost of at most m
+               (beta + rounding) <= epsilon/2.
+               Approximate: discrete Laplace noise at scale b = 2S/epsilon. A shift costs epsilon/2. For the
+               change of scale from b to b': if b < b', the ratio of probabilities is at most
+               tanh(1/2b)/tanh(1/2b') <= b'/b <= e^beta; if b > b', it is at most exp((|x|/b)(b/b' - 1)) <=
+               exp((|x|/b)(e^beta - 1)), which exceeds e^(epsilon/2) only if |x|/b > t = (epsilon/2) / (e^beta
+               - 1), and that has probability at most 2 e^-t <= delta by the choice of beta. Scale first, then
+                 shift: delta is not multiplied. Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for
+                 continuous noise.
     """
 
     epsilon: Fraction
@@ -112,9 +120,11 @@ class SmoothNoise:
         return polynomial_noise(bound / (spread - 1), self.power, entropy)
 
     def error(self, width: int, confidence: float) -> int:
-        """What the noise exceeds with probability at most 1 - confidence whatever the data, clamped to the width of the grid.
+        """What the noise exceeds with probability at most 1 - confidence whatever the data, clamped to the
+        width of the grid.
 
-        The smooth sensitivity is at most the width. P(|X| >= y) <= 2 P(Y >= y) for the two-sided and one-sided laws.
+        The smooth sensitivity is at most the width. P(|X| >= y) <= 2 P(Y >= y) for the two-sided and
+        one-sided laws.
         """
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
@@ -142,7 +152,8 @@ def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
 
 
 def noisy_median(ordered: _order.Ordered, noise: SmoothNoise, entropy: Entropy) -> int:
-    """The median of values on a grid plus noise in proportion to its smooth sensitivity, clamped to the bounds."""
+    """The median of values on a grid plus noise in proportion to its smooth sensitivity, clamped to the
+    bounds."""
     noisy = ordered.median + noise.draw(ordered.smooth(noise.beta, _FLOOR), entropy)
     return min(max(noisy, ordered.low), ordered.high)
 
@@ -155,14 +166,17 @@ def in_unit(code: int, step: Fraction) -> int | float:
 @described("mechanisms.SmoothSensitivityMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothSensitivityMedian:
-    """The (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth sensitivity.
+    """The (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth
+    sensitivity.
 
-    Without `delta` it is purely epsilon-DP, with noise whose tail falls like |x|**-power; with `delta`, discrete Laplace noise.
-    How far off it is depends on the data and is not told: `error` is what holds for all data.
+    Without `delta` it is purely epsilon-DP, with noise whose tail falls like |x|**-power; with `delta`,
+    discrete Laplace noise. How far off it is depends on the data and is not told: `error` is what holds for
+    all data.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP, under add_remove, replace and zero_out.
-    Proof:     `_order`: max_k exp(-beta k) A_k is a beta-smooth upper bound of the local sensitivity under all three relations
-               (raised to a constant where it is tiny, which keeps it smooth); then `SmoothNoise`. Clamping is post-processing.
+    Proof:     `_order`: max_k exp(-beta k) A_k is a beta-smooth upper bound of the local sensitivity under
+               all three relations (raised to a constant where it is tiny, which keeps it smooth); then
+               `SmoothNoise`. Clamping is post-processing.
     Assumes:   one row a unit.
     """
 
@@ -194,7 +208,8 @@ class SmoothSensitivityMedian:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int | float:
-        """A bound for all data, the worst included; usually far above the true error, of which nothing is told."""
+        """A bound for all data, the worst included; usually far above the true error, of which nothing is
+        told."""
         width = self._grid.high - self._grid.low
         return in_unit(self._noise.error(width, confidence), arrow_columns.as_step(self.step))
 

@@ -1,7 +1,9 @@
-"""Sparse vector for many positives: a fresh noisy threshold after each, priced by composition over the rounds.
+"""Sparse vector for many positives: a fresh noisy threshold after each, priced by composition over the
+rounds.
 
-Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times sqrt(ln(1/delta)). So
-the pure split is better for a few positives, composition for many: the better of them is taken.
+Pure epsilon needs noise in proportion to the number c of positives; composition needs its square root, times
+sqrt(ln(1/delta)). So the pure split is better for a few positives, composition for many: the better of them
+is taken.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ _GAIN = Fraction(1001, 1000)
 
 @lru_cache(maxsize=256)
 def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """The largest e0 for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP, and fit a fresh budget of that size.
+    """The largest e0 for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP, and fit a fresh
+    budget of that size.
 
-    The best of three: the pure split epsilon / rounds (best up to some 20 rounds), zCDP, and optimal composition as far as
-    `accounting.Filter(epsilon, delta)` admits the rounds one by one: what was asked at (epsilon, delta) is to fit such a budget.
-    `optimal_epsilon` is for those who need not care.
+    The best of three: the pure split epsilon / rounds (best up to some 20 rounds), zCDP, and optimal
+    composition as far as `accounting.Filter(epsilon, delta)` admits the rounds one by one: what was asked at
+    (epsilon, delta) is to fit such a budget. `optimal_epsilon` is for those who need not care.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
     Proof:     basic composition (Dwork & Roth 2014, Theorem 3.16); `zcdp_epsilon`; `optimal_epsilon`.
@@ -52,7 +55,8 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of 1 are 0.2 each."""
+    """epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of 1 are
+    0.2 each."""
     exact, _ = _epsilon_and_log(epsilon, delta)
     above = _round.up(exact / rounds)
     room = (
@@ -65,8 +69,10 @@ def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP.
 
-    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds that of `zcdp_epsilon`.
-    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3, by `accounting.composition.optimal_delta`.
+    Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds that of
+               `zcdp_epsilon`.
+    Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3, by
+               `accounting.composition.optimal_delta`.
     """
     simple = max(pure_epsilon(epsilon, delta, rounds), zcdp_epsilon(epsilon, delta, rounds))
     return max(simple, _raised(float(simple), epsilon, delta, rounds, lambda each: True))
@@ -75,7 +81,8 @@ def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def _raised(
     start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]
 ) -> Fraction:
-    """The largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there is none."""
+    """The largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there is
+    none."""
     total = _round.down(_require.exact(epsilon, "epsilon"))
     if rounds > _MANY or not 0 < total < 300:
         return Fraction(0)
@@ -98,12 +105,14 @@ def _raised(
 
 @lru_cache(maxsize=256)
 def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely (epsilon, delta)-DP by zCDP.
+    """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely (epsilon,
+    delta)-DP by zCDP.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
-    Proof:     e0-DP is e0^2/2-zCDP, c of them rho = c e0^2/2, and that is (rho + 2 sqrt(rho ln(1/delta)), delta)-DP (Bun & Steinke
-               2016, arXiv:1605.02065, Propositions 1.3 and 1.4, Lemma 1.7). The inequality rho + 2 sqrt(rho L) <= epsilon is
-               checked in rationals, as 4 rho L <= (epsilon - rho)^2 and rho <= epsilon, with L rounded up.
+    Proof:     e0-DP is e0^2/2-zCDP, c of them rho = c e0^2/2, and that is (rho + 2 sqrt(rho ln(1/delta)),
+               delta)-DP (Bun & Steinke 2016, arXiv:1605.02065, Propositions 1.3 and 1.4, Lemma 1.7). The
+               inequality rho + 2 sqrt(rho L) <= epsilon is checked in rationals, as 4 rho L <= (epsilon -
+               rho)^2 and rho <= epsilon, with L rounded up.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     root = math.sqrt(float(log_term) + float(exact)) - math.sqrt(float(log_term))
@@ -115,10 +124,11 @@ def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is sqrt(32 c ln(1/delta)) / epsilon.
+    """epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is sqrt(32 c
+    ln(1/delta)) / epsilon.
 
-    Half of `zcdp_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8 ln(1/delta), not only
-    below 1 as their Corollary 3.21 says.
+    Half of `zcdp_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8
+    ln(1/delta), not only below 1 as their Corollary 3.21 says.
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     guess = Fraction(float(exact) / math.sqrt(8 * rounds * float(log_term)) * (1 - 1e-15))
@@ -160,14 +170,15 @@ def check_constants(constants: Any) -> None:
 class RedrawnSparseVector(Thresholds):
     """`SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
 
-    `constants` chooses the price of a round: "best" (the default: the pure split for few positives, then concentrated and optimal
-    composition as far as a budget of (epsilon, delta) admits it), "optimal" (up to a third less noise, for rounds that no filter has to
-    admit one by one), "zcdp", "pure", or "dwork-roth" (the textbook's, and the lecture's lambda = sqrt(32 c ln(1/delta)) / epsilon with
-    equal shares).
+    `constants` chooses the price of a round: "best" (the default: the pure split for few positives, then
+    concentrated and optimal composition as far as a budget of (epsilon, delta) admits it), "optimal" (up to a
+    third less noise, for rounds that no filter has to admit one by one), "zcdp", "pure", or "dwork-roth" (the
+    textbook's, and the lecture's lambda = sqrt(32 c ln(1/delta)) / epsilon with equal shares).
 
-    Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event says more: c rounds, each of them e0-DP.
-    Proof:     until its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are in sequence, each chosen
-               after the one before. `round_epsilon` for the total.
+    Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event says more: c rounds, each of them
+               e0-DP.
+    Proof:     until its positive a round is a `SparseVector` with one positive and epsilon e0; the rounds are
+               in sequence, each chosen after the one before. `round_epsilon` for the total.
     Assumes:   as `SparseVector`.
     """
 
@@ -192,7 +203,8 @@ class RedrawnSparseVector(Thresholds):
         check_constants(self.constants)
         if self.constants == "dwork-roth" and (self.monotone or self.numeric or self.split is not None):
             raise InvalidInput(
-                "the textbook's constants have no monotone, numeric or split variant. Nothing was drawn. Use constants='best'."
+                "the textbook's constants have no monotone, numeric or split variant. Nothing was "
+                "drawn. Use constants='best'."
             )
         if self.split is not None:
             object.__setattr__(self, "split", _require.listed(split=self.split))
@@ -230,5 +242,6 @@ class RedrawnSparseVector(Thresholds):
         return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.positives)
 
     def error(self, confidence: float = 0.95) -> int:
-        """alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem 3.26)."""
+        """alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem
+        3.26)."""
         return self._accuracy(confidence, self._declared_questions(), self.positives)

@@ -1,8 +1,10 @@
-"""Answers released exactly, or with little noise, where the data leave no doubt about them; otherwise the token FAIL (None).
+"""Answers released exactly, or with little noise, where the data leave no doubt about them; otherwise the
+token FAIL (None).
 
-A stable function says how many people would have to change before its answer (or how far it can move) could change. That distance moves
-by at most one between neighbors, so it can be tested privately; what is released after a passed test is safe except with a
-probability of at most delta. A failed test releases None and nothing else, not even why.
+A stable function says how many people would have to change before its answer (or how far it can move) could
+change. That distance moves by at most one between neighbors, so it can be tested privately; what is released
+after a passed test is safe except with a probability of at most delta. A failed test releases None and
+nothing else, not even why.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ Real = int | float | Fraction
 class Stable(Protocol):
     """A function of the data that knows how stable it is.
 
-    `distance(source, bound)` is at most the number of changes of one unit after which some further change could move `value` by more than
-    `bound` (at all, if 0). It must be 0 where one change can do so now, and move by at most 1 between neighbors.
+    `distance(source, bound)` is at most the number of changes of one unit after which some further change
+    could move `value` by more than `bound` (at all, if 0). It must be 0 where one change can do so now, and
+    move by at most 1 between neighbors.
     """
 
     def check(self, public: Public, bound: int) -> None: ...
@@ -51,11 +54,13 @@ class Stable(Protocol):
 class StableMode:
     """The most frequent declared category of a column; of several, the first declared.
 
-    Guarantee: `distance` is the number of changes that surely leave it the same: exactly so under add_remove and replace.
-    Proof:     let i be the mode and j another category. j takes over once n_j - n_i >= 0 if it is declared before i, or >= 1 if after: that
-               difference must grow by g_j = n_i - n_j, or n_i - n_j + 1. One row added, removed or blanked moves it by at most 1, one
-               replaced by at most 2. So the smallest number of changes is g = min_j g_j, or ceil(g/2); distance is one less. It is
-               0 where one change suffices, and moves by at most 1, as g moves by at most 1 or 2.
+    Guarantee: `distance` is the number of changes that surely leave it the same: exactly so under add_remove
+               and replace.
+    Proof:     let i be the mode and j another category. j takes over once n_j - n_i >= 0 if it is declared
+               before i, or >= 1 if after: that difference must grow by g_j = n_i - n_j, or n_i - n_j + 1. One
+               row added, removed or blanked moves it by at most 1, one replaced by at most 2. So the smallest
+               number of changes is g = min_j g_j, or ceil(g/2); distance is one less. It is 0 where one
+               change suffices, and moves by at most 1, as g moves by at most 1 or 2.
     Assumes:   one row a unit.
     """
 
@@ -87,10 +92,11 @@ class StableMode:
 @described("mechanisms.StableMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
-    """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps, what is released is in the column's unit.
+    """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps, what is
+    released is in the column's unit.
 
-    Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more than `bound`, and moves
-               by at most 1 between neighbors, under every relation.
+    Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more
+               than `bound`, and moves by at most 1 between neighbors, under every relation.
     Proof:     `_order`: it is min{k : A_k > bound}.
     Assumes:   one row a unit.
     """
@@ -106,7 +112,8 @@ class StableMedian:
         grid = bounded_grid(public, self.column, self.step)
         if bound >= grid.high - grid.low:
             raise InvalidInput(
-                f"the bound of {bound} steps is no less than the whole range of column {self.column!r} ({grid.high - grid.low} steps): "
+                f"the bound of {bound} steps is no less than the whole range of column "
+                f"{self.column!r} ({grid.high - grid.low} steps): "
                 f"nothing needs to be tested. Propose less."
             )
 
@@ -126,7 +133,8 @@ class StableMedian:
 class TrustedStable:
     """The steward's own function and its distance. Has no description.
 
-    An exception would be an answer of its own, so it is not let out: a value that raises is None, a distance that raises is 0.
+    An exception would be an answer of its own, so it is not let out: a value that raises is None, a distance
+    that raises is 0.
 
     Assumes: what `Stable` says of `distance`. Nothing here can check that.
     """
@@ -157,11 +165,12 @@ class DistanceToInstability:
     """The exact value of a stable function if it is far enough from instability, else None (M_stab).
 
     Guarantee: (epsilon, delta)-DP.
-    Proof:     the distance gets discrete Laplace noise of scale 1/epsilon and must reach m, the smallest integer that noise alone
-               reaches with probability at most delta (q^m / (1+q), q = exp(-epsilon); about ln(1/delta)/epsilon, and less than one above
-               it). If neighbors have the same value, the output is post-processing of the noisy distance, which moves by at most 1. If
-               not, one change alters the value on both, both distances are 0, and both say None except with probability delta.
-               Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3.
+    Proof:     the distance gets discrete Laplace noise of scale 1/epsilon and must reach m, the smallest
+               integer that noise alone reaches with probability at most delta (q^m / (1+q), q =
+               exp(-epsilon); about ln(1/delta)/epsilon, and less than one above it). If neighbors have the
+               same value, the output is post-processing of the noisy distance, which moves by at most 1. If
+               not, one change alters the value on both, both distances are 0, and both say None except with
+               probability delta. Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3.
     Assumes:   `function` is what `Stable` says.
     """
 
@@ -189,9 +198,11 @@ class DistanceToInstability:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In numbers of people: so far from instability, the exact value is released with probability `confidence`.
+        """In numbers of people: so far from instability, the exact value is released with probability
+        `confidence`.
 
-        Proof: the noise is below -t with probability q^(t+1) / (1+q). In the lectures: (ln(1/delta) + ln(1/beta)) / epsilon.
+        Proof: the noise is below -t with probability q^(t+1) / (1+q). In the lectures: (ln(1/delta) +
+               ln(1/beta)) / epsilon.
         """
         return self.reach + _slack(self._scale, confidence)
 
@@ -210,16 +221,18 @@ class DistanceToInstability:
 @described("mechanisms.ProposeTestRelease")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeTestRelease:
-    """A number with noise for a proposed bound on its local sensitivity, if the data pass a private test of that bound; else None.
+    """A number with noise for a proposed bound on its local sensitivity, if the data pass a private test of
+    that bound; else None.
 
     `bound` is in the integer units of the function; `share` of epsilon pays for the test.
 
     Guarantee: (epsilon, delta)-DP.
-    Proof:     the distance to where one change may move the value by more than `bound` gets noise of scale 1/e1 and must reach m, which
-               noise alone does with probability at most delta; then the value gets noise of scale bound/e2; e1 + e2 = epsilon.
-               If on one of two neighbors one change moves the value by at most `bound`, their values are at most that far apart, and
-               the pair (noisy distance, noisy value) costs e1 + e2. If on neither, both distances are 0, and both say None except with
-               probability delta. Dwork & Lei 2009; Vadhan 2017, Section 3.
+    Proof:     the distance to where one change may move the value by more than `bound` gets noise of scale
+               1/e1 and must reach m, which noise alone does with probability at most delta; then the value
+               gets noise of scale bound/e2; e1 + e2 = epsilon. If on one of two neighbors one change moves
+               the value by at most `bound`, their values are at most that far apart, and the pair (noisy
+               distance, noisy value) costs e1 + e2. If on neither, both distances are 0, and both say None
+               except with probability delta. Dwork & Lei 2009; Vadhan 2017, Section 3.
     Assumes:   `function` is what `Stable` says, with integer values (anything else is released as None).
     """
 
@@ -283,7 +296,8 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
     """Refuse what is not a stable function of this table, before anything is read."""
     if not isinstance(function, Stable):
         raise InvalidInput(
-            f"a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got {type(function).__name__}. "
+            f"a stable function is needed, such as StableMode(column=...) or TrustedStable(...), got "
+            f"{type(function).__name__}. "
             f"Nothing was read or drawn."
         )
     function.check(public, bound)

@@ -1,7 +1,9 @@
-"""Many stable questions for the price of the few that turn out unstable: sparse vector over distances (M_svec of the PATE literature).
+"""Many stable questions for the price of the few that turn out unstable: sparse vector over distances (M_svec
+of the PATE literature).
 
-Each question is a stable function. Where its noisy distance to instability is above a noisy threshold its exact value is released, for
-free; only failures are paid for, and after the promised number of them the mechanism halts.
+Each question is a stable function. Where its noisy distance to instability is above a noisy threshold its
+exact value is released, for free; only failures are paid for, and after the promised number of them the
+mechanism halts.
 """
 
 from __future__ import annotations
@@ -30,23 +32,28 @@ from .threshold import SparseVector, State
 @described("mechanisms.StableSparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableSparseVector:
-    """Exact values of stable functions, or None; halts at the `failures`-th None, or after `questions` questions.
+    """Exact values of stable functions, or None; halts at the `failures`-th None, or after `questions`
+    questions.
 
-    With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "optimal", "zcdp" or another of `RedrawnSparseVector` it is
-    drawn again after each failure, as there, with half of delta for the composition: better for hundreds of failures.
+    With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "optimal", "zcdp" or
+    another of `RedrawnSparseVector` it is drawn again after each failure, as there, with half of delta for
+    the composition: better for hundreds of failures.
 
     Guarantee: (epsilon, delta)-DP.
-    Proof:     "None" is distance + nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None / not None are those of
-               a sparse vector on the statistic -distance of sensitivity 1, (epsilon, d1)-DP with d1 = 0 or delta/2. Fix two neighbors. Where a
-               question has the same value on both, releasing it is post-processing of "not None". Where it has not, both distances are 0,
-               and "not None" needs nu >= T + rho. The chance that this ever happens is at most d2 = `questions` * P(nu >= T + rho).
-               For until it happens every such question gets None, and with a redrawn threshold None ends the round: so a rho meets
-               at most `questions` of them, a redrawn one at most one. And whether such a question is asked may depend on rho, but
-               its nu does not: "asked, and nu >= T + rho" has at most the chance P(nu >= T + rho). So for outputs S, with E the
-               event that it happens: P(S) <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is chosen such that d2 is at
-               most what d1 leaves of delta: P(nu >= y) <= q^y / (1+q) for every integer y, so P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and
-               E[q^rho] = (1-r)^2 / ((1-rq)(1-r/q)), where q = exp(-1/scale of nu) > r = exp(-1/scale of rho).
-               The construction is that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101.
+    Proof:     "None" is distance + nu < T + rho, that is, (-distance) - nu >= (1 - T) - rho: the answers None
+               / not None are those of a sparse vector on the statistic -distance of sensitivity 1, (epsilon,
+               d1)-DP with d1 = 0 or delta/2. Fix two neighbors. Where a question has the same value on both,
+               releasing it is post-processing of "not None". Where it has not, both distances are 0, and "not
+               None" needs nu >= T + rho. The chance that this ever happens is at most d2 = `questions` * P(nu
+               >= T + rho). For until it happens every such question gets None, and with a redrawn threshold
+               None ends the round: so a rho meets at most `questions` of them, a redrawn one at most one. And
+               whether such a question is asked may depend on rho, but its nu does not: "asked, and nu >= T +
+               rho" has at most the chance P(nu >= T + rho). So for outputs S, with E the event that it
+               happens: P(S) <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 +
+               d2. T is chosen such that d2 is at most what d1 leaves of delta: P(nu >= y) <= q^y / (1+q) for
+               every integer y, so P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and E[q^rho] = (1-r)^2 /
+               ((1-rq)(1-r/q)), where q = exp(-1/scale of nu) > r = exp(-1/scale of rho). The construction is
+               that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101.
     Assumes:   every question is what `Stable` says; the state stays secret and is used once.
     """
 
@@ -85,7 +92,8 @@ class StableSparseVector:
 
     @property
     def threshold(self) -> int:
-        """T: a function with distance 0 ever gets its value out with probability at most `delta` (half of it if redrawn)."""
+        """T: a function with distance 0 ever gets its value out with probability at most `delta` (half of it
+        if redrawn)."""
         delta = _require.exact(self.delta, "delta") / (1 if self.constants is None else 2)
         threshold_scale, query_scale = self.scales
         odds = self.questions * _moment(threshold_scale, query_scale) / delta
@@ -96,7 +104,8 @@ class StableSparseVector:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In numbers of people: if every question is this far from instability, all values are released with probability `confidence`."""
+        """In numbers of people: if every question is this far from instability, all values are released with
+        probability `confidence`."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale = self.scales
@@ -112,7 +121,10 @@ class StableSparseVector:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """The exact value or None, and the state to keep. Its own price is nothing: all was paid at the start."""
+        """The exact value or None, and the state to keep.
+
+        Its own price is nothing: all was paid at the start.
+        """
         self._check_state(state)
         check_stable(question, self.public, 0)
         check_source(self.public, source)
@@ -140,7 +152,8 @@ class StableSparseVector:
             )
         if state["failures"] >= self.failures or state["asked"] >= self.questions:
             raise Halted(
-                f"{self.failures} failures or {self.questions} questions were paid for, so this has halted for good. "
+                f"{self.failures} failures or {self.questions} questions were paid for, so this has "
+                f"halted for good. "
                 f"Nothing was drawn or released. Buy a new one."
             )
 

@@ -1,8 +1,9 @@
 """Exact integers computed from a table, each with the most that one row can move it: what noise is added to.
 
-A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an exact integer
-whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities are for a unit of one row; many
-rows a person are bounded by the query room first. All three neighbor relations are covered, each with its own number.
+A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an
+exact integer whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities
+are for a unit of one row; many rows a person are bounded by the query room first. All three neighbor
+relations are covered, each with its own number.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: boo
     Proof:     `add_remove`: one term of the sum appears or goes: max(|low|, |high|).
                `replace`: one term becomes another. With `nullable` terms range over [low, high] and 0:
                max(high, 0) - min(low, 0); without, high - low.
-               `zero_out`: one term becomes 0: max(|low|, |high|). Where a missing value counts as `low`, a blank row that is
-               stored as NULL contributes `low` instead; both readings are covered: max(|low|, |high|, high - low).
+               `zero_out`: one term becomes 0: max(|low|, |high|). Where a missing value counts as `low`, a
+               blank row that is stored as NULL contributes `low` instead; both readings are covered:
+               max(|low|, |high|, high - low).
 
     >>> [row_contribution(n, -1, 3, nullable=True) for n in Neighbors]
     [3, 4, 3]
@@ -48,7 +50,8 @@ def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: boo
 def implied_sensitivity(
     kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
 ) -> int:
-    """The table of the textbooks: the l1 sensitivity of a count, a histogram, or a sum of integers in [lower, upper].
+    """The table of the textbooks: the l1 sensitivity of a count, a histogram, or a sum of integers in [lower,
+    upper].
 
     >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
     {'add_remove': 5, 'replace': 7, 'zero_out': 5}
@@ -70,8 +73,10 @@ def require_rows(public: Public) -> None:
     require_public(public)
     if public.unit.column is not None:
         raise Unsupported(
-            f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and this statistic is bounded for "
-            f"one row. Nothing was read. Bounding what a person with many rows contributes is the work of the query room."
+            f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and "
+            f"this statistic is bounded for "
+            f"one row. Nothing was read. Bounding what a person with many rows contributes is the "
+            f"work of the query room."
         )
 
 
@@ -95,8 +100,9 @@ class _OneRow:
 class Count(_OneRow):
     """The number of rows.
 
-    Guarantee: moves by at most 1 under add_remove; under replace the number of rows is public and does not move. Under zero_out
-               1 is charged: whether a source stores a blank row or leaves it out is not its business to promise.
+    Guarantee: moves by at most 1 under add_remove; under replace the number of rows is public and does not
+               move. Under zero_out 1 is charged: whether a source stores a blank row or leaves it out is not
+               its business to promise.
     Proof:     by definition of the relations.
     """
 
@@ -134,14 +140,17 @@ class CountNonNull(_OneRow):
 @described("mechanisms.PowerSum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSum(_OneRow):
-    """The sum of (g - center)**power over rows, g being the value of `column` in whole steps: an exact integer.
+    """The sum of (g - center)**power over rows, g being the value of `column` in whole steps: an exact
+    integer.
 
-    `center` is in steps and public. The result is in units of grid**power. A missing value (NULL, NaN, infinite) adds nothing, or
-    counts as the lower bound where the column is declared `nullable=False`.
+    `center` is in steps and public. The result is in units of grid**power. A missing value (NULL, NaN,
+    infinite) adds nothing, or counts as the lower bound where the column is declared `nullable=False`.
 
-    Guarantee: one row moves it by `row_contribution` of the range of (g - center)**power over the clipped grid.
-    Proof:     g lies in [low, high] (`arrow_columns.Grid`). An odd power is monotone; an even one is largest at an end, and smallest
-               at the center if that lies inside, else at the nearer end. The sum is exact, so nothing else moves.
+    Guarantee: one row moves it by `row_contribution` of the range of (g - center)**power over the clipped
+               grid.
+    Proof:     g lies in [low, high] (`arrow_columns.Grid`). An odd power is monotone; an even one is largest
+               at an end, and smallest at the center if that lies inside, else at the nearer end. The sum is
+               exact, so nothing else moves.
     """
 
     column: str
@@ -172,7 +181,8 @@ class PowerSum(_OneRow):
             ends[0] = 0
         if max(abs(end) for end in ends) >= arrow_columns.LIMIT:
             raise InvalidInput(
-                f"power {self.power} of column {self.column!r} exceeds 2**62 in steps of {self.grid}. Nothing was read. "
+                f"power {self.power} of column {self.column!r} exceeds 2**62 in steps of "
+                f"{self.grid}. Nothing was read. "
                 f"Choose a larger step."
             )
         return ends[0], ends[1]
@@ -197,14 +207,16 @@ def contributions(statistic: PowerSum, source: Source) -> Any:
 
 
 def Sum(column: str, step: int | float | Fraction = 1) -> PowerSum:
-    """The sum of `column`, each value clipped to its declared bounds and rounded to a multiple of `step` before it is added."""
+    """The sum of `column`, each value clipped to its declared bounds and rounded to a multiple of `step`
+    before it is added."""
     return PowerSum(column=column, grid=as_step(step))
 
 
 def SumOfSquares(
     column: str, step: int | float | Fraction = 1, center: int | float | Fraction = 0
 ) -> PowerSum:
-    """The sum of squared distances from a public `center` (rounded to the grid); with count and sum it gives the variance."""
+    """The sum of squared distances from a public `center` (rounded to the grid); with count and sum it gives
+    the variance."""
     grid = as_step(step)
     return PowerSum(
         column=column,
@@ -219,11 +231,11 @@ def SumOfSquares(
 class Histogram(_OneRow):
     """How many rows fall into each declared category of `column`, or into each bin between public `edges`.
 
-    Bins are [e0, e1), [e1, e2), ..., the last one closed; values are clipped to their declared bounds first, and what then lies
-    outside all bins is counted nowhere.
+    Bins are [e0, e1), [e1, e2), ..., the last one closed; values are clipped to their declared bounds first,
+    and what then lies outside all bins is counted nowhere.
 
-    Guarantee: add_remove and zero_out move one entry by 1; replace moves at most two. Under zero_out two are charged where a
-               missing value counts as the lower bound, as a blank row may then land in a bin.
+    Guarantee: add_remove and zero_out move one entry by 1; replace moves at most two. Under zero_out two are
+               charged where a missing value counts as the lower bound, as a blank row may then land in a bin.
     Proof:     every row is in at most one bin.
     """
 
@@ -237,7 +249,8 @@ class Histogram(_OneRow):
     def length(self, public: Public) -> int:
         if self.edges is None and isinstance(public.fact(self.column), Bounds):
             raise InvalidInput(
-                f"column {self.column!r} is a number: say where its bins begin and end, such as edges=(0, 18, 65, 100)."
+                f"column {self.column!r} is a number: say where its bins begin and end, such as "
+                f"edges=(0, 18, 65, 100)."
             )
         return len(public.categories(self.column).values) if self.edges is None else len(self.edges) - 1
 
@@ -344,10 +357,13 @@ class Stack(_OneRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trusted(_OneRow):
-    """The steward's own Python function of the source, with the sensitivity the steward vouches for. Has no description.
+    """The steward's own Python function of the source, with the sensitivity the steward vouches for.
 
-    Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed` between neighbors under
-             the relation of the public facts it is used with. Nothing here can check that; the auditing room can try to refute it.
+    Has no description.
+
+    Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed`
+             between neighbors under the relation of the public facts it is used with. Nothing here can check
+             that; the auditing room can try to refute it.
     """
 
     function: Callable[[Source], Any]

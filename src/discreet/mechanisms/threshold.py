@@ -1,9 +1,11 @@
-"""Which questions have an answer above a threshold? Only the few that do are paid for; all the others are free.
+"""Which questions have an answer above a threshold? Only the few that do are paid for; all the others are
+free.
 
-A noisy threshold is kept secret; each question's value gets fresh noise and is compared with it. The whole price is paid at the
-start, and after the promised number of positives the mechanism halts for good. `SparseVector` keeps one noisy threshold
-throughout (Lyu, Su & Li 2017) and is epsilon-DP; `AboveThreshold` is the textbook's single positive. With hundreds of positives,
-`RedrawnSparseVector` (in `sparse_vector`) needs less noise, for a delta.
+A noisy threshold is kept secret; each question's value gets fresh noise and is compared with it. The whole
+price is paid at the start, and after the promised number of positives the mechanism halts for good.
+`SparseVector` keeps one noisy threshold throughout (Lyu, Su & Li 2017) and is epsilon-DP; `AboveThreshold` is
+the textbook's single positive. With hundreds of positives, `RedrawnSparseVector` (in `sparse_vector`) needs
+less noise, for a delta.
 
 Values are integers, noise is discrete Laplace, and the comparison is noisy value >= noisy threshold.
 """
@@ -37,7 +39,8 @@ State = dict[str, int]
 @described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What is told about one question: above or not; where bought, a noisy value; and the free gap above the noisy threshold."""
+    """What is told about one question: above or not; where bought, a noisy value; and the free gap above the
+    noisy threshold."""
 
     above: bool
     value: int | None = None
@@ -67,7 +70,8 @@ class Entry:
         whole = length_of(self.statistic, public)
         if whole is None or self.index >= whole:
             raise InvalidInput(
-                f"entry {self.index} was asked of a statistic with {whole or 1} entries. Nothing was drawn or released."
+                f"entry {self.index} was asked of a statistic with {whole or 1} entries. Nothing was "
+                f"drawn or released."
             )
         return None
 
@@ -80,17 +84,19 @@ class Entry:
 
 
 def moves_up(question: Any, public: Public) -> bool:
-    """Whether a unit can only ever add to the value, so that between two neighbors all such questions move the same way.
+    """Whether a unit can only ever add to the value, so that between two neighbors all such questions move
+    the same way.
 
-    True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's own statistic may
-    say so itself with `monotone`: an attribute, or a function of the public facts.
+    True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's
+    own statistic may say so itself with `monotone`: an attribute, or a function of the public facts.
     """
     if isinstance(question, Entry):
         return moves_up(question.statistic, public)
     if isinstance(question, Histogram) and question.edges is None:
         return True
     if isinstance(question, PowerSum | Histogram | CountsBelow):
-        # where a missing value counts as the lower bound, blanking a row may add to a sum, or move it to another bin
+        # where a missing value counts as the lower bound, blanking a row may add to a sum, or move it to
+        # another bin
         blank_adds_nothing = public.neighbors is ADD_REMOVE or public.bounds(question.column).nullable
         return blank_adds_nothing and (not isinstance(question, PowerSum) or question.range(public)[0] >= 0)
     told = getattr(question, "monotone", False)
@@ -100,7 +106,8 @@ def moves_up(question: Any, public: Public) -> bool:
 class Thresholds:
     """What the three have in common: checks of questions, the comparison, the state.
 
-    The state is {"threshold": noisy threshold (secret), "positives": so far, "asked": so far}: plain JSON, nothing else is kept.
+    The state is {"threshold": noisy threshold (secret), "positives": so far, "asked": so far}: plain JSON,
+    nothing else is kept.
     """
 
     __slots__ = ()
@@ -157,20 +164,24 @@ class Thresholds:
         """Everything that can be refused is refused before data is read or noise is drawn."""
         if not isinstance(question, Statistic):
             raise InvalidInput(
-                f"a question must be a statistic, such as Count() or Entry(...), got {type(question).__name__}. Nothing was drawn."
+                f"a question must be a statistic, such as Count() or Entry(...), got "
+                f"{type(question).__name__}. Nothing was drawn."
             )
         if length_of(question, self.public) not in (None, 1):
             raise InvalidInput(
-                "a question must have a single number as its value. Nothing was drawn. Ask for one Entry of it."
+                "a question must have a single number as its value. Nothing was drawn. Ask for one "
+                "Entry of it."
             )
         moved = question.sensitivity(self.public).linf
         if moved > self.sensitivity:
             raise InvalidInput(
-                f"the question's sensitivity is {moved}, and this was priced for {self.sensitivity}. Nothing was drawn or released."
+                f"the question's sensitivity is {moved}, and this was priced for {self.sensitivity}. "
+                f"Nothing was drawn or released."
             )
         if monotone and not moves_up(question, self.public):
             raise Unsupported(
-                f"{type(question).__name__} is not known to be monotone, and this was priced for monotone questions only. "
+                f"{type(question).__name__} is not known to be monotone, and this was priced for "
+                f"monotone questions only. "
                 f"Nothing was drawn or released. Use monotone=False."
             )
 
@@ -186,11 +197,13 @@ class Thresholds:
                 )
         if state["positives"] >= self.most:
             raise Halted(
-                f"all {self.most} positives were given, so this has halted for good. Nothing was drawn or released. Buy a new one."
+                f"all {self.most} positives were given, so this has halted for good. Nothing was "
+                f"drawn or released. Buy a new one."
             )
         if self.questions is not None and state["asked"] >= self.questions:
             raise Halted(
-                f"all {self.questions} declared questions were asked, so this has halted for good. Nothing was drawn or released."
+                f"all {self.questions} declared questions were asked, so this has halted for good. "
+                f"Nothing was drawn or released."
             )
         return state
 
@@ -209,7 +222,8 @@ class Thresholds:
         return after, Answer(above=True, value=told, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
-        """alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence, each given half of that."""
+        """alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence, each
+        given half of that."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
@@ -241,28 +255,32 @@ class Thresholds:
 class SparseVector(Thresholds):
     """Tells for each question whether its value is above `threshold`; halts after `positives` that are.
 
-    Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above the noisy threshold,
-    for free; `monotone` needs half the noise, for counts and the like; `split` gives the shares of epsilon for the threshold, the
-    comparisons and, if `numeric`, the values. By default the first two are as 1 : (2c)^(2/3), or 1 : c^(2/3) if monotone, which
-    minimizes the variance of the comparison (Lyu, Su & Li 2017, arXiv:1603.01699, Section 4), and values get half of epsilon.
-    Values are in the integer units of the statistic.
+    Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above
+    the noisy threshold, for free; `monotone` needs half the noise, for counts and the like; `split` gives the
+    shares of epsilon for the threshold, the comparisons and, if `numeric`, the values. By default the first
+    two are as 1 : (2c)^(2/3), or 1 : c^(2/3) if monotone, which minimizes the variance of the comparison
+    (Lyu, Su & Li 2017, arXiv:1603.01699, Section 4), and values get half of epsilon. Values are in the
+    integer units of the statistic.
 
     Guarantee: epsilon-DP for any number of questions, each chosen after seeing all answers before it.
-    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity. Noise: rho of scale D/e1 on the threshold, never drawn
-               again; nu of scale 2cD/e2 on each comparison (cD/e2 if monotone); scale cD/e3 on each released value. Fix the answers.
-               Their probability is sum_z P(rho = z) prod_i P(answer i | rho = z). Compare rho = z on one table with rho = z + D on
-               its neighbor: P(rho = z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves. "Below", value +
-               nu < T + z, implies "below" on the neighbor, whose value is at most D larger and whose threshold is D larger: its
-               probability does not fall. "Above with gap g" is nu = T + z + g - value; both shifts together move the
-               right side by 0 to 2D, so its probability grows at most by e^(2D e2/2cD) = e^(e2/c); summing over g >= 0 gives the
-               same for plain "above". There are at most c of them; each released value costs e3/c. Monotone: if all values
-               are larger on the first table, keep z (below only gets likelier on the neighbor, above costs a shift of at most D);
-               if all are smaller, shift z by D (then the right side moves by 0 to D). Each integer shift by s costs s/scale, which is
-               all that the argument of Lyu, Su & Li (their Algorithm 7) and, for the gap, of Ding, Wang, Zhang & Kifer (2019,
-               arXiv:1904.12773) needs of the noise.
-    Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors are then histories that
-               differ in one unit in all versions: every value still moves by at most D, all in one direction if monotone, and the proof
-               uses nothing else. When a version arrives is public.
+    Proof:     e1, e2, e3 are the shares, c the positives, D the sensitivity. Noise: rho of scale D/e1 on the
+               threshold, never drawn again; nu of scale 2cD/e2 on each comparison (cD/e2 if monotone); scale
+               cD/e3 on each released value. Fix the answers. Their probability is sum_z P(rho = z) prod_i
+               P(answer i | rho = z). Compare rho = z on one table with rho = z + D on its neighbor: P(rho =
+               z) <= e^e1 P(rho = z + D), and z -> z + D maps the integers onto themselves. "Below", value +
+               nu < T + z, implies "below" on the neighbor, whose value is at most D larger and whose
+               threshold is D larger: its probability does not fall. "Above with gap g" is nu = T + z + g -
+               value; both shifts together move the right side by 0 to 2D, so its probability grows at most by
+               e^(2D e2/2cD) = e^(e2/c); summing over g >= 0 gives the same for plain "above". There are at
+               most c of them; each released value costs e3/c. Monotone: if all values are larger on the first
+               table, keep z (below only gets likelier on the neighbor, above costs a shift of at most D); if
+               all are smaller, shift z by D (then the right side moves by 0 to D). Each integer shift by s
+               costs s/scale, which is all that the argument of Lyu, Su & Li (their Algorithm 7) and, for the
+               gap, of Ding, Wang, Zhang & Kifer (2019, arXiv:1904.12773) needs of the noise.
+    Versions:  the guarantee is unchanged if questions are asked of different versions of the table. Neighbors
+               are then histories that differ in one unit in all versions: every value still moves by at most
+               D, all in one direction if monotone, and the proof uses nothing else. When a version arrives is
+               public.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
     """
 
@@ -315,10 +333,12 @@ class SparseVector(Thresholds):
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """alpha: with probability `confidence`, every "above" has a value of at least T - alpha and every "below" one below T + alpha.
+        """alpha: with probability `confidence`, every "above" has a value of at least T - alpha and every
+        "below" one below T + alpha.
 
-        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails: some noise on the threshold, or some of the noise
-               on the declared questions, is larger than its part of alpha with probability at most 1 - confidence, half each.
+        Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails: some noise on the threshold, or
+               some of the noise on the declared questions, is larger than its part of alpha with probability
+               at most 1 - confidence, half each.
         """
         return self._accuracy(confidence, self._declared_questions(), 1)
 
@@ -326,10 +346,12 @@ class SparseVector(Thresholds):
 @described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
-    """The textbook's: halts at the first positive; noise 2D/epsilon on the threshold and 4D/epsilon on each value.
+    """The textbook's: halts at the first positive; noise 2D/epsilon on the threshold and 4D/epsilon on each
+    value.
 
     Guarantee: epsilon-DP.
-    Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its default shares are better.)
+    Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its
+               default shares are better.)
     Assumes:   as there.
     """
 
@@ -366,7 +388,8 @@ class AboveThreshold:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
-        """alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork & Roth's Theorem 3.24, plus 1."""
+        """alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork & Roth's
+        Theorem 3.24, plus 1."""
         return self._vector.error(confidence)
 
 

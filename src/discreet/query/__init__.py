@@ -1,14 +1,17 @@
-"""SQL -> checked plan -> engine -> private release. For untrusted analysts: a query is text and options, nothing else.
+"""SQL -> checked plan -> engine -> private release.
 
-    query = Query(sql="SELECT health, COUNT(*) AS n FROM people GROUP BY health", public=source.public, epsilon=0.5, delta=1e-6)
-    query.preview()                 # price, error, plan in words: no data is touched
+For untrusted analysts: a query is text and options, nothing else.
+
+    query = Query(sql="SELECT health, COUNT(*) AS n FROM people GROUP BY health", public=source.public,
+    epsilon=0.5, delta=1e-6) query.preview()                 # price, error, plan in words: no data is touched
     query.event, query.public       # what the curator charges and checks
     query.key                       # stable text for the store of released answers
     query(source, entropy=Entropy()).value   # an Answer: table, deviations, intervals, price, plan in words
     ask(sql, public, within=50, confidence=0.95)   # the cheapest Query that promises this error
 
-`Query` is described (`_registry.to_json`), and so is `Answer`. Anything wrong with the SQL is a `QueryError` (an InvalidInput) with the
-line and column, raised when the Query is made: before anything is read or charged. Sources are those of `discreet.tables`.
+`Query` is described (`_registry.to_json`), and so is `Answer`. Anything wrong with the SQL is a `QueryError`
+(an InvalidInput) with the line and column, raised when the Query is made: before anything is read or charged.
+Sources are those of `discreet.tables`.
 """
 
 from typing import TYPE_CHECKING, Any

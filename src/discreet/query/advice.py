@@ -8,22 +8,75 @@ from .errors import Node
 
 _NEVER = (exp.Rand, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentDatetime, exp.Uuid)
 _AGGREGATES = (
-    "After SELECT, HAVING and ORDER BY: COUNT, SUM, AVG, VARIANCE, STDDEV, COVAR_POP, CORR, MEDIAN, QUANTILE_CONT, MIN, MAX, MODE, APPROX_TOP_K. Of one "
+    "After SELECT, HAVING and ORDER BY: COUNT, SUM, AVG, VARIANCE, STDDEV, COVAR_POP, CORR, MEDIAN, "
+    "QUANTILE_CONT, MIN, MAX, MODE, APPROX_TOP_K. Of one "
     "person's rows, in a sub-query with GROUP BY the unit: COUNT, SUM, AVG, MIN, MAX."
 )
 # what a misspelt function may have meant
 FUNCTIONS = (
-    "COUNT", "SUM", "AVG", "VARIANCE", "VAR_POP", "VAR_SAMP", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "MEDIAN", "QUANTILE_CONT", "MIN",
-    "MAX", "MODE", "APPROX_TOP_K", "FLOOR", "CEIL", "ABS", "SQRT", "LN", "EXP", "POWER", "ROUND", "MOD", "LEAST", "GREATEST", "COALESCE",
-    "NULLIF", "CLAMP", "WIDTH_BUCKET", "UPPER", "LOWER", "LENGTH", "TRIM", "SUBSTRING", "LEFT", "CONCAT", "STARTS_WITH", "YEAR", "MONTH",
-    "QUARTER", "WEEK", "DAY", "EXTRACT", "DATE_TRUNC", "DATEDIFF", "CAST", "CASE", "IF",
-)  # fmt: skip
-_LEVELS = "Ask for counts with session.sql or session.workload([...]), which answer all levels together; else each level by itself, and discreet.query.consistent makes them add up, free."
-_DATES = "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), EXTRACT(ISODOW FROM d)."
+    "COUNT",
+    "SUM",
+    "AVG",
+    "VARIANCE",
+    "VAR_POP",
+    "VAR_SAMP",
+    "STDDEV",
+    "STDDEV_POP",
+    "STDDEV_SAMP",
+    "MEDIAN",
+    "QUANTILE_CONT",
+    "MIN",
+    "MAX",
+    "MODE",
+    "APPROX_TOP_K",
+    "FLOOR",
+    "CEIL",
+    "ABS",
+    "SQRT",
+    "LN",
+    "EXP",
+    "POWER",
+    "ROUND",
+    "MOD",
+    "LEAST",
+    "GREATEST",
+    "COALESCE",
+    "NULLIF",
+    "CLAMP",
+    "WIDTH_BUCKET",
+    "UPPER",
+    "LOWER",
+    "LENGTH",
+    "TRIM",
+    "SUBSTRING",
+    "LEFT",
+    "CONCAT",
+    "STARTS_WITH",
+    "YEAR",
+    "MONTH",
+    "QUARTER",
+    "WEEK",
+    "DAY",
+    "EXTRACT",
+    "DATE_TRUNC",
+    "DATEDIFF",
+    "CAST",
+    "CASE",
+    "IF",
+)
+_LEVELS = (
+    "Ask for counts with session.sql or session.workload([...]), which answer all levels together; else "
+    "each level by itself, and discreet.query.consistent makes them add up, free."
+)
+_DATES = (
+    "Write DATE_TRUNC('month', d), which makes a group of every month, or EXTRACT(MONTH FROM d), "
+    "EXTRACT(ISODOW FROM d)."
+)
 _PATTERNS = "Write LIKE 'I25%', SUBSTRING(x, 1, 3), or CASE with fixed results."
 _ADVICE: dict[type, str] = {
     exp.ToChar: _DATES,
-    exp.Interval: "Days, weeks, months, quarters and years can be added, fixed whole numbers of them: d + INTERVAL 30 DAY, d + INTERVAL 1 MONTH.",
+    exp.Interval: "Days, weeks, months, quarters and years can be added, fixed whole numbers of them: "
+    "d + INTERVAL 30 DAY, d + INTERVAL 1 MONTH.",
     exp.RegexpLike: _PATTERNS,
     exp.SplitPart: _PATTERNS,
     exp.StrPosition: _PATTERNS,
@@ -48,7 +101,8 @@ def why_not(node: Node) -> tuple[str, str]:
     if isinstance(node, exp.Query | exp.Subquery | exp.Exists):
         return (
             "a query inside an expression cannot be answered",
-            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE; put others into FROM, and join them.",
+            "EXISTS (SELECT ...) and x IN (SELECT ...) can stand in WHERE; put others into FROM, and "
+            "join them.",
         )
     if isinstance(node, exp.Star):
         return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."

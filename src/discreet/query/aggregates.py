@@ -19,11 +19,11 @@ EXTREME = Fraction(1, 100)  # MIN and MAX are this quantile and its mirror image
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp, covar_pop, covar_samp, corr,
-    quantile, mode or top.
+    """One aggregate as asked: count, distinct, units, sum, avg, var_pop, var_samp, stddev_pop, stddev_samp,
+    covar_pop, covar_samp, corr, quantile, mode or top.
 
-    `parameter`: the quantile, or how many of the most common values. `second`: the other number of a covariance. Units with an
-    argument are counted where one of their rows has a value of it.
+    `parameter`: the quantile, or how many of the most common values. `second`: the other number of a
+    covariance. Units with an argument are counted where one of their rows has a value of it.
     """
 
     function: str
@@ -39,7 +39,10 @@ class Aggregate:
 
 
 class Aggregates:
-    """Recognizes aggregates of rows. `row` binds their arguments; `whose` are the expressions that say whose a row is."""
+    """Recognizes aggregates of rows.
+
+    `row` binds their arguments; `whose` are the expressions that say whose a row is.
+    """
 
     def __init__(self, row: Binder, whose: frozenset[Expr], perhaps: frozenset[Expr] = frozenset()) -> None:
         self.row, self.whose, self.perhaps = row, whose, perhaps

@@ -1,6 +1,8 @@
-"""A private answer: the table of released values, how far off they may be, what they cost, and how they were made, in words.
+"""A private answer: the table of released values, how far off they may be, what they cost, and how they were
+made, in words.
 
-Everything in it follows from released values and public parameters, so it can be stored, sent and drawn freely.
+Everything in it follows from released values and public parameters, so it can be stored, sent and drawn
+freely.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ Value = str | int | float | bool | None
 @described("query.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values (quantiles, modes).
+    """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values
+    (quantiles, modes).
 
-    `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their intervals are exact.
-    `means`, `ranges`: for columns of averages, and of deviations and expressions, what their intervals are made of, which hold at every
-    size. Intervals of columns with neither (numbers made consistent) are normal approximations from the deviation.
-    `notes`: what the errors leave out, in words.
+    `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their
+    intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what
+    their intervals are made of, which hold at every size. Intervals of columns with neither (numbers made
+    consistent) are normal approximations from the deviation. `notes`: what the errors leave out, in words.
     """
 
     columns: tuple[str, ...]
@@ -61,7 +64,8 @@ class Answer:
         """The one number of an answer that has one."""
         if len(self.rows) != 1 or len(self.columns) != 1:
             raise InvalidInput(
-                f"this answer has {len(self.rows)} rows of {list(self.columns)}: name a column, answer['...']."
+                f"this answer has {len(self.rows)} rows of {list(self.columns)}: name a column, "
+                f"answer['...']."
             )
         return self.rows[0][0]
 
@@ -73,7 +77,8 @@ class Answer:
         return float(value)
 
     def error(self, confidence: float = 0.95) -> dict[str, list[float | None]]:
-        """For every column that has one, how far each value may be off with this confidence, value by value."""
+        """For every column that has one, how far each value may be off with this confidence, value by
+        value."""
         _require.open_probability(confidence=confidence)
         found: dict[str, list[float | None]] = {}
         for i, name in enumerate(self.columns):
@@ -83,7 +88,8 @@ class Answer:
         return found
 
     def interval(self, confidence: float = 0.95) -> dict[str, list[tuple[float, float] | None]]:
-        """For every column that has one, the confidence interval of each value: from public parameters and released values only."""
+        """For every column that has one, the confidence interval of each value: from public parameters and
+        released values only."""
         found: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
             ends = self._ends(self._at(name))
@@ -144,7 +150,8 @@ class Answer:
         return pa.table({name: _array(self[name]) for name in self.columns})
 
     def to_pandas(self, *, intervals: float | None = None) -> Any:
-        """A data frame; with `intervals=0.95`, two more columns per number: the ends of its confidence interval, `n_lower` and `n_upper`."""
+        """A data frame; with `intervals=0.95`, two more columns per number: the ends of its confidence
+        interval, `n_lower` and `n_upper`."""
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
         except ImportError:
@@ -205,7 +212,8 @@ class Answer:
         return answer
 
     def text(self, confidence: float = 0.95, most: int = 40) -> str:
-        """A plain table for the terminal: values rounded to what their error allows, with the error beside them."""
+        """A plain table for the terminal: values rounded to what their error allows, with the error beside
+        them."""
         errors = self.error(confidence)
         cells = [[visible(name) for name in self.columns]]
         for r, row in enumerate(self.rows[:most]):

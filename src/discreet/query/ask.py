@@ -25,10 +25,12 @@ def ask(
     delta: float | Callable[[Any], float] = 0.0,
     **options: Any,
 ) -> Query:
-    """A query at a price, or at the least epsilon (to one in a thousand) for which every number is within `within` of the truth.
+    """A query at a price, or at the least epsilon (to one in a thousand) for which every number is within
+    `within` of the truth.
 
-    The promise is about each number by itself, with probability `confidence`, over the noise; the truth is the answer on the
-    bounded data. Averages need a declared size of the table, as their error depends on it. `delta` may be a function of epsilon.
+    The promise is about each number by itself, with probability `confidence`, over the noise; the truth is
+    the answer on the bounded data. Averages need a declared size of the table, as their error depends on it.
+    `delta` may be a function of epsilon.
     """
     if within is None:
         given = delta(epsilon) if callable(delta) else delta
@@ -50,7 +52,8 @@ def ask(
         high *= 2
         if high > MOST_EPSILON:
             raise InvalidInput(
-                f"no epsilon up to {MOST_EPSILON:g} promises an error within {within:g}. Nothing was read or charged. "
+                f"no epsilon up to {MOST_EPSILON:g} promises an error within {within:g}. Nothing was "
+                f"read or charged. "
                 f"Ask for fewer numbers, tighter bounds, or less accuracy."
             )
     low = high / 2
@@ -68,7 +71,9 @@ def _promised(query: Query, confidence: float) -> list[float]:
     for i, error in enumerate(preview.errors):
         if error is None and query.is_number(i):
             raise InvalidInput(
-                f"the error of column {preview.columns[i]!r} depends on the data, so no price promises it. Nothing was read or "
-                f"charged. Ask by epsilon=..., or declare the size of the table and ask for an average of everybody."
+                f"the error of column {preview.columns[i]!r} depends on the data, so no price "
+                f"promises it. Nothing was read or "
+                f"charged. Ask by epsilon=..., or declare the size of the table and ask for an "
+                f"average of everybody."
             )
     return [error for error in preview.errors if error is not None]

@@ -1,4 +1,5 @@
-"""From the analyst's syntax tree to our own expressions, one known construct at a time; what has no rule here is refused by name."""
+"""From the analyst's syntax tree to our own expressions, one known construct at a time; what has no rule here
+is refused by name."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class Scope:
 
 
 def _first_mention(node: exp.Column) -> Node:
-    """Return the first place of the text that names this column: clauses are not bound in the order in which they are written."""
+    """Return the first place of the text that names this column: clauses are not bound in the order in which
+    they are written."""
     same = [
         c
         for c in node.root().find_all(exp.Column)
@@ -73,18 +75,52 @@ def _first_mention(node: exp.Column) -> Node:
 
 
 _BINARY: dict[type, str] = {
-    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%", exp.Pow: "power",
-    exp.EQ: "=", exp.NEQ: "<>", exp.NullSafeEQ: "same", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-    exp.And: "and", exp.Or: "or", exp.Like: "like", exp.ILike: "ilike", exp.DPipe: "||", exp.Nullif: "nullif",
-}  # fmt: skip
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.IntDiv: "//",
+    exp.Mod: "%",
+    exp.Pow: "power",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.NullSafeEQ: "same",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.Like: "like",
+    exp.ILike: "ilike",
+    exp.DPipe: "||",
+    exp.Nullif: "nullif",
+}
 _UNARY: dict[type, str] = {
-    exp.Not: "not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Abs: "abs", exp.Sqrt: "sqrt", exp.Ln: "ln", exp.Exp: "exp",
-    exp.Upper: "upper", exp.Lower: "lower", exp.Length: "length", exp.Sign: "sign",
-    exp.Dayname: "dayname", exp.Monthname: "monthname",
-    exp.Year: "part:year", exp.Month: "part:month", exp.Quarter: "part:quarter", exp.Day: "part:day",
-    exp.Week: "part:week", exp.DayOfWeek: "part:dow", exp.DayOfYear: "part:doy", exp.DayOfMonth: "part:day",
-    exp.DayOfWeekIso: "part:isodow", exp.WeekOfYear: "part:week",
-}  # fmt: skip
+    exp.Not: "not",
+    exp.Floor: "floor",
+    exp.Ceil: "ceil",
+    exp.Abs: "abs",
+    exp.Sqrt: "sqrt",
+    exp.Ln: "ln",
+    exp.Exp: "exp",
+    exp.Upper: "upper",
+    exp.Lower: "lower",
+    exp.Length: "length",
+    exp.Sign: "sign",
+    exp.Dayname: "dayname",
+    exp.Monthname: "monthname",
+    exp.Year: "part:year",
+    exp.Month: "part:month",
+    exp.Quarter: "part:quarter",
+    exp.Day: "part:day",
+    exp.Week: "part:week",
+    exp.DayOfWeek: "part:dow",
+    exp.DayOfYear: "part:doy",
+    exp.DayOfMonth: "part:day",
+    exp.DayOfWeekIso: "part:isodow",
+    exp.WeekOfYear: "part:week",
+}
 _MANY: dict[type, str] = {exp.Least: "least", exp.Greatest: "greatest", exp.Coalesce: "coalesce"}
 # sqlglot's names of integer types that are not DuckDB's.
 _RENAMED = {"INT": "INTEGER", "UINT": "UINTEGER", "INT128": "HUGEINT"}
@@ -100,7 +136,10 @@ _ORDERED = {"<", "<=", ">", ">="}
 
 
 class Binder:
-    """Binds expressions in a scope. `special` sees every node first: after aggregation it recognises keys and aggregates."""
+    """Binds expressions in a scope.
+
+    `special` sees every node first: after aggregation it recognises keys and aggregates.
+    """
 
     def __init__(self, lookup: Lookup, special: Callable[[Node], Expr | None] = lambda node: None) -> None:
         self.lookup, self.special = lookup, special
@@ -163,7 +202,10 @@ class Binder:
         return make(op, a, b)
 
     def _moved(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
-        """A date and INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR. `DAY (3)`, with a precision as the standard has it, is DAY."""
+        """A date and INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR.
+
+        `DAY (3)`, with a precision as the standard has it, is DAY.
+        """
         unit = interval.args.get("unit")
         name = unit.key if isinstance(unit, exp.Day) else str(unit or "")
         move, times = _MOVES.get(name.upper().removesuffix("S"), ("", 0))
@@ -371,7 +413,8 @@ class Binder:
         return make("=", make("substring", text, Literal(1), Literal(len(start.content))), start)
 
     def bucket(self, node: Node) -> Expr:
-        """WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard has it."""
+        """WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard has
+        it."""
         low, high, n = (_fixed(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets"))
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
             raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
@@ -391,7 +434,8 @@ class Binder:
 
 # how many values a message lists
 _SHOWN = 12
-# What a node of the syntax tree may hold. Anything else changes what it means: a part that no rule reads must be refused, not skipped.
+# What a node of the syntax tree may hold. Anything else changes what it means: a part that no rule reads must
+# be refused, not skipped.
 _ARGUMENTS = {"this", "expression", "expressions"}
 _FURTHER: dict[type, set[str]] = {
     exp.Like: {"negate"},
@@ -467,7 +511,8 @@ def _as_date(x: Expr, other: Expr) -> Expr:
 
 
 def _listed(x: Expr, constant: Expr, written: Node) -> None:
-    """Refuse a comparison with a text or number that is declared to be none of the column's values: it is a typing error, and would be paid for."""
+    """Refuse a comparison with a text or number that is declared to be none of the column's values: it is a
+    typing error, and would be paid for."""
     values = x.domain.values
     if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
         return

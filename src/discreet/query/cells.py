@@ -1,8 +1,10 @@
-"""From several counting queries to cells: which classes of rows they tell apart, and which query counts which class.
+"""From several counting queries to cells: which classes of rows they tell apart, and which query counts which
+class.
 
-Each query counts the rows of some groups that satisfy some condition. Group keys and the atoms of conditions are *marks* of a row, each with a few
-possible values; cells are the combinations of marks that can occur. Marks of one column are looked at together, so that `age < 25` and
-`age < 60` make three classes, not four. Only public facts are used.
+Each query counts the rows of some groups that satisfy some condition. Group keys and the atoms of conditions
+are *marks* of a row, each with a few possible values; cells are the combinations of marks that can occur.
+Marks of one column are looked at together, so that `age < 25` and `age < 60` make three classes, not four.
+Only public facts are used.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ TRUE, FALSE, MISSING = 1, 0, 2
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An expression of a row with few values: a key with its public `values` (and one more class for all others), or a condition."""
+    """An expression of a row with few values: a key with its public `values` (and one more class for all
+    others), or a condition."""
 
     expression: Expr
     values: tuple[object, ...] | None
@@ -53,7 +56,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One count of one query: for each combination of `keys` (positions of marks) the rows for which `condition` is true."""
+    """One count of one query: for each combination of `keys` (positions of marks) the rows for which
+    `condition` is true."""
 
     plan: int
     measure: int
@@ -76,7 +80,8 @@ class Compiled:
 
 
 def compiled(plans: list[Plan]) -> Compiled:
-    """Marks and families of some plans, which must count rows of one relation; refused with the reason otherwise."""
+    """Marks and families of some plans, which must count rows of one relation; refused with the reason
+    otherwise."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
     if (
@@ -189,7 +194,8 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
 
 
 def _grouped(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
-    """Marks of one column together, with the combinations that occur for some value of it; others by themselves, with all classes."""
+    """Marks of one column together, with the combinations that occur for some value of it; others by
+    themselves, with all classes."""
     by_column: dict[Expr, list[int]] = {}
     groups: list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = []
     for i, mark in enumerate(marks):
@@ -273,7 +279,8 @@ def _is_equality(expression: Expr, column: Column) -> bool:
 
 
 def _thresholds(expression: Expr, column: Column) -> set[float] | None:
-    """The numbers that a comparison of the column with literals turns at; None if it is no such comparison."""
+    """The numbers that a comparison of the column with literals turns at; None if it is no such
+    comparison."""
     if not isinstance(expression, Call) or expression.op not in (
         "=",
         "<>",
@@ -302,14 +309,17 @@ def _plain(v: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Explicit:
-    """The workload over combinations of classes: which are in each merged cell, and which merged cells each row of the matrix counts."""
+    """The workload over combinations of classes: which are in each merged cell, and which merged cells each
+    row of the matrix counts."""
 
     matrix: Any
     cell: Any  # for each raw combination its merged cell, or -1
 
 
 def explicit(given: Compiled) -> Explicit:
-    """All questions as rows over cells. Cells that every question treats alike are merged, and those that none counts left out.
+    """All questions as rows over cells.
+
+    Cells that every question treats alike are merged, and those that none counts left out.
 
     Merging loses nothing: a question is a sum over cells, and equal columns only ever appear added up.
     """

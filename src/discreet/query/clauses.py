@@ -1,4 +1,5 @@
-"""Reading the clauses of a SELECT: the name of an item, what a position in GROUP BY means, and which clauses have no rule."""
+"""Reading the clauses of a SELECT: the name of an item, what a position in GROUP BY means, and which clauses
+have no rule."""
 
 from __future__ import annotations
 

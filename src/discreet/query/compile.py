@@ -1,14 +1,19 @@
-"""From a plan to the engine's SQL, built as a syntax tree from our own nodes. What comes back is aggregated, bounded and on the grid.
+"""From a plan to the engine's SQL, built as a syntax tree from our own nodes.
 
-For a unit with many rows: rows are added up by (unit, group), amounts are limited, and of each unit's groups only those with the
-smallest keyed hash of (unit, group) count. The key is fresh for every run.
+What comes back is aggregated, bounded and on the grid.
 
-Guarantee: for every key, two tables that differ in one unit give amounts that differ in that unit's contribution only.
-Proof:     the hash sees who the unit is and which group it is, by names that do not move when other rows come or go: a person's id, or
-           of a single row its content with a number among equal rows (`scan.identity`), and the group's own keys. So every other unit
-           makes the same choice in both tables. Rows with one content are interchangeable; one less of them is the last number less.
-Assumes:   nothing of the hash. That the choice is uniform and independent between units, which answers need in order to favor no
-           group, rests on the finalizer in `_hash`; tests/query/test_choice.py measures both.
+For a unit with many rows: rows are added up by (unit, group), amounts are limited, and of each unit's groups
+only those with the smallest keyed hash of (unit, group) count. The key is fresh for every run.
+
+Guarantee: for every key, two tables that differ in one unit give amounts that differ in that unit's
+           contribution only.
+Proof:     the hash sees who the unit is and which group it is, by names that do not move when other rows come
+           or go: a person's id, or of a single row its content with a number among equal rows
+           (`scan.identity`), and the group's own keys. So every other unit makes the same choice in both
+           tables. Rows with one content are interchangeable; one less of them is the last number less.
+Assumes:   nothing of the hash. That the choice is uniform and independent between units, which answers need
+           in order to favor no group, rests on the finalizer in `_hash`; tests/query/test_choice.py measures
+           both.
 Ties are broken by the group's own order.
 """
 
@@ -55,7 +60,10 @@ class Argument(NamedTuple):
 
 
 class Compiler:
-    """Builds the engine's queries of one plan from the closed set of nodes, and has its dialect write them. `key` is the secret of this run."""
+    """Builds the engine's queries of one plan from the closed set of nodes, and has its dialect write them.
+
+    `key` is the secret of this run.
+    """
 
     def __init__(self, plan: Plan, bounding: Bounding, kinds: Kinds, key: int, written_by: Dialect) -> None:
         self.plan, self.bounding, self.kinds, self.key, self.dialect = plan, bounding, kinds, key, written_by
@@ -63,8 +71,9 @@ class Compiler:
         self.chooses = (
             plan.many and bool(plan.keys) and (plan.groups is None or plan.groups > bounding.groups)
         )
-        # Where a single row is the unit and a join makes many of it, its position says which rows belong together, and its identity
-        # chooses among them. Computing that identity takes a sort, so it is read only by queries that choose.
+        # Where a single row is the unit and a join makes many of it, its position says which rows belong
+        # together, and its identity chooses among them. Computing that identity takes a sort, so it is read
+        # only by queries that choose.
         self.identity = identity(plan.source, plan.unit) if plan.many else None
 
     def additive(self, measures: list[Measure]) -> str:
@@ -111,7 +120,8 @@ class Compiler:
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
 
     def histogram(self, choice: Choice) -> str:
-        """How many rows lie nearest to each candidate of a quantile, in each group: (group, candidate, rows)."""
+        """How many rows lie nearest to each candidate of a quantile, in each group: (group, candidate,
+        rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
@@ -138,7 +148,8 @@ class Compiler:
         return query
 
     def frequencies(self, choice: Choice) -> str:
-        """How often each value occurs, in each group: (group, value's index, times); a unit counts at most `rows` times for each."""
+        """How often each value occurs, in each group: (group, value's index, times); a unit counts at most
+        `rows` times for each."""
         query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
         query = self._with_choice(query, ["k"])
         indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
@@ -152,7 +163,8 @@ class Compiler:
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
-        """One row a unit: rows are added up under their keys as they are, and only the results are matched with the public keys."""
+        """One row a unit: rows are added up under their keys as they are, and only the results are matched
+        with the public keys."""
         keys = [f"k{i}" for i in range(len(self.plan.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = exp.select(*(name(k) for k in keys), *totals, copy=False).from_("rows", copy=False)
@@ -165,7 +177,8 @@ class Compiler:
         return self._finish(query, "keyed", [aliased(_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
-        """Each argument computed once, under a name of its own: numbers that are summed in whole steps, others as they are."""
+        """Each argument computed once, under a name of its own: numbers that are summed in whole steps,
+        others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
         made = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
@@ -176,7 +189,8 @@ class Compiler:
         ]
 
     def _steps(self, x: Expr) -> tuple[Node, int]:
-        """A number on its grid, as BIGINT: clipped, and missing where it is no number; and how many steps one of it is."""
+        """A number on its grid, as BIGINT: clipped, and missing where it is no number; and how many steps one
+        of it is."""
         step, _, _ = grid(x.domain)
         fact, kind = self.raw.get(x.name, (None, "")) if isinstance(x, Column) else (None, "")
         if isinstance(fact, Bounds) and isinstance(x, Column):
@@ -211,7 +225,8 @@ class Compiler:
         return name("u" if self.identity is None else "i")
 
     def _group(self) -> list[Node]:
-        """What names a group for good: its index where all groups are public, else its keys, as the index moves with other groups."""
+        """What names a group for good: its index where all groups are public, else its keys, as the index
+        moves with other groups."""
         return [name("j")] if self.plan.known_keys else self._raw_keys()
 
     def _beside(self) -> list[str]:
@@ -236,7 +251,8 @@ class Compiler:
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
     def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
-        """Groups are numbered in the order of their keys, so that the order of two keys depends on nobody else."""
+        """Groups are numbered in the order of their keys, so that the order of two keys depends on nobody
+        else."""
         keyed = exp.select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
             if k.values is None:
@@ -267,7 +283,8 @@ class Compiler:
         return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
 
     def _rank(self) -> list[Node]:
-        """The number by which a unit's groups are chosen: a keyed hash in the high bits, the group in the low ones."""
+        """The number by which a unit's groups are chosen: a keyed hash in the high bits, the group in the low
+        ones."""
         if not self.chooses:
             return []
         groups = self.plan.groups
@@ -285,7 +302,10 @@ class Compiler:
     def _chosen(
         self, query: exp.Select, source: str, names: list[str], pairs: str | None = None
     ) -> exp.Select:
-        """Of each unit the groups with the smallest rank: those up to the rank of its last one. `pairs` has each group once a unit."""
+        """Of each unit the groups with the smallest rank: those up to the rank of its last one.
+
+        `pairs` has each group once a unit.
+        """
         chosen = semantics.SmallestRanks(
             alias="chosen", source=source, pairs=pairs or source, n=self.bounding.groups, columns=names
         )
@@ -332,7 +352,8 @@ class Compiler:
 
 
 def _per_row(m: Measure, x: Argument | None) -> Node:
-    """The aggregate over rows that a measure is made of; for a unit with many rows, its total in one group."""
+    """The aggregate over rows that a measure is made of; for a unit with many rows, its total in one
+    group."""
     if m.kind in ("rows", "units") and x is None:
         return exp.Count(this=exp.Star())
     assert x is not None

@@ -1,8 +1,10 @@
-"""Several answers to one count or sum, by different groupings, made to agree: totals are sums of groups, nested levels match.
+"""Several answers to one count or sum, by different groupings, made to agree: totals are sums of groups,
+nested levels match.
 
-Only released numbers and the known variances of their noise are used, so it costs nothing. Least squares moves every number as little
-as its noise allows, and what comes out has smaller errors, which are known; whole numbers that are never negative look like counts,
-and are biased: publish them for reading, keep the others for computing.
+Only released numbers and the known variances of their noise are used, so it costs nothing. Least squares
+moves every number as little as its noise allows, and what comes out has smaller errors, which are known;
+whole numbers that are never negative look like counts, and are biased: publish them for reading, keep the
+others for computing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from .answer import Answer
 
 
 class _Table(NamedTuple):
-    """One answer as a table: its key columns in the order of their names, their values, and the number in each row."""
+    """One answer as a table: its key columns in the order of their names, their values, and the number in
+    each row."""
 
     answer: Answer
     value: int
@@ -41,11 +44,15 @@ class _Table(NamedTuple):
 def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) -> tuple[Answer, ...]:
     """The same answers with `column` agreeing wherever they overlap.
 
-    With `counts` the values are whole numbers and never negative; the groupings must then be nested: each one's keys among the next one's.
+    With `counts` the values are whole numbers and never negative; the groupings must then be nested: each
+    one's keys among the next one's.
 
-    Guarantee: linear (`counts=False`): the best linear unbiased estimates given the noise, with their standard deviations.
-    Proof:     `inference.consistent_marginals`. It is post-processing of released values, so it spends nothing.
-    Assumes:   the answers are about the same rows: same table, same WHERE, and limits of units that did not cut differently.
+    Guarantee: linear (`counts=False`): the best linear unbiased estimates given the noise, with their
+               standard deviations.
+    Proof:     `inference.consistent_marginals`. It is post-processing of released values, so it spends
+               nothing.
+    Assumes:   the answers are about the same rows: same table, same WHERE, and limits of units that did not
+               cut differently.
     """
     if not answers:
         raise InvalidInput("there is nothing to make consistent: give at least one answer.")
@@ -62,7 +69,8 @@ def _table(answer: Answer, column: str) -> _Table:
     noise = answer.noises[at] if at >= 0 else None
     if noise is None:
         raise InvalidInput(
-            f"column {column!r} is not a single noisy count or sum in each answer; these are {list(answer.columns)}."
+            f"column {column!r} is not a single noisy count or sum in each answer; these are "
+            f"{list(answer.columns)}."
         )
     spread = list(zip(*answer.deviations, strict=True)) or [()] * len(answer.columns)
     keys = [i for i in range(len(answer.columns)) if i != at and all(d is None for d in spread[i])]
@@ -71,7 +79,8 @@ def _table(answer: Answer, column: str) -> _Table:
     levels = tuple(tuple(dict.fromkeys(row[i] for row in answer.rows)) for i in keys)
     if not cells or len(cells) != len(answer.rows) or len(cells) != math.prod(len(level) for level in levels):
         raise InvalidInput(
-            f"the groups by {[answer.columns[i] for i in keys]} are not all there (a LIMIT, a HAVING, or keys that nobody declared): "
+            f"the groups by {[answer.columns[i] for i in keys]} are not all there (a LIMIT, a "
+            f"HAVING, or keys that nobody declared): "
             f"they cannot be added up."
         )
     variance = noise[0].mean_squared_error * float(noise[1]) ** 2
@@ -126,7 +135,8 @@ def _above(coarse: _Table, fine: _Table, key: tuple[Any, ...]) -> tuple[Any, ...
     named = dict(zip(fine.names, key, strict=True))
     if not set(coarse.names) < set(fine.names):
         raise InvalidInput(
-            f"whole numbers need nested groupings: the keys {list(coarse.names)} are not some of {list(fine.names)}. "
+            f"whole numbers need nested groupings: the keys {list(coarse.names)} are not some of "
+            f"{list(fine.names)}. "
             f"Use counts=False, which takes any."
         )
     return tuple(named[name] for name in coarse.names)

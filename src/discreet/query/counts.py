@@ -1,7 +1,7 @@
 """How often each candidate occurs in each group, kept only where that is not zero.
 
-A million groups of two thousand candidates would take 16 GB; what the engine returns is what the rows hold, and choices are made
-a few groups at a time.
+A million groups of two thousand candidates would take 16 GB; what the engine returns is what the rows hold,
+and choices are made a few groups at a time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-# Counts that are spelled out at a time: within the caches. A median of 1,281 candidates took 0.20 ms a group, with 2**20 0.39 ms.
+# Counts that are spelled out at a time: within the caches. A median of 1,281 candidates took 0.20 ms a group,
+# with 2**20 0.39 ms.
 CELLS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """A matrix of `shape` (groups, candidates): entry number i is `count[i]`, at `group[i]` and `candidate[i]`, in the order of groups."""
+    """A matrix of `shape` (groups, candidates): entry number i is `count[i]`, at `group[i]` and
+    `candidate[i]`, in the order of groups."""
 
     group: Any
     candidate: Any

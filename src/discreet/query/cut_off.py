@@ -1,4 +1,5 @@
-"""The priced question for whom a limit on contributions cuts off: it is SQL like any other, so that everything said of SQL holds for it."""
+"""The priced question for whom a limit on contributions cuts off: it is SQL like any other, so that
+everything said of SQL holds for it."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from .._public import Public
 def cut_off_sql(
     public: Public, rows: int | None, groups: int | None, by: str | None, where: str | None
 ) -> str:
-    """Write the question: how many units there are, and how many have more than `rows` rows, or more than `groups` values of `by`.
+    """Write the question: how many units there are, and how many have more than `rows` rows, or more than
+    `groups` values of `by`.
 
-    A unit is counted once, whatever it has: both counts move by one with it, and no limit of its own is needed.
+    A unit is counted once, whatever it has: both counts move by one with it, and no limit of its own is
+    needed.
     """
     if (rows is None) == (groups is None):
         raise InvalidInput(

@@ -1,7 +1,9 @@
-"""What everybody knows about the value of an expression before any row is read: its kind, its range, its possible values.
+"""What everybody knows about the value of an expression before any row is read: its kind, its range, its
+possible values.
 
-Ranges follow from the declared facts by interval arithmetic, so that `SUM(visits * price)` needs no further bounds. Dates are
-ranges of day numbers. Rounding in the engine cannot break a range: what is measured is clipped to it once more.
+Ranges follow from the declared facts by interval arithmetic, so that `SUM(visits * price)` needs no further
+bounds. Dates are ranges of day numbers. Rounding in the engine cannot break a range: what is measured is
+clipped to it once more.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """`values`: all values it can have beside NULL, where these are few and known; `whole`: a number without fraction.
+    """`values`: all values it can have beside NULL, where these are few and known; `whole`: a number without
+    fraction.
 
-    `integer`: a number that DuckDB would hold as an integer, going by the declaration (`Bounds(0, 99)`, not `Bounds(0.0, 99.0)`): this
-    decides what `//` means, and which numbers are groups. `finite`: false where a row may overflow to an infinity or NaN,
-    which counts as missing wherever it is measured.
+    `integer`: a number that DuckDB would hold as an integer, going by the declaration (`Bounds(0, 99)`, not
+    `Bounds(0.0, 99.0)`): this decides what `//` means, and which numbers are groups. `finite`: false where a
+    row may overflow to an infinity or NaN, which counts as missing wherever it is measured.
     """
 
     kind: Kind
@@ -60,8 +63,8 @@ class Domain:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def members(self, limit: int) -> tuple[Any, ...] | None:
-        """The possible values in order, or None if they are unknown, more than `limit`, or numbers so large that two of them are one
-        to the engine: a row must never be in two groups."""
+        """The possible values in order, or None if they are unknown, more than `limit`, or numbers so large
+        that two of them are one to the engine: a row must never be in two groups."""
         if self.values is not None:
             return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None
         if self.kind is Kind.BOOLEAN:
@@ -151,7 +154,8 @@ def _single(part: Domain) -> tuple[Any, ...] | None:
 
 
 def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:
-    """The range of a monotone-by-parts operation over two ranges: attained at corners; 0 times infinity is 0."""
+    """The range of a monotone-by-parts operation over two ranges: attained at corners; 0 times infinity is
+    0."""
     points = [_finite(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     return min(points), max(points)
 

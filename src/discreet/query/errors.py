@@ -1,4 +1,7 @@
-"""How a query is refused: where in the text, why, and what to write instead. No engine, no data is ever involved."""
+"""How a query is refused: where in the text, why, and what to write instead.
+
+No engine, no data is ever involved.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from .._errors import InvalidInput
 
 
 class QueryError(InvalidInput):
-    """The SQL cannot be answered privately, or not at all. `line` and `column` (from 1) say where, if known."""
+    """The SQL cannot be answered privately, or not at all.
+
+    `line` and `column` (from 1) say where, if known.
+    """
 
     def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -16,14 +22,16 @@ class QueryError(InvalidInput):
 
 
 class Refusal(Exception):
-    """Internal: raised where the text's position is not known, and turned into a QueryError by who knows it."""
+    """Internal: raised where the text's position is not known, and turned into a QueryError by who knows
+    it."""
 
 
 Node = Any  # a node of sqlglot's syntax tree, whose classes have moved between its versions
 
 
 def refuse(node: Node | None, fact: str, advice: str = "") -> QueryError:
-    """The refusal of the query at this node of its syntax tree; returned, so that `raise` stays visible at the call."""
+    """The refusal of the query at this node of its syntax tree; returned, so that `raise` stays visible at
+    the call."""
     line, column = position(node)
     where = f"line {line}, column {column}: " if line is not None else ""
     return QueryError(

@@ -1,4 +1,7 @@
-"""The engine's part of a run: exact integers for every group, before any noise. What is in here never leaves as it is."""
+"""The engine's part of a run: exact integers for every group, before any noise.
+
+What is in here never leaves as it is.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ PLACEHOLDER = secrets.randbits(62) | 1 << 62
 
 @dataclass(slots=True)
 class Exact:
-    """`keys`: one tuple of key values a group. `measures`: one integer array a measure. `scores`: counts by group and candidate."""
+    """`keys`: one tuple of key values a group.
+
+    `measures`: one integer array a measure. `scores`: counts by group and candidate.
+    """
 
     keys: list[tuple[Any, ...]]
     measures: list[Any]
@@ -47,7 +53,8 @@ class Statements:
 def statements(
     plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect
 ) -> Statements:
-    """One query for all sums and counts, and one for each distinct count, quantile and most common value; written once."""
+    """One query for all sums and counts, and one for each distinct count, quantile and most common value;
+    written once."""
     known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
     cached: Statements | None = recipes.written.get((bounding, known, dialect.name))
     if cached is not None:
@@ -144,7 +151,8 @@ def _dense(table: pa.Table, column: str, size: int, index: dict[int, int] | None
 
 
 def integers(column: pa.ChunkedArray) -> Any:
-    """An Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers where these do not fit."""
+    """An Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers where
+    these do not fit."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not pa.types.is_decimal(array.type):
         whole_numbers = array if array.type == pa.int64() else array.cast(pa.int64())

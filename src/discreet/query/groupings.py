@@ -19,7 +19,8 @@ MOST_SETS = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One plain query; `columns` are those of the whole statement, of which this one has some (`own`), the others being NULL."""
+    """One plain query; `columns` are those of the whole statement, of which this one has some (`own`), the
+    others being NULL."""
 
     text: str
     columns: tuple[str, ...] = ()
@@ -40,7 +41,8 @@ class Part:
 
 
 def several_counts(text: object) -> bool:
-    """Whether a statement may ask for several counts or groupings: a quick look at its words, before anything is parsed."""
+    """Whether a statement may ask for several counts or groupings: a quick look at its words, before anything
+    is parsed."""
     if not isinstance(text, str):
         return False
     words = text.upper()

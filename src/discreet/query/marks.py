@@ -1,4 +1,5 @@
-"""The engine's part of a workload: how many rows have each combination of marks, with each unit's rows limited."""
+"""The engine's part of a workload: how many rows have each combination of marks, with each unit's rows
+limited."""
 
 from __future__ import annotations
 
@@ -29,11 +30,13 @@ from .sources import columns_of
 def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialect: Dialect) -> str:
     """One row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
-    With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash, each with as many rows as are still
-    free. What is taken of a unit depends on its own rows and the key alone.
+    With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash,
+    each with as many rows as are still free. What is taken of a unit depends on its own rows and the key
+    alone.
     """
     used = columns_of(*(m.expression for m in given.marks)) | used_columns(given.source)
-    # A single row that a join makes many of is told by its position and chosen by its identity, which others do not move.
+    # A single row that a join makes many of is told by its position and chosen by its identity, which others
+    # do not move.
     who = identity(given.source, given.unit) if most is not None else None
     used |= {who} if who is not None else set()
     source = source_sql(given.source, used, kinds).subquery("s")

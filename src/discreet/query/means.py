@@ -1,4 +1,5 @@
-"""Intervals for averages that hold at every size: from the noise of the sum and the noise of the count, both known exactly."""
+"""Intervals for averages that hold at every size: from the noise of the sum and the noise of the count, both
+known exactly."""
 
 from __future__ import annotations
 
@@ -18,12 +19,15 @@ Noise = IntegerLaplace | IntegerGaussian
 @described("query.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """A column of averages: the released count and sum of each row (in steps of `step`, less `shift` a value) and their noises.
+    """A column of averages: the released count and sum of each row (in steps of `step`, less `shift` a value)
+    and their noises.
 
-    Guarantee: `interval` holds the average of the bounded data, where there is one, with probability `confidence` or more.
-    Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with `confidence` the true count
-               (at least 1, or there is no average) and the true sum lie in their ranges; the ratio of the two lies between the
-               ratios at the ranges' corners; an average of values in [low, high] lies there too.
+    Guarantee: `interval` holds the average of the bounded data, where there is one, with probability
+               `confidence` or more.
+    Proof:     each of the two noises exceeds its error with probability (1 - confidence) / 2 at most, so with
+               `confidence` the true count (at least 1, or there is no average) and the true sum lie in their
+               ranges; the ratio of the two lies between the ratios at the ranges' corners; an average of
+               values in [low, high] lies there too.
     """
 
     counts: tuple[int, ...]

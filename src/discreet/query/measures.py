@@ -1,8 +1,8 @@
 """What is measured: exact integers, one a group, each with the most that one unit can move them.
 
-An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and `AVG(x)` pay for one
-count. Values go on a grid of whole steps before they are added, and amounts of one unit in one group are limited, so that a sum
-is an exact integer with a known sensitivity whatever the table holds.
+An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and
+`AVG(x)` pay for one count. Values go on a grid of whole steps before they are added, and amounts of one unit
+in one group are limited, so that a sum is an exact integer with a known sensitivity whatever the table holds.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Bounding:
 class Measure:
     """One exact integer for every group.
 
-    `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high] (in steps, less `center`),
-    one unit at most `rows` times that. `scaled`: a unit with more rows counts each of them less (for averages), instead of
-    its total being clipped (for sums). What is scaled is counted in parts of a step, `fine` to one: cut off at whole steps, the shares
-    of zeros and ones would be far too small.
+    `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high]
+    (in steps, less `center`), one unit at most `rows` times that. `scaled`: a unit with more rows counts each
+    of them less (for averages), instead of its total being clipped (for sums). What is scaled is counted in
+    parts of a step, `fine` to one: cut off at whole steps, the shares of zeros and ones would be far too
+    small.
     """
 
     kind: str
@@ -69,11 +70,14 @@ class Measure:
         """How far one unit moves the vector of all groups.
 
         Guarantee: the change between any two neighbors is within the returned norms.
-        Proof:     a unit's own vector v has at most L0 = `bounding.groups` entries that are not 0, each in [lo, hi] with lo <= 0 <= hi,
-                   and no other unit's vector depends on it. add_remove: the sum changes by v. replace, and zero_out (a
-                   blank may land anywhere): by v - w for two such vectors: an entry moves by at most hi - lo, and at most 2 L0 move;
-                   |v - w|_1 <= |v|_1 + |w|_1; |v - w|² <= sum over shared entries (hi - lo)² + over others max(lo², hi²).
-                   Distinct counts are not sums, but adding a unit raises each entry by 0 to hi and removing one lowers it so.
+        Proof:     a unit's own vector v has at most L0 = `bounding.groups` entries that are not 0, each in
+                   [lo, hi] with lo <= 0 <= hi, and no other unit's vector depends on it. add_remove: the sum
+                   changes by v. replace, and zero_out (a blank may land anywhere): by v - w for two such
+                   vectors: an entry moves by at most hi - lo, and at most 2 L0 move;
+                   |v - w|_1 <= |v|_1 + |w|_1; |v - w|² <= sum over shared entries (hi - lo)² + over others
+                   max(lo², hi²).
+                   Distinct counts are not sums, but adding a unit raises each entry by 0 to hi and removing
+                   one lowers it so.
         """
         lo, hi = self.limits(bounding)
         ends, span = max(-lo, hi), hi - lo
@@ -87,7 +91,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A value chosen for every group: a quantile from a grid of `points` candidates, or the most common of `values`."""
+    """A value chosen for every group: a quantile from a grid of `points` candidates, or the most common of
+    `values`."""
 
     kind: str  # quantile, mode or top
     expression: Expr
@@ -123,7 +128,10 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
 
 
 def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
-    """Candidates for a quantile: first, step, number. Whole numbers up to 4096 of them, else about a thousand to two thousand points."""
+    """Candidates for a quantile: first, step, number.
+
+    Whole numbers up to 4096 of them, else about a thousand to two thousand points.
+    """
     low, high = Fraction(domain.low), Fraction(domain.high)
     if domain.whole and high - low <= 4096:
         return low, Fraction(1), int(high - low) + 1
@@ -165,7 +173,8 @@ class Recipes:
         return Recipe(function=function, measures=tuple(moments))
 
     def _paired(self, function: str, x: Expr, y: Expr | None) -> Recipe:
-        """Count, both sums and the sum of products, around the middles of both ranges; a correlation needs both sums of squares too."""
+        """Count, both sums and the sum of products, around the middles of both ranges; a correlation needs
+        both sums of squares too."""
         assert y is not None
         first, second = self._sum(x, centered=True), self._sum(y, centered=True)
         moved = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
@@ -232,20 +241,24 @@ class Recipes:
 
 
 def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> Bounding:
-    """The limits for one unit in this plan, from what is declared or asked; refused where nothing was said."""
+    """The limits for one unit in this plan, from what is declared or asked; refused where nothing was
+    said."""
     if not plan.many:
         return Bounding(rows=1, groups=1)
     only_units = all(a.function in ("units", "mode", "top") for a in plan.aggregates)
     if unit_rows is None and not only_units:
         raise InvalidInput(
-            "one person may have several rows here, and it is not declared how many of them may count. Nothing was read or charged. "
-            "Ask with rows=... (most rows of one person that count in one group), have the steward declare it, "
+            "one person may have several rows here, and it is not declared how many of them may "
+            "count. Nothing was read or charged. "
+            "Ask with rows=... (most rows of one person that count in one group), have the steward "
+            "declare it, "
             "or count people with COUNT(DISTINCT ...)."
         )
     rows = 1 if unit_rows is None else unit_rows
     if max(rows, unit_groups or 1) > MOST_ROWS:
         raise InvalidInput(
-            f"rows and groups must be at most {MOST_ROWS}, got {rows} and {unit_groups}. Nothing was read or charged."
+            f"rows and groups must be at most {MOST_ROWS}, got {rows} and {unit_groups}. Nothing was "
+            f"read or charged."
         )
     if not plan.keys:
         return Bounding(rows=rows, groups=1)

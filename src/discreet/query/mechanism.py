@@ -1,9 +1,11 @@
-"""The query as a mechanism: a description (SQL and options) that knows its price, its error and its plan before any data is read.
+"""The query as a mechanism: a description (SQL and options) that knows its price, its error and its plan
+before any data is read.
 
 >>> from discreet.tables import rand_hie
 >>> from discreet.sampling import Entropy
 >>> people = rand_hie()
->>> query = Query(sql="SELECT health, COUNT(DISTINCT person) AS n FROM rand_hie GROUP BY health", public=people.public, epsilon=1, groups=1)
+>>> sql = "SELECT health, COUNT(DISTINCT person) AS n FROM rand_hie GROUP BY health"
+>>> query = Query(sql=sql, public=people.public, epsilon=1, groups=1)
 >>> query.preview().columns
 ('health', 'n')
 >>> answer = query(people, entropy=Entropy()).value
@@ -46,7 +48,8 @@ from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
 
 Real = int | float | Fraction
-# Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is known before the charge.
+# Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is
+# known before the charge.
 MOST_CANDIDATES = 1 << 27
 OTHER = "other"
 
@@ -60,14 +63,16 @@ def _unlimited() -> None:
 class Query:
     """One SQL query at one price.
 
-    `epsilon` with `delta`, or `rho`: the price of the whole answer. `rows`, `groups`: how many rows of one unit count in a group, and in
-    how many groups a unit counts; by default what the steward declared. `noise`: laplace, gaussian, or auto for the smaller error.
-    `weights`: how the price is shared between output columns, ((name, weight), ...); equal by default, which makes
-    the errors equal relative to what one unit contributes. `other`: groups that are not shown are added up in one row.
+    `epsilon` with `delta`, or `rho`: the price of the whole answer. `rows`, `groups`: how many rows of one
+    unit count in a group, and in how many groups a unit counts; by default what the steward declared.
+    `noise`: laplace, gaussian, or auto for the smaller error. `weights`: how the price is shared between
+    output columns, ((name, weight), ...); equal by default, which makes the errors equal relative to what one
+    unit contributes. `other`: groups that are not shown are added up in one row.
 
     Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_chooser` and `partition.chances` for choices and
-               groups, and adaptive composition: later parts look only at the data and at earlier, released results.
+    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_chooser` and
+               `partition.chances` for choices and groups, and adaptive composition: later parts look only at
+               the data and at earlier, released results.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -97,19 +102,22 @@ class Query:
         texts = len(self._plan.keys) == 1 and self._plan.keys[0].expression.domain.kind is Kind.TEXT
         if self.other and (self._plan.known_keys or self._recipes.choices or not texts):
             raise InvalidInput(
-                "other=True adds up the groups that are not shown: it needs one key that is a text nobody declared, and counts or sums. "
+                "other=True adds up the groups that are not shown: it needs one key that is a text "
+                "nobody declared, and counts or sums. "
                 "Nothing was read or charged."
             )
         if self.other and any(m.kind in ("distinct", "units") for m in self._recipes.measures):
             raise InvalidInput(
-                "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing was charged."
+                "COUNT(DISTINCT ...) of several groups cannot be added up for other=True. Nothing "
+                "was charged."
             )
         self._check_choices()
         keep(self, "_allocation", allocate(self._shape(), self._target()))
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's queries, once for trial and run: what cannot be written is refused before it is charged."""
+        """Write the engine's queries, once for trial and run: what cannot be written is refused before it is
+        charged."""
         kinds = source.kinds if isinstance(source, Engine) else {}
         statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
 
@@ -128,7 +136,8 @@ class Query:
             table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
             raise QueryError(
-                "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed. Nothing was read or charged."
+                "what SELECT, HAVING or ORDER BY do with the aggregates cannot be computed. Nothing "
+                "was read or charged."
             ) from None
 
     def _check_choices(self) -> None:
@@ -136,8 +145,10 @@ class Query:
         groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
         if groups * sum(widths) > MOST_CANDIDATES:
             raise QueryError(
-                f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more than {MOST_CANDIDATES:,} in all. Nothing was "
-                f"read or charged. Ask for fewer groups, or for values on a coarser grid: MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
+                f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more "
+                f"than {MOST_CANDIDATES:,} in all. Nothing was "
+                f"read or charged. Ask for fewer groups, or for values on a coarser grid: "
+                f"MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
             )
 
     def _check(self) -> None:
@@ -198,7 +209,8 @@ class Query:
 
     @property
     def key(self) -> str:
-        """Stable text of what is asked at which price: equal for equal questions, for the store of released answers."""
+        """Stable text of what is asked at which price: equal for equal questions, for the store of released
+        answers."""
         return json.dumps(
             {
                 "plan": self._plan.key,

@@ -1,7 +1,9 @@
-"""Expressions of a checked plan: columns, literals and calls of known operators. Nothing of the analyst's own syntax tree is in them.
+"""Expressions of a checked plan: columns, literals and calls of known operators.
 
-Each node knows its `domain`. `sql` renders one for the engine, `key` as stable text for the cache, `value` computes one on
-released numbers.
+Nothing of the analyst's own syntax tree is in them.
+
+Each node knows its `domain`. `sql` renders one for the engine, `key` as stable text for the cache, `value`
+computes one on released numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ HEAVIEST = 20_000
 DEEPEST = 64
 # How often these write their argument.
 REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}
-# What stays a number of DuckDB's integer types where its arguments are; parts of dates, lengths and casts are integers anyway.
+# What stays a number of DuckDB's integer types where its arguments are; parts of dates, lengths and casts are
+# integers anyway.
 _INTEGRAL = {
     "+",
     "-",
@@ -83,7 +86,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """After aggregation: group key number `index` (kind "key"), or released aggregate number `index` (kind "aggregate")."""
+    """After aggregation: group key number `index` (kind "key"), or released aggregate number `index` (kind
+    "aggregate")."""
 
     kind: str
     index: int
@@ -103,7 +107,8 @@ def make(op: str, *args: Expr) -> Call:
 
 
 def _typed(op: str, args: tuple[Expr, ...]) -> Domain:
-    """The domain of a call, with what every operator does alike: whether DuckDB makes an integer of it, and whether it can overflow."""
+    """The domain of a call, with what every operator does alike: whether DuckDB makes an integer of it, and
+    whether it can overflow."""
     domain = OPERATORS[op].domain(*(arg.domain for arg in args))
     if domain.kind is not Kind.NUMBER:
         return domain

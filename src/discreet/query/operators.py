@@ -1,7 +1,8 @@
-"""The closed list of what an expression may do: for each operator its range, its node for the engine and its value on released numbers.
+"""The closed list of what an expression may do: for each operator its range, its node for the engine and its
+value on released numbers.
 
-Every operator is total: no division, cast, root or logarithm can fail on any row, because a failure would tell of that row.
-Numbers are computed as DOUBLE. Where plain SQL would stop, the result is NULL.
+Every operator is total: no division, cast, root or logarithm can fail on any row, because a failure would
+tell of that row. Numbers are computed as DOUBLE. Where plain SQL would stop, the result is NULL.
 """
 
 from __future__ import annotations

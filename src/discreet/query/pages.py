@@ -1,4 +1,7 @@
-"""Answers, previews and budgets as small pieces of HTML, for notebooks. Everything that others wrote is escaped."""
+"""Answers, previews and budgets as small pieces of HTML, for notebooks.
+
+Everything that others wrote is escaped.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ _MOST = 60
 
 
 def answer_html(answer: Answer, confidence: float = 0.95) -> str:
-    """Return the table of an answer, every number with its error beside it; below it the price, and what the errors leave out."""
+    """Return the table of an answer, every number with its error beside it; below it the price, and what the
+    errors leave out."""
     errors = answer.error(confidence)
     rows = []
     for r, row in enumerate(answer.rows[:_MOST]):
@@ -39,7 +43,10 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
     price = f"rho {preview.rho:.4g}" if preview.rho is not None else f"epsilon {preview.epsilon:.4g}"
     more = "any number of these" if fits is None else f"{fits:,} of these"
     delta = f", delta {preview.delta:g}" if preview.delta else ""
-    head = f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, the budget buys {more}"
+    head = (
+        f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, the budget "
+        f"buys {more}"
+    )
     return (
         head
         + bar(before, limit, after)
@@ -54,7 +61,10 @@ def session_html(
 ) -> str:
     """Return whose table it is, who asks, and how much of each budget is gone."""
     unit = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
-    head = f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects {escape(unit)}"
+    head = (
+        f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects "
+        f"{escape(unit)}"
+    )
     rows = "".join(
         f"<div>{escape(of)}: {escape(name)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
         for of, used, limit, name in accounts
@@ -68,7 +78,8 @@ def bar(used: float, limit: float, after: float | None = None) -> str:
     inner, start = "", 0.0
     for value, color in parts:
         share = _share(value, limit)
-        inner += f'<div style="float:left;height:8px;width:{100 * max(0.0, share - start):.1f}%;background:{color}"></div>'
+        width = 100 * max(0.0, share - start)
+        inner += f'<div style="float:left;height:8px;width:{width:.1f}%;background:{color}"></div>'
         start = max(start, share)
     return f'<div style="width:240px;height:8px;background:rgba(128,128,128,.25);margin:3px 0">{inner}</div>'
 

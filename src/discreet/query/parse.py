@@ -36,7 +36,8 @@ def parse(text: str) -> exp.Select:
         raise QueryError("the query cannot be parsed as SQL. Nothing was read or charged.") from None
     if len(statements) != 1:
         raise QueryError(
-            f"one statement is answered at a time, and these are {len(statements)}. Nothing was read or charged."
+            f"one statement is answered at a time, and these are {len(statements)}. Nothing was read "
+            f"or charged."
         )
     (statement,) = statements
     if isinstance(statement, exp.SetOperation):
@@ -98,9 +99,11 @@ def _at(text: str, offset: int, fact: str) -> QueryError:
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return QueryError(
-        f"line {line}, column {column}: the query cannot be parsed as SQL: {fact} Nothing was read or charged.",
-        line=line, column=column,
-    )  # fmt: skip
+        f"line {line}, column {column}: the query cannot be parsed as SQL: {fact} Nothing was read "
+        f"or charged.",
+        line=line,
+        column=column,
+    )
 
 
 def _name(statement: Node) -> str:
@@ -108,7 +111,8 @@ def _name(statement: Node) -> str:
 
 
 def _depth(text: str) -> int:
-    """An upper bound of how deep the parser will have to go: open brackets, and words that nest without brackets."""
+    """An upper bound of how deep the parser will have to go: open brackets, and words that nest without
+    brackets."""
     deepest = depth = 0
     for character in text:
         if character in "([{":

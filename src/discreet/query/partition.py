@@ -1,4 +1,5 @@
-"""Which groups exist is private too, where nobody declared them: each is shown with a chance that grows with its number of units.
+"""Which groups exist is private too, where nobody declared them: each is shown with a chance that grows with
+its number of units.
 
 >>> [float(p) for p in chances(epsilon=Fraction(1), delta=Fraction(1, 100))[:2]]
 [0.0, 0.01]
@@ -21,7 +22,8 @@ LONGEST = 1_000_000
 
 
 def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
-    """A rational at most exp(x), for x >= 0, and above exp(x) (1 - 2**-100): partial sums of positive terms, rounded down.
+    """A rational at most exp(x), for x >= 0, and above exp(x) (1 - 2**-100): partial sums of positive terms,
+    rounded down.
 
     >>> 2.718281828 < float(exp_below(Fraction(1))) <= 2.718281829
     True
@@ -57,20 +59,23 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
         found.append(min(up, down, one))
         if len(found) > LONGEST or found[-1] <= p:
             raise InvalidInput(
-                f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need more than {LONGEST} units to be "
+                f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need "
+                f"more than {LONGEST} units to be "
                 f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups a unit."
             )
     return tuple(found)
 
 
 def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
-    """The largest chances to show a group of 0, 1, 2, ... units such that showing it or not is (epsilon, delta)-DP; the last is 1.
+    """The largest chances to show a group of 0, 1, 2, ... units such that showing it or not is (epsilon,
+    delta)-DP; the last is 1.
 
-    Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon, delta)-indistinguishable, and
-               an empty group is never shown. No strategy with this guarantee shows any group more often, up to 2**-90 or so.
-    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: p(n+1) is the least of e^eps p(n) + delta,
-               1 - e^-eps (1 - p(n) - delta), and 1. A rational at most e^eps stands for it, delta and chances are rounded down, so
-               both inequalities hold exactly as stated.
+    Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon,
+               delta)-indistinguishable, and an empty group is never shown. No strategy with this guarantee
+               shows any group more often, up to 2**-90 or so.
+    Proof:     Desfontaines, Voss & Gipson 2022, arXiv:2006.03684, Theorem 1: p(n+1) is the least of e^eps
+               p(n) + delta, 1 - e^-eps (1 - p(n) - delta), and 1. A rational at most e^eps stands for it,
+               delta and chances are rounded down, so both inequalities hold exactly as stated.
     """
     return tuple(Fraction(p, 1 << _BITS) for p in _table(epsilon, delta))
 
@@ -81,7 +86,8 @@ def sure(epsilon: Fraction, delta: Fraction) -> int:
 
 
 def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) -> Any:
-    """For each group's exact number of units, whether to show it: independent coins of exactly the chances above."""
+    """For each group's exact number of units, whether to show it: independent coins of exactly the chances
+    above."""
     _require.positive(epsilon=epsilon)
     table = _table(epsilon, delta)
     sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)

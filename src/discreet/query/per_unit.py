@@ -1,4 +1,5 @@
-"""Sub-queries that make one row of everybody's rows: GROUP BY the unit, computed for every unit by itself, exactly."""
+"""Sub-queries that make one row of everybody's rows: GROUP BY the unit, computed for every unit by itself,
+exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from .sources import Filtered, From, PerUnit, Relation
 
 
 class PerUnitBinder:
-    """GROUP BY the unit inside a sub-query. `relation` is what it reads; the result has one row a unit and combination of keys."""
+    """GROUP BY the unit inside a sub-query.
+
+    `relation` is what it reads; the result has one row a unit and combination of keys.
+    """
 
     def __init__(self, relation: Relation, scope: Scope, prefix: str, unit: str | None) -> None:
         self.relation, self.scope, self.prefix, self.unit = relation, scope, prefix, unit

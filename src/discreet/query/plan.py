@@ -1,6 +1,8 @@
-"""The checked plan of one query: what is read, how it is grouped, which aggregates are bought, and what is done with them for free.
+"""The checked plan of one query: what is read, how it is grouped, which aggregates are bought, and what is
+done with them for free.
 
-Built only from our own nodes. `key` is stable text: two queries that differ in layout, names of tables or letter case have one key.
+Built only from our own nodes. `key` is stable text: two queries that differ in layout, names of tables or
+letter case have one key.
 """
 
 from __future__ import annotations
@@ -227,8 +229,10 @@ class _Planner:
         if values is None and bound.domain.kind is not Kind.TEXT and not _countable(bound.domain):
             raise refuse(
                 node,
-                f"the values of this {bound.domain.kind} are not a short public list, so there are no public groups",
-                "Make bins: FLOOR(x / 10), WIDTH_BUCKET(x, low, high, n), DATE_TRUNC('month', d); or have it declared as categories.",
+                f"the values of this {bound.domain.kind} are not a short public list, so there are "
+                f"no public groups",
+                "Make bins: FLOOR(x / 10), WIDTH_BUCKET(x, low, high, n), DATE_TRUNC('month', d); or "
+                "have it declared as categories.",
             )
         return Key(bound, values)
 
@@ -324,7 +328,8 @@ class _Planner:
 
 
 def _countable(domain: Domain) -> bool:
-    """Whether numbers that nobody listed can be keys of private groups: whole ones, none of which are one number to the engine."""
+    """Whether numbers that nobody listed can be keys of private groups: whole ones, none of which are one
+    number to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
     return domain.kind is Kind.NUMBER and domain.whole and all(end < EXACT for end in ends)
 

@@ -22,7 +22,8 @@ PROMISED = 0.95  # the confidence of what is said in words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the data, or for `keys`."""
+    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the
+    data, or for `keys`."""
 
     columns: tuple[str, ...]
     event: Event
@@ -68,8 +69,9 @@ def aggregated(expression: Expr) -> bool:
 def predicted(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
 ) -> tuple[float | None, ...]:
-    """The error of each output column that is known beforehand: exact for counts and sums, and for averages of everybody where
-    the size of the table is declared (to first order: the noise of the sum and of the count, over the size)."""
+    """The error of each output column that is known beforehand: exact for counts and sums, and for averages
+    of everybody where the size of the table is declared (to first order: the noise of the sum and of the
+    count, over the size)."""
     return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
 
 
@@ -104,7 +106,10 @@ def words(
     lines = [f"Protects {unit}, under {public.neighbors}."]
     if plan.many:
         lines.append(
-            f"Of one {public.unit.column or 'row'} at most {_many(bounding.rows, 'row')} {'counts' if bounding.rows == 1 else 'count'} in a group"
+            (
+                f"Of one {public.unit.column or 'row'} at most {_many(bounding.rows, 'row')} "
+                f"{'counts' if bounding.rows == 1 else 'count'} in a group"
+            )
             + _in_groups(plan, bounding)
             + "."
         )
@@ -128,7 +133,8 @@ def words(
 
 
 def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, other: bool) -> tuple[str, ...]:
-    """Say what the errors beside the numbers leave out: who and what is missing from the answer by design, and what MIN and MAX stand for."""
+    """Say what the errors beside the numbers leave out: who and what is missing from the answer by design,
+    and what MIN and MAX stand for."""
     lines = []
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
@@ -140,7 +146,8 @@ def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, othe
     if plan.many and not once:
         groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""
         lines.append(
-            f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; what lies above is missing, and not in ±"
+            f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; what "
+            f"lies above is missing, and not in ±"
         )
     if any(a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in plan.aggregates):
         lines.append("MIN and MAX are the 1% and 99% quantiles")
@@ -155,23 +162,30 @@ def hints(recipes: Recipes) -> tuple[str, ...]:
     """Say what would make the answer better, for a preview."""
     if any(m.kind == "present" for m in recipes.measures):
         return (
-            "Hint: part of the price counts the values that are there. If none can be missing, the steward may declare nullable = false.",
+            "Hint: part of the price counts the values that are there. If none can be missing, the "
+            "steward may declare nullable = false.",
         )
     return ()
 
 
 def _choosing(choice: Choice, chooser: Chooser) -> str:
-    """How a value is chosen, and how far off the choice may be: its error is in ranks or counts, not in the value's own unit.
+    """How a value is chosen, and how far off the choice may be: its error is in ranks or counts, not in the
+    value's own unit.
 
-    Some candidate has the rank asked for, so the best score is 0, and a shortfall of s means s / b rows for the quantile a / b.
+    Some candidate has the rank asked for, so the best score is 0, and a shortfall of s means s / b rows for
+    the quantile a / b.
     """
     size = choice.points if choice.kind == "quantile" else len(choice.values)
-    by = f"from {_many(size, 'candidate')} by the exponential mechanism, epsilon {float(chooser.epsilon):.4g} a group"
+    by = (
+        f"from {_many(size, 'candidate')} by the exponential mechanism, epsilon "
+        f"{float(chooser.epsilon):.4g} a group"
+    )
     shortfall = chooser.error(size, PROMISED)
     if choice.kind == "quantile":
         rank = _many(math.ceil(Fraction(shortfall, choice.parameter.denominator)), "row")
         return (
-            f"Chooses the quantile {float(choice.parameter):g} {by}: the rank of what is chosen is within {rank} of the rank asked for, "
+            f"Chooses the quantile {float(choice.parameter):g} {by}: the rank of what is chosen is "
+            f"within {rank} of the rank asked for, "
             f"with {PROMISED:.0%} confidence."
         )
     below = f"count is at most {shortfall:,} below"
@@ -203,4 +217,7 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
     assert allocation.selection is not None
     epsilon, delta = allocation.selection
     rest = " The others are added up in one row." if other else ""
-    return f"Groups are private: a group is shown surely from {_many(sure(epsilon, delta), 'unit')} on, smaller ones with a chance.{rest}"
+    return (
+        f"Groups are private: a group is shown surely from {_many(sure(epsilon, delta), 'unit')} on, "
+        f"smaller ones with a chance.{rest}"
+    )

@@ -1,8 +1,8 @@
 """How the price of a query is divided among its parts, and which noise each part gets.
 
-Parts are measures (noise on integers), choices (exponential mechanism, once for every group a unit can be in) and, where the
-groups are not public, their selection. Each gets a share of epsilon by weight. Measures get Laplace noise, or together Gaussian
-noise where that is smaller: the more groups one unit is in, the sooner.
+Parts are measures (noise on integers), choices (exponential mechanism, once for every group a unit can be in)
+and, where the groups are not public, their selection. Each gets a share of epsilon by weight. Measures get
+Laplace noise, or together Gaussian noise where that is smaller: the more groups one unit is in, the sooner.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The noise of each measure, the chooser of each choice (for one group), and the selection of groups, with their events."""
+    """The noise of each measure, the chooser of each choice (for one group), and the selection of groups,
+    with their events."""
 
     noises: tuple[Noise, ...]
     choosers: tuple[Chooser, ...]
@@ -51,7 +52,8 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """All that pricing needs to know of a query: sensitivities, choices, weights, how many groups one unit can move."""
+    """All that pricing needs to know of a query: sensitivities, choices, weights, how many groups one unit
+    can move."""
 
     sensitivities: tuple[Sensitivity, ...]
     choices: tuple[Choice, ...]
@@ -88,7 +90,8 @@ def shape_of(
 
 
 def _gathered(s: Sensitivity) -> Sensitivity:
-    """What a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one entry."""
+    """What a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one
+    entry."""
     assert s.l1 is not None
     return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
 
@@ -105,7 +108,8 @@ def allocate(shape: Shape, target: Target) -> Allocation:
         return _by_epsilon(shape, target, gaussian=True)
     laplace = _by_epsilon(shape, target, gaussian=False)
     low, high = _gaussian_badness(shape, target)
-    # Calibrating a Gaussian takes a thousand times longer than these bounds of its error; most counts are far from a tie.
+    # Calibrating a Gaussian takes a thousand times longer than these bounds of its error; most counts are far
+    # from a tie.
     if _badness(shape, laplace) < low:
         return laplace
     gaussian = _by_epsilon(shape, target, gaussian=True)
@@ -117,9 +121,10 @@ def allocate(shape: Shape, target: Target) -> Allocation:
 def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
     """Bound, in closed form, the error that calibrated Gaussian noise will have.
 
-    Below: no noise is smaller than that of the continuous Gaussian with the same (epsilon, delta) (Balle & Wang 2018), less a twentieth
-    for the discrete one, and nothing is claimed where that is small enough for single steps to matter. Above: the textbook conversion
-    rho + 2 sqrt(rho ln(1 / delta)). The bounds decide only which noise is calibrated: a wrong one costs accuracy, never privacy.
+    Below: no noise is smaller than that of the continuous Gaussian with the same (epsilon, delta) (Balle &
+    Wang 2018), less a twentieth for the discrete one, and nothing is claimed where that is small enough for
+    single steps to matter. Above: the textbook conversion rho + 2 sqrt(rho ln(1 / delta)). The bounds decide
+    only which noise is calibrated: a wrong one costs accuracy, never privacy.
     """
     count = len(shape.sensitivities)
     assert target.epsilon is not None
@@ -140,7 +145,8 @@ def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
 
 
 def _gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Return the deviation over the sensitivity at which continuous Gaussian noise is (epsilon, delta)-DP, from below, to one in 1,000."""
+    """Return the deviation over the sensitivity at which continuous Gaussian noise is (epsilon, delta)-DP,
+    from below, to one in 1,000."""
     low, high = 0.0, 1.0
     while _gaussian_delta(epsilon, high) > delta:
         low, high = high, 2 * high
@@ -153,7 +159,8 @@ def _gaussian_multiplier(epsilon: float, delta: float) -> float:
 def _gaussian_delta(epsilon: float, multiplier: float) -> float:
     a, b = 1 / (2 * multiplier), epsilon * multiplier
     tail = _upper_tail(b + a)
-    # beyond the range of floats the second term is smaller than the first by a factor that no comparison here can see
+    # beyond the range of floats the second term is smaller than the first by a factor that no comparison here
+    # can see
     return _upper_tail(b - a) - (math.exp(epsilon + math.log(tail)) if tail > 0 else 0.0)
 
 
@@ -175,7 +182,8 @@ def _require_target(shape: Shape, target: Target) -> None:
         raise InvalidInput("Gaussian noise needs a delta above zero. Nothing was read or charged.")
     if not shape.known_keys and (target.delta == 0 or target.rho is not None):
         raise InvalidInput(
-            "the groups of this query are not public, so showing any needs epsilon and a delta above zero. Nothing was read or "
+            "the groups of this query are not public, so showing any needs epsilon and a delta above "
+            "zero. Nothing was read or "
             "charged. Give delta=..., or have the key declared as categories."
         )
 
@@ -205,7 +213,10 @@ def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
 
 
 def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
-    """One measure: the least variance that is proved for it. Several: shares of the rho that (epsilon, delta) allows."""
+    """One measure: the least variance that is proved for it.
+
+    Several: shares of the rho that (epsilon, delta) allows.
+    """
     if len(shape.sensitivities) == 1:
         (s,) = shape.sensitivities
         return [
@@ -246,7 +257,8 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
     ]
     choosers = []
     for choice, share in zip(shape.choices, shares[count:], strict=False):
-        # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k each: epsilon²/8k
+        # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k
+        # each: epsilon²/8k
         picks = int(choice.parameter) if choice.kind == "top" else 1
         epsilon = Fraction(math.sqrt(8 * picks * share / shape.moved) * (1 - 1e-12))
         choosers.append(_chooser(shape, choice, epsilon))
@@ -256,9 +268,9 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
 def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
     """The choice in one group, where one unit adds, takes or swaps at most `rows` rows.
 
-    Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes moves it by at most
-    max(a, b - a); a swap is one of each. Most common value: the count itself moves by at most 1 a row, and under add_remove
-    all counts move the same way.
+    Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes
+    moves it by at most max(a, b - a); a swap is one of each. Most common value: the count itself moves by at
+    most 1 a row, and under add_remove all counts move the same way.
     """
     added = shape.neighbors is ADD_REMOVE
     rows = shape.bounding.rows

@@ -1,4 +1,5 @@
-"""Choosing a value for every group: quantiles from counts on a grid of candidates, and the most common of public values."""
+"""Choosing a value for every group: quantiles from counts on a grid of candidates, and the most common of
+public values."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ _SAFE = 1 << 62  # scores below it are computed in 64 bits
 
 
 def scores(counts: Any, q: Fraction) -> Any:
-    """How far each candidate is from the quantile, in rows times the denominator of q = a/b, as a negative integer.
+    """How far each candidate is from the quantile, in rows times the denominator of q = a/b, as a negative
+    integer.
 
-    A candidate with `below` rows below it and `at` on it holds the ranks from `below` to `below + at`; its score is minus the
-    distance of a n / b from these, times b. Zero is exact.
+    A candidate with `below` rows below it and `at` on it holds the ranks from `below` to `below + at`; its
+    score is minus the distance of a n / b from these, times b. Zero is exact.
     """
     a, b = q.numerator, q.denominator
     total = counts.sum(axis=-1, keepdims=True)
@@ -35,10 +37,11 @@ def scores(counts: Any, q: Fraction) -> Any:
 def pick(
     choice: Choice, chooser: Chooser, counts: Counts, entropy: Entropy, check: Callable[[], None]
 ) -> Any:
-    """One private choice for every group, many groups at a time; `check` is called in between, and may stop it.
+    """One private choice for every group, many groups at a time; `check` is called in between, and may stop
+    it.
 
-    The time for one group goes with the number of candidates alone (tens of nanoseconds for each, where groups are decided one
-    by one it was milliseconds), and not with what the group holds.
+    The time for one group goes with the number of candidates alone (tens of nanoseconds for each, where
+    groups are decided one by one it was milliseconds), and not with what the group holds.
     """
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):

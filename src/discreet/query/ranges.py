@@ -1,6 +1,7 @@
 """Intervals for deviations and for whatever is computed from several noisy numbers, that hold at every size.
 
-Each noisy number is within its error with a known chance; what follows from them lies in what interval arithmetic makes of these ranges.
+Each noisy number is within its error with a known chance; what follows from them lies in what interval
+arithmetic makes of these ranges.
 """
 
 from __future__ import annotations
@@ -29,15 +30,19 @@ _SLACK = 1e-12  # far more than the roundings of an expression add up to
 @described("query.Range")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A column that is computed from noisy numbers: `formula`, the numbers of each row as `released`, in steps, and their noises.
+    """A column that is computed from noisy numbers: `formula`, the numbers of each row as `released`, in
+    steps, and their noises.
 
-    A formula is ("literal", x), ("key", values by row), (operator, formulas...), or an aggregate: ("count" | "sum", which number, worth), or
-    (function, which numbers, their worths, shift, low, high) for averages and deviations.
+    A formula is ("literal", x), ("key", values by row), (operator, formulas...), or an aggregate: ("count" |
+    "sum", which number, worth), or (function, which numbers, their worths, shift, low, high) for averages and
+    deviations.
 
-    Guarantee: `interval` holds the value on the bounded data, where there is one, with probability `confidence` or more.
-    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most; if none does, all true numbers are in their
-               ranges, counts are not negative, and at least 1 where they divide, or there is no value. The rules of operators
-               (`rules`) and `_moments` enclose the result over all numbers in these ranges.
+    Guarantee: `interval` holds the value on the bounded data, where there is one, with probability
+               `confidence` or more.
+    Proof:     each of k noises exceeds its error with probability (1 - confidence) / k at most; if none does,
+               all true numbers are in their ranges, counts are not negative, and at least 1 where they
+               divide, or there is no value. The rules of operators (`rules`) and `_moments` enclose the
+               result over all numbers in these ranges.
     """
 
     formula: Formula
@@ -67,7 +72,8 @@ def range_of(
     keys: list[Any],
     kept: list[int],
 ) -> Range | None:
-    """What the interval of output `i` needs, if it is a number that is computed from noisy ones and nothing else."""
+    """What the interval of output `i` needs, if it is a number that is computed from noisy ones and nothing
+    else."""
     expression = plan.outputs[i][1]
     used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     chosen = any(recipes.recipes[a].choice is not None for a in used)
@@ -142,7 +148,8 @@ def _moments(
     low: float,
     high: float,
 ) -> Domain:
-    """An average or a deviation, from the ranges of the count, of the sum and of the sum of squares of what is left after `shift`."""
+    """An average or a deviation, from the ranges of the count, of the sum and of the sum of squares of what
+    is left after `shift`."""
     most = boxes[0][1]
     whole = (high - low) ** 2 / 4
     if most < 1:
@@ -177,10 +184,12 @@ def _pairs(
     most_x: float,
     most_y: float,
 ) -> Domain:
-    """A covariance or correlation, from the ranges of the count, of both sums, of the sum of products and of both sums of squares.
+    """A covariance or correlation, from the ranges of the count, of both sums, of the sum of products and of
+    both sums of squares.
 
-    Each mean lies between the ratios at the corners of its two ranges; the covariance is the mean product less the product of the
-    means, and at most the product of both largest deviations; a correlation is at most 1.
+    Each mean lies between the ratios at the corners of its two ranges; the covariance is the mean product
+    less the product of the means, and at most the product of both largest deviations; a correlation is at
+    most 1.
     """
     limit = 1.0 if function == "corr" else most_x * most_y * (2 if function == "covar_samp" else 1)
     most, least = boxes[0][1], max(boxes[0][0], 1)
@@ -202,8 +211,12 @@ def _pairs(
         return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
     if function == "covar_pop":
         return _number(*covariance)
-    spreads = [_moments("var_pop", [boxes[0], boxes[i], boxes[j]], (worths[0], worths[i], worths[j]), Fraction(0), -m, m)
-               for i, j, m in ((1, 4, most_x), (2, 5, most_y))]  # fmt: skip
+    spreads = [
+        _moments(
+            "var_pop", [boxes[0], boxes[i], boxes[j]], (worths[0], worths[i], worths[j]), Fraction(0), -m, m
+        )
+        for i, j, m in ((1, 4, most_x), (2, 5, most_y))
+    ]
     smallest, largest = (
         math.sqrt(getattr(spreads[0], end) * getattr(spreads[1], end)) for end in ("low", "high")
     )
@@ -215,7 +228,8 @@ def _pairs(
 
 
 def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list[float]:
-    """The extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative is 0."""
+    """The extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative is
+    0."""
     turn = 2 * total / squares if squares else Fraction(0)
     return [float(squares / n - total / n**2) for n in (least, most, turn) if least <= n <= most]
 

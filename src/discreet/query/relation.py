@@ -1,7 +1,8 @@
-"""What a query reads: scans, filters, joins and one-row-a-unit sub-queries, each of which keeps track of whose a row is.
+"""What a query reads: scans, filters, joins and one-row-a-unit sub-queries, each of which keeps track of
+whose a row is.
 
-Every relation of private rows carries the unit, so that what one unit contributes can be bounded at the end, whatever happened
-in between. A row of a public table belongs to nobody.
+Every relation of private rows carries the unit, so that what one unit contributes can be bounded at the end,
+whatever happened in between. A row of a public table belongs to nobody.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Relations:
     def bind(
         self, select: exp.Select, ctes: dict[str, Closed], outer: list[Node] | None = None
     ) -> tuple[Relation, Scope]:
-        """FROM, its joins and WHERE of one SELECT. Parts of WHERE that name columns of other tables are added to `outer`, if given."""
+        """FROM, its joins and WHERE of one SELECT.
+
+        Parts of WHERE that name columns of other tables are added to `outer`, if given.
+        """
         ctes = {**ctes, **self._with(select, ctes)}
         source = select.args.get("from_") or select.args.get("from")
         if source is None:
@@ -234,7 +238,8 @@ class Relations:
         if kind != "inner" and left.unit is None and right.unit is not None:
             raise refuse(
                 join,
-                "an outer join that keeps all rows of a public table shows which of them no private row belongs to",
+                "an outer join that keeps all rows of a public table shows which of them no private "
+                "row belongs to",
                 "Keep the rows of the private table: FROM private LEFT JOIN public, or use JOIN.",
             )
         if left.unit is not None and right.unit is not None:
@@ -254,7 +259,8 @@ class Relations:
         return Relation(node, columns, left.unit, whose, many, perhaps)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
-        """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all may be missing after."""
+        """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all may be
+        missing after."""
         computed = tuple(
             dict.fromkeys(
                 e
@@ -305,8 +311,9 @@ class Relations:
         )
 
     def _unique(self, right: Relation, on: tuple[Expr, ...]) -> bool:
-        """Whether a public table adds at most one row: each column of its declared key must equal something that is fixed by the
-        row it is joined to. Compared with itself, or with another column of the same table, it fixes nothing.
+        """Whether a public table adds at most one row: each column of its declared key must equal something
+        that is fixed by the row it is joined to. Compared with itself, or with another column of the same
+        table, it fixes nothing.
 
         Only keys that are compared as they are: clipped numbers that differ may become equal.
         """
@@ -330,7 +337,8 @@ class Relations:
 
 
 def _equated(condition: Expr) -> Iterator[frozenset[Expr]]:
-    """Yield the two columns of one kind that a condition makes equal, if it does: then a name that both have can only mean one value."""
+    """Yield the two columns of one kind that a condition makes equal, if it does: then a name that both have
+    can only mean one value."""
     if isinstance(condition, Call) and condition.op == "=":
         a, b = condition.args
         if isinstance(a, Column) and isinstance(b, Column) and a.domain.kind is b.domain.kind:

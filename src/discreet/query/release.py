@@ -1,6 +1,8 @@
-"""From noisy measures to the answer: formulas of aggregates, expressions over them, HAVING, ORDER BY and LIMIT. All of it is free.
+"""From noisy measures to the answer: formulas of aggregates, expressions over them, HAVING, ORDER BY and
+LIMIT. All of it is free.
 
-Deviations of derived values come from re-drawing the noise around the released measures: nothing exact is used.
+Deviations of derived values come from re-drawing the noise around the released measures: nothing exact is
+used.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ CHUNK = 10_000  # groups at a time
 
 
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
-    """The value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for none; texts for chosen ones."""
+    """The value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for none;
+    texts for chosen ones."""
     found = []
     for asked, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
@@ -89,7 +92,8 @@ def table(
     choices: list[Any],
     noises: list[Noise],
 ) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]], list[int]]:
-    """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group each is."""
+    """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group each
+    is."""
     columns = key_columns(plan, keys)
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
     found = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
@@ -254,7 +258,8 @@ def _simulated(
 
 
 def _spread(values: Any) -> Any:
-    """The standard deviation down each column, without those draws that have no value; none if these are the half."""
+    """The standard deviation down each column, without those draws that have no value; none if these are the
+    half."""
     present = ~np.isnan(values)
     count = present.sum(axis=0)
     with np.errstate(all="ignore"):

@@ -1,4 +1,5 @@
-"""The domain rules of operators: what is known of a result from what is known of the arguments; and what an operator is not for."""
+"""The domain rules of operators: what is known of a result from what is known of the arguments; and what an
+operator is not for."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .domain import Domain, Kind, boolean, corners, number, text, union
 from .errors import Refusal
 
 Rule = Callable[..., Domain]
-LONGEST = 10_000  # characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
+# characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
+LONGEST = 10_000
 LONGEST_REPLACEMENT = (
     100  # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
 )
@@ -35,7 +37,8 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
     def rule(a: Domain, b: Domain) -> Domain:
         if Kind.DATE in (a.kind, b.kind):
             raise Refusal(
-                "to dates days can be added; they can be subtracted, compared, truncated and taken apart, nothing else"
+                "to dates days can be added; they can be subtracted, compared, truncated and taken "
+                "apart, nothing else"
             )
         numbers(what, a, b)
         low, high = corners(a, b, op)
@@ -62,7 +65,8 @@ def days(a: Domain, b: Domain) -> Domain:
 
 
 def later(a: Domain, n: Domain) -> Domain:
-    """A date some fixed number of days later, or earlier, within the years that both Python and the engine know."""
+    """A date some fixed number of days later, or earlier, within the years that both Python and the engine
+    know."""
     a.need(Kind.DATE, "adding days")
     if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
         raise Refusal("to a date a fixed whole number of days can be added")
@@ -86,7 +90,8 @@ def integer_divide(a: Domain, b: Domain) -> Domain:
 
 
 def exactly_whole(a: Domain) -> Domain:
-    """A number where it is whole, missing where it is not: the key of groups by a number that was declared with whole bounds."""
+    """A number where it is whole, missing where it is not: the key of groups by a number that was declared
+    with whole bounds."""
     numbers("GROUP BY", a)
     return number(a.low, a.high, whole=True)
 
@@ -256,7 +261,8 @@ def same(a: Domain, b: Domain) -> Domain:
 
 
 def by_engine(function: str) -> Rule:
-    """Text functions of one argument: the results on declared categories are the engine's own, or groups would lose rows."""
+    """Text functions of one argument: the results on declared categories are the engine's own, or groups
+    would lose rows."""
 
     def rule(a: Domain) -> Domain:
         a.need(Kind.TEXT, function.upper())
@@ -419,7 +425,8 @@ def away(x: float) -> float:
 
 
 def to_integer(least: int, most: int) -> Rule:
-    """CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what does not fit is missing."""
+    """CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what does not fit is
+    missing."""
 
     def rule(a: Domain) -> Domain:
         b = to_number(a)

@@ -1,6 +1,8 @@
-"""How tables are read: every column under a name of our own, converted, clipped and made whole, in ways that cannot fail on any row.
+"""How tables are read: every column under a name of our own, converted, clipped and made whole, in ways that
+cannot fail on any row.
 
-Plain numeric columns also come as they are (their name with an `r`), for sums that put them on the grid in one go.
+Plain numeric columns also come as they are (their name with an `r`), for sums that put them on the grid in
+one go.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ def not_null(column: str) -> Node:
 
 
 def clean(x: Expr) -> Expr:
-    """A number inside its public range, or missing. Columns of tables ("t0c1") are so already; computed ones may miss it by a rounding."""
+    """A number inside its public range, or missing.
+
+    Columns of tables ("t0c1") are so already; computed ones may miss it by a rounding.
+    """
     domain = x.domain
     of_table = isinstance(x, Column) and "c" in x.name
     if of_table or domain.kind is not Kind.NUMBER:
@@ -68,7 +73,8 @@ def clean(x: Expr) -> Expr:
 
 
 def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
-    """The plain columns that can be had as they are: numbers, and whole numbers that are declared as categories."""
+    """The plain columns that can be had as they are: numbers, and whole numbers that are declared as
+    categories."""
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
         return {
@@ -134,7 +140,9 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
         on = all_of([sql(c) for c in node.on])
         if node.kind == "left":
             return joined.join(right.subquery("r"), on=on, join_type="left")
-        found = f"found{_joins(node)}"  # an inner join, in words that the engine can plan without moving filters about (see `tables.engines.duckdb_reading`)
+        # an inner join, in words that the engine can plan without moving filters about (see
+        # `tables.engines.duckdb_reading`)
+        found = f"found{_joins(node)}"
         right = right.select(aliased(exp.Boolean(this=True), found))
         return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
     child = source_sql(node.child, used, kinds).subquery("p", copy=False)
@@ -156,8 +164,9 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
 
 
 def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select:
-    """Joined with what differs among the inner values, so that a row stays one row: the engine's own EXISTS would compare all
-    rows with all others, as it may not move filters about (see `tables.engines.duckdb_reading`)."""
+    """Joined with what differs among the inner values, so that a row stays one row: the engine's own EXISTS
+    would compare all rows with all others, as it may not move filters about (see
+    `tables.engines.duckdb_reading`)."""
     prefix = node.prefix
     if not node.pairs:
         some = exp.GT(this=exp.Count(this=exp.Star()), expression=whole(0))
@@ -220,7 +229,8 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
 
 
 def identity(node: From, unit: str) -> str | None:
-    """The column with the identity of a row where a row is the unit, for `source_sql`; None where a column says whose a row is."""
+    """The column with the identity of a row where a row is the unit, for `source_sql`; None where a column
+    says whose a row is."""
     if isinstance(node, Scan):
         own = node.private and node.unit is None and f"{node.prefix}u" == unit
         return _identified(node) if own else None
@@ -234,13 +244,17 @@ def _identified(scan: Scan) -> str:
 
 
 def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
-    """Who a row is, by what a query reads of it: a hash of these values and a number among rows that agree in all of them.
+    """Who a row is, by what a query reads of it: a hash of these values and a number among rows that agree in
+    all of them.
 
-    Guarantee: with one row less, the identities of all others are the same, up to the order of rows that the query cannot tell apart.
-    Proof:     rows are numbered within one content, so rows of another content keep their numbers, and of n equal rows one less have
-               the numbers 1 to n - 1. Which of them bears which number is open, and changes nothing: they are equal.
+    Guarantee: with one row less, the identities of all others are the same, up to the order of rows that the
+               query cannot tell apart.
+    Proof:     rows are numbered within one content, so rows of another content keep their numbers, and of n
+               equal rows one less have the numbers 1 to n - 1. Which of them bears which number is open, and
+               changes nothing: they are equal.
 
-    NULLs are equal here, and so is every NaN; the sign of a zero is content, as the engine calls the two zeros equal and prints them apart.
+    NULLs are equal here, and so is every NaN; the sign of a zero is content, as the engine calls the two
+    zeros equal and prints them apart.
     """
     # The first column is the row's position.
     content = [name(column.alias) for column in query.selects[1:]]
@@ -258,7 +272,8 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
 
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
-    """A column as declared: converted where it can be, clipped, and missing (or the least value) otherwise."""
+    """A column as declared: converted where it can be, clipped, and missing (or the least value)
+    otherwise."""
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
         number = _as("double", column, kind in ("integer", "number", "boolean"))

@@ -1,4 +1,5 @@
-"""What a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and computed columns.
+"""What a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and computed
+columns.
 
 A `Relation` is such a tree with the names of its columns and with whose its rows are."""
 
@@ -12,7 +13,10 @@ from .nodes import Column, Expr, key, walk
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A table; `prefix` tells its columns from those of others. `unit`: the column that says whose a row is; None: the row's own number."""
+    """A table; `prefix` tells its columns from those of others.
+
+    `unit`: the column that says whose a row is; None: the row's own number.
+    """
 
     table: str
     prefix: str
@@ -44,7 +48,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class PerUnit:
-    """Rows of each unit (and each combination of `keys`) made one. Computed exactly for every unit by itself."""
+    """Rows of each unit (and each combination of `keys`) made one.
+
+    Computed exactly for every unit by itself.
+    """
 
     child: From
     prefix: str
@@ -64,10 +71,11 @@ class Projected:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Rows with a mark: whether `right` has a row whose inner expressions equal the row's own, for all `pairs` of (own, inner).
+    """Rows with a mark: whether `right` has a row whose inner expressions equal the row's own, for all
+    `pairs` of (own, inner).
 
-    A mark adds no rows. Column `{prefix}m` is true or NULL; with `counted`, `{prefix}n` and `{prefix}c` are how many rows `right` has,
-    and in how many of them the inner expression of the first pair is not NULL.
+    A mark adds no rows. Column `{prefix}m` is true or NULL; with `counted`, `{prefix}n` and `{prefix}c` are
+    how many rows `right` has, and in how many of them the inner expression of the first pair is not NULL.
     """
 
     child: From
@@ -82,9 +90,12 @@ From = Scan | Filtered | Joined | PerUnit | Projected | Marked
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A bound FROM item. `unit`: the raw column that says whose a row is, None if public. `whose`: expressions equal to the unit.
+    """A bound FROM item. `unit`: the raw column that says whose a row is, None if public.
 
-    `perhaps`: expressions equal to the unit, or NULL where an outer join had no partner. `many`: one unit may have several rows.
+    `whose`: expressions equal to the unit.
+
+    `perhaps`: expressions equal to the unit, or NULL where an outer join had no partner. `many`: one unit may
+    have several rows.
     """
 
     node: From
@@ -115,7 +126,13 @@ def source_key(node: From) -> str:
         )
     if isinstance(node, Marked):
         pairs = ", ".join(f"{key(own)} = {key(inner)}" for own, inner in node.pairs)
-        return f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; {node.counted})"
+        return (
+            f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; "
+            f"{node.counted})"
+        )
     assert isinstance(node, PerUnit)
     aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
-    return f"per unit({source_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; {aggregates})"
+    return (
+        f"per unit({source_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; "
+        f"{aggregates})"
+    )

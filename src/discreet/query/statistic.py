@@ -1,4 +1,5 @@
-"""A number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of their own or only compare it.
+"""A number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of their
+own or only compare it.
 
 Sparse vector, the reusable holdout and their like take statistics; this is one an analyst can write as text.
 
@@ -36,7 +37,9 @@ _KEY = 0  # groups are chosen by a keyed hash; without groups nothing is chosen
 @described("query.SqlStatistic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStatistic:
-    """One COUNT or SUM, without GROUP BY, HAVING and the like. `rows`: how many rows of one unit count, by default as declared.
+    """One COUNT or SUM, without GROUP BY, HAVING and the like.
+
+    `rows`: how many rows of one unit count, by default as declared.
 
     Guarantee: the value is an exact integer in whole steps, and one unit moves it by at most `sensitivity`.
     Proof:     `Measure.sensitivity`, with a single group.
@@ -61,7 +64,8 @@ class SqlStatistic:
         return asked.sensitivity(bounding, public.neighbors, 1)
 
     def monotone(self, public: Public) -> bool:
-        """Whether adding a unit never lowers the value: so of counts, and of sums of what is never negative."""
+        """Whether adding a unit never lowers the value: so of counts, and of sums of what is never
+        negative."""
         _, _, asked, bounding = _settled(self.sql, public, self.rows)
         return public.neighbors is ADD_REMOVE and asked.limits(bounding)[0] >= 0
 
@@ -105,6 +109,7 @@ def _settled(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes,
         or direct(planned, recipes, 0) is None
     ):
         raise QueryError(
-            "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or LIMIT. Nothing was read or charged."
+            "a statistic is one COUNT or SUM and nothing else: no GROUP BY, HAVING, ORDER BY or "
+            "LIMIT. Nothing was read or charged."
         )
     return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)

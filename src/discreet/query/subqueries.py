@@ -1,7 +1,8 @@
-"""EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE: a mark on each row, from public rows or from rows of the same unit.
+"""EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE: a mark on each row, from public rows or from rows of
+the same unit.
 
-A mark adds no rows, so nothing changes in how much one unit contributes. Of a private table only rows of the row's own unit may decide
-it: otherwise one unit's rows would move another's.
+A mark adds no rows, so nothing changes in how much one unit contributes. Of a private table only rows of the
+row's own unit may decide it: otherwise one unit's rows would move another's.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class Marks:
 
 
 def _plain(select: Node) -> exp.Select:
-    """A sub-query whose answer is whether a row is there: DISTINCT and ORDER BY change nothing, LIMIT and the like might."""
+    """A sub-query whose answer is whether a row is there: DISTINCT and ORDER BY change nothing, LIMIT and the
+    like might."""
     if not isinstance(select, exp.Select):
         raise refuse(select, "only a SELECT can stand here")
     for clause in ("limit", "offset"):

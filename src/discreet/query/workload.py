@@ -1,13 +1,14 @@
 """Several counting queries answered together: one price, and answers that agree with each other.
 
-What the queries count is written as a workload over cells (`cells`), measured through the strategy of least expected error
-(`mechanisms.matrix`), and every answer follows from the same measurements. Groupings alone go through marginals, which are never written
-out; conditions make cells of their own.
+What the queries count is written as a workload over cells (`cells`), measured through the strategy of least
+expected error (`mechanisms.matrix`), and every answer follows from the same measurements. Groupings alone go
+through marginals, which are never written out; conditions make cells of their own.
 
 >>> from discreet.tables import rand_hie
 >>> people = rand_hie()
 >>> both = WorkloadQuery(
-...     queries=("SELECT COUNT(*) AS n FROM rand_hie WHERE health = 'good'", "SELECT health, COUNT(*) AS n FROM rand_hie GROUP BY health"),
+...     queries=("SELECT COUNT(*) AS n FROM rand_hie WHERE health = 'good'",
+...              "SELECT health, COUNT(*) AS n FROM rand_hie GROUP BY health"),
 ...     public=people.public, epsilon=1, rows=1)
 >>> both.preview().answers[1]
 ('health', 'n')
@@ -59,7 +60,8 @@ GAIN = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPreview:
-    """What answering together costs and how good it will be; `alone` is the mean squared error of the same asked one by one at the same total."""
+    """What answering together costs and how good it will be; `alone` is the mean squared error of the same
+    asked one by one at the same total."""
 
     answers: tuple[tuple[str, ...], ...]
     event: Event
@@ -74,12 +76,14 @@ class WorkloadPreview:
         lines = [f"price: {self.price}, for {len(self.answers)} answers together"]
         for i, (columns, error) in enumerate(zip(self.answers, self.errors, strict=True)):
             lines.append(
-                f"answer {i + 1} ({', '.join(columns)}): within {error:,.4g} with {self.confidence:.0%} confidence"
+                f"answer {i + 1} ({', '.join(columns)}): within {error:,.4g} with "
+                f"{self.confidence:.0%} confidence"
             )
         if self.alone is not None:
             saved = 1 - self.rmse**2 / self.alone
             lines.append(
-                f"one by one at the same total price the mean squared error would be {self.alone:,.4g}; together it is "
+                f"one by one at the same total price the mean squared error would be "
+                f"{self.alone:,.4g}; together it is "
                 f"{self.rmse**2:,.4g}, {saved:.0%} less."
             )
         return "\n".join([*lines, self.reason])
@@ -88,12 +92,15 @@ class WorkloadPreview:
 @described("query.WorkloadQuery")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery:
-    """Counting queries at one price. `rows`: how many rows of one unit count in all of them together, by default what is declared.
+    """Counting queries at one price.
+
+    `rows`: how many rows of one unit count in all of them together, by default what is declared.
 
     Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     a unit has at most `rows` rows that count, each in one cell, so the counts of cells move by at most that in l1 (twice where a unit is
-               replaced); the integer strategy's largest column norm times that is what the noise covers (`Grid.moved`). All answers are
-               post-processing of the measurements.
+    Proof:     a unit has at most `rows` rows that count, each in one cell, so the counts of cells move by at
+               most that in l1 (twice where a unit is replaced); the integer strategy's largest column norm
+               times that is what the noise covers (`Grid.moved`). All answers are post-processing of the
+               measurements.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -119,7 +126,8 @@ class WorkloadQuery:
         object.__setattr__(self, "_built", _build(self, norms))
 
     def rehearse(self, source: Source) -> None:
-        """Write the engine's query, once for trial and run: what cannot be written is refused before it is charged."""
+        """Write the engine's query, once for trial and run: what cannot be written is refused before it is
+        charged."""
         self._built.statement(source.kinds if isinstance(source, Engine) else {}, dialect_of(source))
 
     @property
@@ -142,7 +150,8 @@ class WorkloadQuery:
 
     @property
     def key(self) -> str:
-        """Stable text of what is asked at which price: equal for equal questions, for the store of released answers."""
+        """Stable text of what is asked at which price: equal for equal questions, for the store of released
+        answers."""
         built = self._built
         plans = [[built.given.plans[at].key for at in numbers] for numbers in built.plan_numbers]
         return json.dumps(
@@ -244,7 +253,10 @@ class WorkloadQuery:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def _without_noise(self, source: Source, key: int) -> list[list[list[Any]]]:
-        """For tests of semantics only: the exact rows of each query. No description and no public call leads here."""
+        """For tests of semantics only: the exact rows of each query.
+
+        No description and no public call leads here.
+        """
         built = self._built
         measured = built.grid.measure(built.counts(engine_of(source), key))
         answers = np.rint(built.grid.fit(built.strategy.workload, measured).answers)
@@ -266,7 +278,8 @@ class WorkloadQuery:
             rho=None if self.rho is None else float(self.rho),
             sql=self.queries[query],
             plan=(
-                f"Answered together with {len(built.parts) - 1} other queries, for one price; the answers agree with each other.",
+                f"Answered together with {len(built.parts) - 1} other queries, for one price; the "
+                f"answers agree with each other.",
                 built.strategy.reason,
             ),
         )
@@ -288,9 +301,11 @@ class WorkloadQuery:
 
 
 def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
-    """One statement as a workload, where it asks for several groupings, or for several counts that are better answered together; else None.
+    """One statement as a workload, where it asks for several groupings, or for several counts that are better
+    answered together; else None.
 
-    For units of one row only, unless CUBE or the like leave no other way: with several rows, limits in each group and in all differ.
+    For units of one row only, unless CUBE or the like leave no other way: with several rows, limits in each
+    group and in all differ.
     """
     several_groupings = bool(several(parse(text)))
     if not several_groupings and not options.keys() <= {"epsilon", "delta", "rho"}:
@@ -423,7 +438,8 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
 
 
 def _workload(given: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[Any, ...]]:
-    """The workload, and where in its answers each family's numbers are: start, shape, how much of each axis is asked for, and its order."""
+    """The workload, and where in its answers each family's numbers are: start, shape, how much of each axis
+    is asked for, and its order."""
     if (
         given.marks
         and all(m.values is not None for m in given.marks)
@@ -440,7 +456,10 @@ def _workload(given: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[
 
 
 def _tables(given: Compiled) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
-    """Groupings alone: marginals over the keys. A key that every query groups by needs no class for rows outside its values."""
+    """Groupings alone: marginals over the keys.
+
+    A key that every query groups by needs no class for rows outside its values.
+    """
     order = [members[0] for members, _ in given.groups]
     needless = set.intersection(*(set(f.keys) for f in given.families))
     sizes = [given.marks[m].size - (m in needless) for m in order]

@@ -1,4 +1,5 @@
-"""Coins: with a rational probability, with probability exp(-x), and subsets that keep each index by a coin."""
+"""Coins: with a rational probability, with probability exp(-x), and subsets that keep each index by a
+coin."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def bernoulli(p: Any, n: int, entropy: Entropy) -> Bools:
     """`n` independent coins, each True with probability exactly `p` (a float is taken at its binary value).
 
     Guarantee: independent Bernoulli(p) for every rational p in [0, 1].
-    Proof:     U < p, decided by the first 16 bits of U unless they equal those of p; then by more bits (`_bounds.below`).
+    Proof:     U < p, decided by the first 16 bits of U unless they equal those of p; then by more bits
+               (`_bounds.below`).
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -56,8 +58,8 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
     """One coin for each probability in the float array `ps`, each taken at its binary value.
 
     Guarantee: independent; entry i is True with probability exactly ps[i].
-    Proof:     53 bits of U are a float u with u <= U < u + 2**-53, both exact. If u + 2**-53 <= p, True; if u >= p,
-               False; else more bits are drawn.
+    Proof:     53 bits of U are a float u with u <= U < u + 2**-53, both exact. If u + 2**-53 <= p, True; if u
+               >= p, False; else more bits are drawn.
     Assumes:   `entropy` yields independent uniform bits.
     """
     ps = np.asarray(ps)
@@ -78,9 +80,10 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
     """One coin for each integer numerator, True with probability exactly exp(-numerator / denominator).
 
     Guarantee: independent; no rounding enters.
-    Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp and of the
-               53 bits of U that are known; elsewhere by `_bounds.below` on certified digits.
-    Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-46 (checked by the tests).
+    Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp
+               and of the 53 bits of U that are known; elsewhere by `_bounds.below` on certified digits.
+    Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-46 (checked by the
+               tests).
     """
     _require.integer(denominator=denominator, at_least=1)
     whole = int(denominator)
@@ -108,10 +111,11 @@ def exp_coins(
     entropy: Entropy,
     error: float = _FLOAT_ERROR,
 ) -> Bools:
-    """Coins U < exp(-exact(i)), given xs within a factor 1 + 2**-49 of exact, and the first 53 bits of each U.
+    """Coins U < exp(-exact(i)), given xs within a factor 1 + 2**-49 of exact, and the first 53 bits of each
+    U.
 
-    Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error and the 2**-53 of U that is
-           unknown leave the distance between the two within `error` of what is computed.
+    Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error and the 2**-53 of
+           U that is unknown leave the distance between the two within `error` of what is computed.
     """
     margin = np.exp(-xs)
     margin -= prefixes.astype(np.float64) * 2.0**-53
@@ -155,9 +159,11 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
 def _kept(
     digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
-    """Which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or for which more bits say so.
+    """Which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or for
+    which more bits say so.
 
-    All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are kept.
+    All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are
+    kept.
     """
     prefixes = entropy.shorts(n)
     mask: Bools = prefixes < low

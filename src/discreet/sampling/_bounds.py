@@ -1,8 +1,8 @@
 """Certified enclosures in integers: every irrational number that a sampler compares with comes from here.
 
 A number y in [0, 1] is described by a function `digits(bits)` that returns integers (low, high) with
-low <= 2**bits * y <= high and high - low at most a few units. `below` then decides U < y exactly, for a uniform U of
-which only a prefix is known, by drawing more of U until the enclosure and the prefix part.
+low <= 2**bits * y <= high and high - low at most a few units. `below` then decides U < y exactly, for a
+uniform U of which only a prefix is known, by drawing more of U until the enclosure and the prefix part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _SPARE = 40  # mpmath works with this many bits more than we use: its last 30 ma
 def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
     """Integers (low, high) with low <= 2**bits * exp(-x) <= high and high - low <= 3, for x >= 0.
 
-    Proof:   the argument is at most `bits`, so rounding it to `working` bits moves exp(-x) by less than 2**-(bits+38).
+    Proof:   the argument is at most `bits`, so rounding it to `working` bits moves exp(-x) by less than
+             2**-(bits+38).
     Assumes: mpmath's exp is right to within 2**30 units in the last place.
     """
     if x == 0:
@@ -38,8 +39,8 @@ def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
 def log(x: Fraction, bits: int) -> tuple[int, int]:
     """Integers (low, high) with low <= 2**bits * ln(x) <= high and high - low <= 3, for x > 0.
 
-    Proof:   rounding the argument to `working` bits moves ln(x) by less than 2**-(bits+38), and |ln(x)| < 2**(4 + the
-             length of the longer term's length).
+    Proof:   rounding the argument to `working` bits moves ln(x) by less than 2**-(bits+38), and |ln(x)| <
+             2**(4 + the length of the longer term's length).
     Assumes: mpmath's log is right to within 2**30 units in the last place.
     """
     magnitude = max(x.numerator.bit_length(), x.denominator.bit_length())
@@ -50,7 +51,8 @@ def log(x: Fraction, bits: int) -> tuple[int, int]:
 
 
 def minus_log(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    """Integers around 2**bits * -ln(U) for all U in [prefix, prefix + 1) / 2**length; None if U may be zero."""
+    """Integers around 2**bits * -ln(U) for all U in [prefix, prefix + 1) / 2**length; None if U may be
+    zero."""
     if prefix == 0:
         return None
     low = -log(Fraction(prefix + 1, 1 << length), bits)[1]
@@ -76,8 +78,8 @@ def exponential(x: Fraction) -> Digits:
 def below(prefix: int, bits: int, digits: Digits, entropy: Entropy) -> bool:
     """Whether U < y, for U uniform on [0, 1) whose first `bits` bits are `prefix`.
 
-    Proof: U lies in [prefix, prefix + 1) / 2**bits. If prefix + 1 <= low then U < y; if prefix >= high then U >= y;
-           otherwise 64 more bits are appended. The chance of going on shrinks by about 2**-62 a round.
+    Proof: U lies in [prefix, prefix + 1) / 2**bits. If prefix + 1 <= low then U < y; if prefix >= high then U
+           >= y; otherwise 64 more bits are appended. The chance of going on shrinks by about 2**-62 a round.
     """
     while True:
         low, high = digits(bits)

@@ -1,7 +1,7 @@
 """Where random bits come from: a keyed AES-256-CTR stream, seeded by the operating system.
 
-`Entropy()` is for releases; `SeededEntropy(seed)` repeats itself, is for tests and simulations, and says so with
-`private == False`. Neither can be copied or pickled: noise drawn twice from one stream cancels.
+`Entropy()` is for releases; `SeededEntropy(seed)` repeats itself, is for tests and simulations, and says so
+with `private == False`. Neither can be copied or pickled: noise drawn twice from one stream cancels.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ _SLACK = 15  # update_into wants room for one more AES block
 class Entropy:
     """A stream of independent uniform bits, private to this process.
 
-    Guarantee: no two calls, threads, or forked processes are given the same part of the stream; what one caller
-               has seen tells nothing computable about what another will see.
-    Proof:     AES-256-CTR under a 256-bit key from `os.urandom`; a lock around the stream; a fresh key in every
-               forked child and after each 4 GiB.
-    Assumes:   AES is a pseudorandom permutation and the operating system's generator is sound. A virtual machine
-               that is snapshotted and resumed twice repeats its stream: nothing in the process can notice.
+    Guarantee: no two calls, threads, or forked processes are given the same part of the stream; what one
+               caller has seen tells nothing computable about what another will see.
+    Proof:     AES-256-CTR under a 256-bit key from `os.urandom`; a lock around the stream; a fresh key in
+               every forked child and after each 4 GiB.
+    Assumes:   AES is a pseudorandom permutation and the operating system's generator is sound. A virtual
+               machine that is snapshotted and resumed twice repeats its stream: nothing in the process can
+               notice.
 
     >>> Entropy().words(3).dtype
     dtype('uint64')
@@ -98,7 +99,8 @@ class Entropy:
         return out
 
     def _pour(self, room: memoryview, size: int) -> None:
-        """The next `size` bytes to the front of the room; where it ends too soon after them, the last few come by way of a copy."""
+        """The next `size` bytes to the front of the room; where it ends too soon after them, the last few
+        come by way of a copy."""
         with self._lock:
             if self._pid != os.getpid():  # a fork that bypassed Python's hooks
                 self._forked()
@@ -125,8 +127,8 @@ class Entropy:
     def _forked(self) -> None:
         """Called in a forked child: the parent keeps the old stream, the child gets its own.
 
-        The process is remembered last: if no new key can be had, the next draw tries again, and fails again, rather than draw what the
-        parent draws.
+        The process is remembered last: if no new key can be had, the next draw tries again, and fails again,
+        rather than draw what the parent draws.
         """
         self._rekey()
         self._pid = os.getpid()
@@ -171,8 +173,9 @@ class SeededEntropy(Entropy):
 class Stream(Entropy):
     """AES-256 in counter mode under a key that another stream gives: for long noise, twice as fast.
 
-    It is GCM whose tag is never asked for, which is counter mode with code of its own in OpenSSL. Threads, forks and the age of a key are looked after as
-    in every `Entropy`; a forked child takes a key of its own from the operating system, as what it was forked from may be in use.
+    It is GCM whose tag is never asked for, which is counter mode with code of its own in OpenSSL. Threads,
+    forks and the age of a key are looked after as in every `Entropy`; a forked child takes a key of its own
+    from the operating system, as what it was forked from may be in use.
     """
 
     def __init__(self, source: Entropy) -> None:
@@ -229,7 +232,8 @@ def _after_fork_in_child() -> None:
             None  # not yet this process's: whatever fails below, nothing is drawn from an inherited stream
         )
     for entropy in alive:
-        # what fails here fails again, and is heard, at the next draw; an error in a hook would only be printed
+        # what fails here fails again, and is heard, at the next draw; an error in a hook would only be
+        # printed
         with suppress(Exception):
             entropy._forked()
 

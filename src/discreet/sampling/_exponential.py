@@ -1,8 +1,10 @@
-"""-ln(U) for a uniform U, as certified integers, by the same steps on numbers of the same lengths whatever U is.
+"""-ln(U) for a uniform U, as certified integers, by the same steps on numbers of the same lengths whatever U
+is.
 
-Who can time a draw must not learn its size. So nothing here branches on U, and every number is kept at a length that does
-not depend on U: Python stores integers in digits of 30 bits (or 15), drops leading zeros, and takes longer for more digits.
-Lengths are therefore multiples of 30 bits, and whatever may come near zero is lifted by a constant.
+Who can time a draw must not learn its size. So nothing here branches on U, and every number is kept at a
+length that does not depend on U: Python stores integers in digits of 30 bits (or 15), drops leading zeros,
+and takes longer for more digits. Lengths are therefore multiples of 30 bits, and whatever may come near zero
+is lifted by a constant.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def round_up(bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Logarithm:
-    """What is needed for -ln(U) from the first bits - `MARGIN` bits of U; numbers are in units of 2**-bits."""
+    """What is needed for -ln(U) from the first bits - `MARGIN` bits of U; numbers are in units of
+    2**-bits."""
 
     bits: int
     center: int  # c / 4 for c = 1 - 2**-8
@@ -44,16 +47,18 @@ class Logarithm:
         return self.turns * self.log_two
 
     def enclose(self, prefix: int) -> tuple[int, int]:
-        """(low, high) with low <= 2**bits * -ln(U) + lift <= high for all U in [prefix, prefix + 1) / 2**(bits - 2), prefix > 0.
+        """(low, high) with low <= 2**bits * -ln(U) + lift <= high for all U in [prefix, prefix + 1) /
+        2**(bits - 2), prefix > 0.
 
-        Proof: with j = bits - 1 - the length of prefix, U = 2**-j m at the lower end, for m in [1, 2); and ln(m) = ln(c) +
-               2 artanh(z) with z = (m - c) / (m + c) in (0.0019, 0.3351), z² < 0.1124. In units: rounding down costs z at
-               most 1, z² at most 1 + 2 z < 1.68, and a step s' = 1/(2i + 1) + z² s of Horner's rule 2, another 0.4 * 1.68
-               for the error of z² (for s < 0.4) and 0.1124 of the error of s: together below 2.68 / (1 - 0.1124) < 3.1.
-               What the series leaves out is below 1 unit, for it has more than bits / 3.15 terms and 0.1124 < 2**-3.15.
-               So 2 z s is off by at most 2 (1.05 + 0.336 * 4.1) + 1 < 7 units, downwards. ln(c) and ln(2) are at most 3
-               above what is stored, and j <= turns. Finally ln(prefix + 1) - ln(prefix) <= 1 / prefix <= 2**(j + 2 -
-               bits): 2**(j + 2) units, written below as the difference of two numbers of full length.
+        Proof: with j = bits - 1 - the length of prefix, U = 2**-j m at the lower end, for m in [1, 2); and
+               ln(m) = ln(c) + 2 artanh(z) with z = (m - c) / (m + c) in (0.0019, 0.3351), z² < 0.1124. In
+               units: rounding down costs z at most 1, z² at most 1 + 2 z < 1.68, and a step s' = 1/(2i + 1) +
+               z² s of Horner's rule 2, another 0.4 * 1.68 for the error of z² (for s < 0.4) and 0.1124 of the
+               error of s: together below 2.68 / (1 - 0.1124) < 3.1. What the series leaves out is below 1
+               unit, for it has more than bits / 3.15 terms and 0.1124 < 2**-3.15. So 2 z s is off by at most
+               2 (1.05 + 0.336 * 4.1) + 1 < 7 units, downwards. ln(c) and ln(2) are at most 3 above what is
+               stored, and j <= turns. Finally ln(prefix + 1) - ln(prefix) <= 1 / prefix <= 2**(j + 2 - bits):
+               2**(j + 2) units, written below as the difference of two numbers of full length.
         """
         shift = self.bits - 1 - prefix.bit_length()
         mantissa = prefix << shift  # m / 4

@@ -1,11 +1,14 @@
-"""Integer noise with weights exp(-a k² - b k): geometric, discrete Laplace and discrete Gaussian, by one engine.
+"""Integer noise with weights exp(-a k² - b k): geometric, discrete Laplace and discrete Gaussian, by one
+engine.
 
-Narrow laws are inverted with a table of all their values. Wide laws are cut into cells of 2**shift integers: the cell
-comes from a table, the place in the cell is uniform, and a last coin, nearly always heads, makes up for the slope of
-the weights inside the cell. No logarithm is taken, and a float only settles coins that are far from the edge.
+Narrow laws are inverted with a table of all their values. Wide laws are cut into cells of 2**shift integers:
+the cell comes from a table, the place in the cell is uniform, and a last coin, nearly always heads, makes up
+for the slope of the weights inside the cell. No logarithm is taken, and a float only settles coins that are
+far from the edge.
 
-Values in the tails are more often left open by the first look at the table. So that the time of a call does not tell how
-many there were, a fixed number of draws takes the second look, whether they need it or not (`_second_look`).
+Values in the tails are more often left open by the first look at the table. So that the time of a call does
+not tell how many there were, a fixed number of draws takes the second look, whether they need it or not
+(`_second_look`).
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
 def discrete_laplace(scale: Any, n: int, entropy: Entropy) -> Integers:
     """`n` draws with P(X = k) proportional to exp(-|k| / scale) on all integers.
 
-    Guarantee: independent, with exactly this law, for every rational scale > 0 (a float is taken at its binary value).
+    Guarantee: independent, with exactly this law, for every rational scale > 0 (a float is taken at its
+               binary value).
     Proof:     see `_Wide` (scale >= 32) and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -82,8 +86,8 @@ def discrete_gaussian(
 
     Give `sigma`, or `sigma_squared` where the variance parameter is rational and its root is not.
 
-    Guarantee: independent, with exactly this law (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Definition 1),
-               for every rational sigma² > 0 (a float is taken at its binary value).
+    Guarantee: independent, with exactly this law (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4,
+               Definition 1), for every rational sigma² > 0 (a float is taken at its binary value).
     Proof:     see `_Wide` (sigma >= 128) and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -102,7 +106,8 @@ def discrete_gaussian(
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Weights exp(-(square k² + linear k)) for k = 0, 1, 2, ..., mirrored to the negative integers if `signed`."""
+    """Weights exp(-(square k² + linear k)) for k = 0, 1, 2, ..., mirrored to the negative integers if
+    `signed`."""
 
     square: Fraction
     linear: Fraction
@@ -120,7 +125,10 @@ class _Shape:
 
     @property
     def shift(self) -> int:
-        """Cells of 2**shift integers: 128 to 256 a scale, or 32 to 64, leave few coins in doubt. Negative: too narrow."""
+        """Cells of 2**shift integers: 128 to 256 a scale, or 32 to 64, leave few coins in doubt.
+
+        Negative: too narrow.
+        """
         return self.scale.bit_length() - 1 - (7 if self.square else 5)
 
 
@@ -132,7 +140,10 @@ def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 
 
 def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
-    """Draws one by one: for so few, preparing a table would cost more. The lift is taken off in 64 bits where it can be."""
+    """Draws one by one: for so few, preparing a table would cost more.
+
+    The lift is taken off in 64 bits where it can be.
+    """
     lift = _single.lift(shape.scale)
     if shape.square:
         lifted = [_single.gaussian(1 / (2 * shape.square), entropy, lift) for _ in range(n)]
@@ -147,9 +158,9 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
     """The weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
-    Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2 square
-           step²); products of intervals in [0, 1] are rounded outwards. r does not increase, so what follows f(J) sums
-           to at most f(J) / (1 - r(J)).
+    Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2
+           square step²); products of intervals in [0, 1] are rounded outwards. r does not increase, so what
+           follows f(J) sums to at most f(J) / (1 - r(J)).
     """
     first = shape.cost(step)
     curve = 2 * shape.square * step * step
@@ -176,9 +187,10 @@ def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
 def _second_look(open_: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
     """Where `open_` is true, and at so many other places that their number does not tell.
 
-    Proof: that number is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or all n. By Bernstein,
-           more than that are open with probability at most exp(-t² / (2 n chance + 2 t / 3)) = exp(-a). Of the first m
-           places at least m less the number of open ones are not open, so there are enough to fill up with.
+    Proof: that number is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or all n. By
+           Bernstein, more than that are open with probability at most exp(-t² / (2 n chance + 2 t / 3)) =
+           exp(-a). Of the first m places at least m less the number of open ones are not open, so there are
+           enough to fill up with.
     """
     n = len(open_)
     looks = min(n, ceil(n * chance + _RARE / 3 + sqrt(_RARE * _RARE / 9 + 2 * _RARE * n * chance)))
@@ -226,10 +238,10 @@ class _Narrow:
 class _Wide:
     """Cells of 2**shift integers, a uniform place in the cell, and a coin for the slope inside it.
 
-    Proof: with M = 2**shift, propose h >= 0 with weight f(hM), a place L uniform below M, a fair sign bit s, and accept
-           with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2, ... and (k, s) is accepted with
-           weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v has weight f(|v|), each value exactly once.
-           Unsigned laws always have s = 0.
+    Proof: with M = 2**shift, propose h >= 0 with weight f(hM), a place L uniform below M, a fair sign bit s,
+           and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2, ... and
+           (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v has weight
+           f(|v|), each value exactly once. Unsigned laws always have s = 0.
     """
 
     def __init__(self, shape: _Shape) -> None:
@@ -247,8 +259,8 @@ class _Wide:
     def _squeeze(self) -> tuple[int, int]:
         """(c, h): a coin whose first 16 bits are below c is heads in every cell below h.
 
-        Proof: the chance of heads is at least exp(-d) >= 1 - d, with d the cost of crossing the cell, which does not
-               fall with h; and U < c / 2**16 <= 1 - d for the cells counted.
+        Proof: the chance of heads is at least exp(-d) >= 1 - d, with d the cost of crossing the cell, which
+               does not fall with h; and U < c / 2**16 <= 1 - d for the cells counted.
         """
         step = 1 << self.shift
         allowed = Fraction(1, 32)
@@ -275,8 +287,9 @@ class _Wide:
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
         """Proposals for all of `out`; returns which of them are looked at again, and their words.
 
-        One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place. Those that these
-        settle are settled the same way when looked at again: more bits of cell and coin change neither.
+        One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place. Those
+        that these settle are settled the same way when looked at again: more bits of cell and coin change
+        neither.
         """
         indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for start in range(0, len(out), _CHUNK):

@@ -1,8 +1,9 @@
-"""Exact selection by noisy scores: the order of rate * score + noise for continuous noise, without ever rounding it.
+"""Exact selection by noisy scores: the order of rate * score + noise for continuous noise, without ever
+rounding it.
 
-Each candidate's noise is a function of a uniform number of which 64 bits are drawn. Floats give an interval for every
-noisy score; candidates whose intervals overlap where it matters are compared with certified arithmetic and as many
-more bits as it takes.
+Each candidate's noise is a function of a uniform number of which 64 bits are drawn. Floats give an interval
+for every noisy score; candidates whose intervals overlap where it matters are compared with certified
+arithmetic and as many more bits as it takes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ._uniform import integers
 Floats = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
-# Relative error allowed to numpy's log and log1p and the operations around them; tests compare numpy with mpmath.
+# Relative error allowed to numpy's log and log1p and the operations around them; tests compare numpy with
+# mpmath.
 _FLOAT_ERROR = 2.0**-46
 
 
@@ -34,7 +36,8 @@ def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
 
     Guarantee: index i has probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
     Proof:     the Gumbel-max identity (Yellott 1977); the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+               tests).
 
     >>> from discreet.sampling import SeededEntropy
     >>> argmax_gumbel([0, 10**6, 5], 1, SeededEntropy(0))
@@ -48,7 +51,8 @@ def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
 
     Guarantee: exactly this law (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v3).
     Proof:     the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+               tests).
     """
     return int(_largest(scores, rate, 1, _EXPONENTIAL, entropy)[0])
 
@@ -58,17 +62,21 @@ def argmax_laplace(scores: Any, rate: Any, entropy: Entropy) -> int:
 
     Guarantee: exactly this law.
     Proof:     the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+               tests).
     """
     return int(_largest(scores, rate, 1, _LAPLACE, entropy)[0])
 
 
 def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """The indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard Gumbel G_i.
+    """The indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard Gumbel
+    G_i.
 
     Guarantee: exactly the law of drawing k times without replacement with weights exp(rate scores[i]).
-    Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are
+               compared exactly (`_largest`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+               tests).
     """
     return _largest(scores, rate, k, _GUMBEL, entropy)
 
@@ -79,8 +87,8 @@ def top_k_gumbel_rows(
     """For every row of a matrix of scores what `top_k_gumbel` returns, all noise drawn and compared at once.
 
     Guarantee: exactly the law of `top_k_gumbel` for each row, independent between rows.
-    Proof:     where the float intervals of the first k and of all after them do not overlap they decide the order; each other row
-               is decided as a vector is (`_decided`), with the bits that were drawn.
+    Proof:     where the float intervals of the first k and of all after them do not overlap they decide the
+               order; each other row is decided as a vector is (`_decided`), with the bits that were drawn.
     Assumes:   as `top_k_gumbel`; scores of one row differ by less than 2**62.
 
     >>> from discreet.sampling import SeededEntropy
@@ -133,7 +141,8 @@ def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int
 
 @dataclass(frozen=True, slots=True)
 class _Noise:
-    """Noise as a function of a uniform U; intervals in floats for 64 bits of U, and certified for any number."""
+    """Noise as a function of a uniform U; intervals in floats for 64 bits of U, and certified for any
+    number."""
 
     floats: Callable[[Words, float], tuple[Floats, Floats]]
     certified: Callable[[int, int, int], tuple[int, int] | None]
@@ -146,7 +155,10 @@ def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 
 
 def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
-    """Bounds of -ln(u / 2**64). Rounding of u, the logs (at most 45) and the difference stay within 64 `error`."""
+    """Bounds of -ln(u / 2**64).
+
+    Rounding of u, the logs (at most 45) and the difference stay within 64 `error`.
+    """
     with np.errstate(divide="ignore"):
         middle = 64 * np.log(2.0) - np.log(u)
     return np.maximum(middle - 64 * error, 0.0), middle + 64 * error
@@ -238,9 +250,10 @@ def _largest(
 ) -> npt.NDArray[np.int64]:
     """The k largest noisy scores, in order.
 
-    Proof: every candidate's noisy score lies in its float interval. At least k candidates reach the k-th largest lower
-           end, so one whose upper end is below it is not among the k largest. Sorted by lower end, the rest fall into
-           runs of overlapping intervals; between runs the order is decided, within a run `_compare` decides it.
+    Proof: every candidate's noisy score lies in its float interval. At least k candidates reach the k-th
+           largest lower end, so one whose upper end is below it is not among the k largest. Sorted by lower
+           end, the rest fall into runs of overlapping intervals; between runs the order is decided, within a
+           run `_compare` decides it.
     """
     exact_rate, offsets, exact_scores = _offsets(scores, rate)
     _require.integer(k=k, at_least=0)
@@ -293,7 +306,8 @@ def _runs(low: Floats, high: Floats) -> list[slice]:
 
 
 def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], int]]:
-    """rate * (score - best score) in floats, each right to a few units in the last place, and the exact scores."""
+    """rate * (score - best score) in floats, each right to a few units in the last place, and the exact
+    scores."""
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
     if isinstance(scores, list | tuple) and all(type(score) is int for score in scores):

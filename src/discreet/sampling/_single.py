@@ -1,10 +1,11 @@
 """A few draws at once, without the tables that many draws share: slower a draw, nothing to prepare.
 
-The time of a draw does not go with its size. Each attempt takes the same steps on integers of the same lengths (see
-`_exponential`), and the draw leaves as `LIFT` plus its value, so that small values are not small integers. How often a
-proposal is refused tells nothing: attempts are independent, so the number of those refused is independent of the one
-that is kept. What remains: an attempt that its first bits leave open (once in about 2**55) takes longer, and beyond 20
-scales, with probability 2**-28, the prefix of U is a digit shorter.
+The time of a draw does not go with its size. Each attempt takes the same steps on integers of the same
+lengths (see `_exponential`), and the draw leaves as `LIFT` plus its value, so that small values are not small
+integers. How often a proposal is refused tells nothing: attempts are independent, so the number of those
+refused is independent of the one that is kept. What remains: an attempt that its first bits leave open (once
+in about 2**55) takes longer, and beyond 20 scales, with probability 2**-28, the prefix of U is a digit
+shorter.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from ._exponential import DIGIT, MARGIN, Logarithm, logarithm, round_up
 
 
 def lift(scale: int) -> int:
-    """What is added to values of about this scale: more than they reach, and the same length of integer before and after."""
+    """What is added to values of about this scale: more than they reach, and the same length of integer
+    before and after."""
     return 1 << max(2 * DIGIT, round_up(scale.bit_length() + 9)) + 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Floor:
-    """floor(-ln(U) / x) from the first bits of U, lifted: (q + lift) from low * slope + offset, shifted down."""
+    """floor(-ln(U) / x) from the first bits of U, lifted: (q + lift) from low * slope + offset, shifted
+    down."""
 
     log: Logarithm
     slope: int  # slope <= 2**(shift - bits) / x <= slope + 1
@@ -36,8 +39,8 @@ class _Floor:
     def __call__(self, prefix: int) -> tuple[int, int]:
         """Both ends of what G + lift may be, for U in [prefix, prefix + 1) / 2**(bits - 2).
 
-        Proof: -ln(U) > 0 lies between the ends of `enclose`, less their lift; 1/x lies between slope and slope + 1; so the
-               product lies between the products.
+        Proof: -ln(U) > 0 lies between the ends of `enclose`, less their lift; 1/x lies between slope and
+               slope + 1; so the product lies between the products.
         """
         low, high = self.log.enclose(prefix)
         return (
@@ -66,8 +69,8 @@ def _to_middle(number: int) -> int:
 def geometric(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
     """One draw with P(G >= k) = exp(-k x), plus `lifted`.
 
-    Proof: G = floor(-ln(U) / x) >= k exactly when U <= exp(-k x). U is drawn bit by bit until its enclosure decides the
-           floor; -ln(U) / x is whole with probability zero.
+    Proof: G = floor(-ln(U) / x) >= k exactly when U <= exp(-k x). U is drawn bit by bit until its enclosure
+           decides the floor; -ln(U) / x is whole with probability zero.
     """
     bits = working_bits(x)
     prefix = entropy.integer(bits - MARGIN)
@@ -86,7 +89,8 @@ def working_bits(x: Fraction) -> int:
 
 
 def _sized(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
-    """(size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus) refused."""
+    """(size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus)
+    refused."""
     while True:
         size, minus = geometric(rate, entropy, lifted), entropy.integer(1)
         if not (size == lifted) & minus:
@@ -96,8 +100,8 @@ def _sized(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
 def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
     """One draw with weights exp(-rate |k|), plus `lifted`.
 
-    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign, with
-           (0, minus) refused so that 0 is not counted twice.
+    Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign,
+           with (0, minus) refused so that 0 is not counted twice.
     """
     size, minus = _sized(rate, entropy, lifted)
     return (size, 2 * lifted - size)[minus]
@@ -130,8 +134,8 @@ class _Coin:
     def __call__(self, prefix: int, size: int) -> tuple[bool, bool]:
         """Whether it is certain, and whether it is possible, for U in [prefix, prefix + 1) / 2**(bits - 2).
 
-        Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is (a size - b)² /
-               (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
+        Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is (a
+               size - b)² / (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
         """
         low, high = self.log.enclose(prefix)
         right = self.square * (size * size) + self.constant
@@ -149,7 +153,8 @@ def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
 
 
 def _accepted(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
-    """A coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when -ln(U) >= c."""
+    """A coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when -ln(U)
+    >= c."""
     bits = round_up(66)
     prefix = entropy.integer(bits - MARGIN)
     while True:

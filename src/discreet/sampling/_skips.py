@@ -1,4 +1,5 @@
-"""Many sparse subsets at once: the gaps between those who are kept are drawn, instead of a coin for everybody who is not."""
+"""Many sparse subsets at once: the gaps between those who are kept are drawn, instead of a coin for everybody
+who is not."""
 
 from __future__ import annotations
 
@@ -25,13 +26,16 @@ _FLOAT_ERROR = (
 
 
 def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indices]:
-    """`n` independent subsets of the indices below `size`, each index kept by a coin of probability exactly `rate`; sorted.
+    """`n` independent subsets of the indices below `size`, each index kept by a coin of probability exactly
+    `rate`; sorted.
 
-    Guarantee: n times `poisson_subset`: all size * n coins are independent, each True with probability exactly `rate`.
-    Proof:     the coins in one long line; between two that are kept the number of others is geometric, independently of all before.
-               It is floor(-ln U / -ln(1 - rate)), computed in floats where these leave one answer, and by certified digits of
-               both logarithms elsewhere (`_exact_gap`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the tests).
+    Guarantee: n times `poisson_subset`: all size * n coins are independent, each True with probability
+               exactly `rate`.
+    Proof:     the coins in one long line; between two that are kept the number of others is geometric,
+               independently of all before. It is floor(-ln U / -ln(1 - rate)), computed in floats where these
+               leave one answer, and by certified digits of both logarithms elsewhere (`_exact_gap`).
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+               tests).
 
     >>> from discreet.sampling import SeededEntropy
     >>> [len(kept) for kept in poisson_subsets(1000, 0.01, 3, SeededEntropy(0))]
@@ -67,7 +71,8 @@ def _slope(rate: Fraction) -> float:
 
 
 def _gaps(n: int, most: int, rate: Fraction, slope: float, entropy: Entropy) -> Indices:
-    """n geometric numbers, those above `most` as `most`. 53 bits of U are known at first: U lies in [known, known + 1) 2**-53.
+    """n geometric numbers, those above `most` as `most`. 53 bits of U are known at first: U lies in [known,
+    known + 1) 2**-53.
 
     Proof: -ln U is at most that of the lower end, and at least this less ln(1 + 1 / known) <= 1 / known.
     """
@@ -87,7 +92,8 @@ def _gaps(n: int, most: int, rate: Fraction, slope: float, entropy: Entropy) -> 
 
 
 def _exact_gap(prefix: int, rate: Fraction, entropy: Entropy) -> int:
-    """floor(-ln U / -ln(1 - rate)), for U uniform on [0, 1) whose first 53 bits are `prefix`: more are drawn until there is one answer."""
+    """floor(-ln U / -ln(1 - rate)), for U uniform on [0, 1) whose first 53 bits are `prefix`: more are drawn
+    until there is one answer."""
     length = 53
     while True:
         bits = length + 64 + rate.denominator.bit_length()

@@ -1,4 +1,5 @@
-"""One exact draw from weights times exponentials: the exponential mechanism over runs of candidates that share a score."""
+"""One exact draw from weights times exponentials: the exponential mechanism over runs of candidates that
+share a score."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .. import _require
 from ._bounds import exp_neg
 from ._entropy import Entropy, stream
 
-# Relative error allowed to one float term weight * exp(-x), x <= 700, numpy's exp included; tests compare with mpmath.
+# Relative error allowed to one float term weight * exp(-x), x <= 700, numpy's exp included; tests compare
+# with mpmath.
 _TERM_ERROR = 2.0**-40
 _UNDERFLOW = 700.0
 
@@ -22,9 +24,10 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     """An index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
 
     Guarantee: exactly this law, for integer costs, positive integer weights and a rational rate >= 0.
-    Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U and float
-               sums the answer is taken only if it lies further from both ends of its stretch than all float errors
-               together; otherwise more bits of the same U are drawn and certified integer sums decide.
+    Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U
+               and float sums the answer is taken only if it lies further from both ends of its stretch than
+               all float errors together; otherwise more bits of the same U are drawn and certified integer
+               sums decide.
     Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-42 below 700.
     """
     costs, weights = _integers(costs, "costs"), _integers(weights, "weights")
@@ -61,10 +64,10 @@ def _integers(values: Any, name: str) -> NDArray[Any]:
 def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: int) -> int | None:
     """The index, if 53 bits of U and floats decide it.
 
-    Proof: a term with x <= 700 has relative error below 2**-40 (x itself is right to 2**-51 of at most 700); one beyond
-           is taken as 0 and is below weight * e**-699. Adding n terms one by one loses at most n units in the last place
-           of the total (of a long double: where a million stretches weigh alike, a double's would often leave the draw
-           undecided). The cheapest term is at least 1, so the total is.
+    Proof: a term with x <= 700 has relative error below 2**-40 (x itself is right to 2**-51 of at most 700);
+           one beyond is taken as 0 and is below weight * e**-699. Adding n terms one by one loses at most n
+           units in the last place of the total (of a long double: where a million stretches weigh alike, a
+           double's would often leave the draw undecided). The cheapest term is at least 1, so the total is.
     """
     x = gaps * rate
     terms = np.where(x <= _UNDERFLOW, weights * np.exp(-np.minimum(x, _UNDERFLOW)), 0.0)

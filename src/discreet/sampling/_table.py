@@ -1,8 +1,9 @@
 """Exact inversion of a discrete law with a table of certified thresholds.
 
-Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative law in some order of the outcomes. The table holds
-floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one look-up (the
-guide); sixty-four decide all but a 2**-50 fraction; the rest recompute the law with more digits until it is decided.
+Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative law in some order of the outcomes. The table
+holds floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one
+look-up (the guide); sixty-four decide all but a 2**-50 fraction; the rest recompute the law with more digits
+until it is decided.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ Law = Callable[[int], Weights]  # more bits: narrower intervals, smaller tail
 class Table:
     """Chooses outcome numbers 0, 1, 2, ... with probabilities proportional to the weights of `law`.
 
-    Guarantee: the outcome number has exactly the normalised law, for every finite or infinite list of weights.
-    Proof:     inversion: the number is how many F(i) are at most U. With U in [p, p + 1) / 2**bits and certified
-               low <= floor(2**bits * F(i)) <= high: p < low means U < F(i), p > high means U >= F(i). Between, 64 more
-               bits of U are drawn and all is compared again.
+    Guarantee: the outcome number has exactly the normalised law, for every finite or infinite list of
+               weights.
+    Proof:     inversion: the number is how many F(i) are at most U. With U in [p, p + 1) / 2**bits and
+               certified low <= floor(2**bits * F(i)) <= high: p < low means U < F(i), p > high means U >=
+               F(i). Between, 64 more bits of U are drawn and all is compared again.
     Assumes:   `law` returns true intervals; `entropy` yields independent uniform bits.
     """
 
@@ -52,7 +54,8 @@ class Table:
         self._last = np.array([0, *highs], dtype=np.uint64)  # the high of the last low that is counted
 
     def guide(self) -> npt.NDArray[np.int64]:
-        """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold may lie inside."""
+        """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold may
+        lie inside."""
         low_bins = np.bincount((self.lows >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
         high_bins = np.bincount((self.highs >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
         return np.where(low_bins + high_bins == 0, np.cumsum(low_bins), -1).astype(np.int64)
@@ -61,7 +64,8 @@ class Table:
         """Outcome numbers for uniforms whose first 64 bits are given. An undecided one may exceed the table.
 
         Bisection by as many steps for each, so that the time does not tell which were found.
-        Proof: the number is how many lows are at most p, if all their highs are below p; highs ascend, so the last tells.
+        Proof: the number is how many lows are at most p, if all their highs are below p; highs ascend, so the
+               last tells.
         """
         most = np.zeros(len(prefixes), np.int64)
         for step, thresholds in self._steps:
@@ -85,9 +89,10 @@ class Table:
 def _thresholds(law: Law, bits: int) -> tuple[list[int], list[int]]:
     """(lows, highs) around floor(2**bits * F(i)) for the listed outcomes, no more than one apart.
 
-    Proof: F(i) lies in [S_low / Z_high, S_high / Z_low], which narrows as more digits are asked for. F(i) < 1 when
-           outcomes follow, so its floor is at most 2**bits - 1. The last of a finite list has F = 1: no uniform reaches
-           it, and it needs no threshold. An endless list is cut only where F's floor is 2**bits - 1, the largest prefix.
+    Proof: F(i) lies in [S_low / Z_high, S_high / Z_low], which narrows as more digits are asked for. F(i) < 1
+           when outcomes follow, so its floor is at most 2**bits - 1. The last of a finite list has F = 1: no
+           uniform reaches it, and it needs no threshold. An endless list is cut only where F's floor is
+           2**bits - 1, the largest prefix.
     """
     guard, ones = 64, (1 << bits) - 1
     while True:

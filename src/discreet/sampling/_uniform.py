@@ -20,9 +20,10 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
     """`n` independent integers, uniform on 0, 1, ..., bound - 1; an object array if bound > 2**63.
 
     Guarantee: each value has probability exactly 1 / bound.
-    Proof:     bound <= 2**32: floor(w * bound / 2**32) for uniform w, refused when the low half of the product is below
-               2**32 mod bound; every value then has floor(2**32 / bound) accepted w (Lemire 2019, arXiv:1805.10941).
-               Otherwise the fewest bits that hold bound - 1 are drawn, and drawn again while not below it.
+    Proof:     bound <= 2**32: floor(w * bound / 2**32) for uniform w, refused when the low half of the
+               product is below 2**32 mod bound; every value then has floor(2**32 / bound) accepted w (Lemire
+               2019, arXiv:1805.10941). Otherwise the fewest bits that hold bound - 1 are drawn, and drawn
+               again while not below it.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -51,8 +52,8 @@ def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     """The numbers 0, 1, ..., n - 1 in uniformly random order.
 
     Guarantee: each of the n! orders has probability exactly 1 / n!.
-    Proof:     the order of independent uniform keys, given that all differ; renaming positions maps that event to
-               itself, so every order is equally likely. Keys that collide are all drawn again.
+    Proof:     the order of independent uniform keys, given that all differ; renaming positions maps that
+               event to itself, so every order is equally likely. Keys that collide are all drawn again.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -72,8 +73,9 @@ def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     """A uniform subset of `k` of the numbers 0, ..., size - 1, sorted.
 
     Guarantee: each of the C(size, k) subsets has the same probability.
-    Proof:     numbers are drawn until k are distinct, never more at once than are missing. Renaming the numbers leaves
-               the law of this process unchanged, so it is uniform. For k > size / 2 the complement is drawn.
+    Proof:     numbers are drawn until k are distinct, never more at once than are missing. Renaming the
+               numbers leaves the law of this process unchanged, so it is uniform. For k > size / 2 the
+               complement is drawn.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -101,7 +103,8 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     """`n` independent indices, i with probability weights[i] / sum(weights), for integer weights of any size.
 
     Guarantee: exactly this law; an index of weight 0 never occurs.
-    Proof:     a uniform integer below the sum falls in i's stretch of the cumulated weights, which holds weights[i].
+    Proof:     a uniform integer below the sum falls in i's stretch of the cumulated weights, which holds
+               weights[i].
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy

@@ -1,8 +1,9 @@
 """The real table that comes with discreet: the RAND Health Insurance Experiment, 1974 to 1982.
 
-20,190 person-years of 5,912 people in six American cities who were given health insurance at random, so that one could see what
-they did with it. In the public domain; taken from the copy in statsmodels (after Cameron & Trivedi 2005), identifiers renumbered.
-A table about people, with several rows for most of them: what a data steward has to deal with.
+20,190 person-years of 5,912 people in six American cities who were given health insurance at random, so that
+one could see what they did with it. In the public domain; taken from the copy in statsmodels (after Cameron &
+Trivedi 2005), identifiers renumbered. A table about people, with several rows for most of them: what a data
+steward has to deal with.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from .source import Memory
 
 HEALTH = Categories(["excellent", "good", "fair", "poor"])
 
-# Declared from what the study says about itself (who could enroll, which plans there were), not from the values.
+# Declared from what the study says about itself (who could enroll, which plans there were), not from the
+# values.
 SCHEMA = (
     ("year", Bounds(1, 5, nullable=False)),
     ("site", Categories([1, 2, 3, 4, 5, 6])),
@@ -33,7 +35,8 @@ SCHEMA = (
 
 
 def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> Memory:
-    """The RAND table. With `year`, that study year only: one row a person, so the unit is a row; else the unit is `person`.
+    """The RAND table. With `year`, that study year only: one row a person, so the unit is a row; else the
+    unit is `person`.
 
     >>> rand_hie(year=1).public.unit
     Unit(column=None)

@@ -1,7 +1,9 @@
-"""What a column must be like to be declared: every kind of column is taken as it is, turned into one that the engine can hold
-without changing a value, or refused when the table is opened, by name and with the way out. Looks at types and names, never at values.
+"""What a column must be like to be declared: every kind of column is taken as it is, turned into one that the
+engine can hold without changing a value, or refused when the table is opened, by name and with the way out.
+Looks at types and names, never at values.
 
-A fact that does not fit a column's type is refused as well: read as numbers, dates would all be missing, and nobody would notice.
+A fact that does not fit a column's type is refused as well: read as numbers, dates would all be missing, and
+nobody would notice.
 """
 
 from __future__ import annotations
@@ -65,11 +67,12 @@ def kind_of(type_: str) -> str:
 
 
 def safe(column: str, type_: str, *, collated: bool) -> str | None:
-    """A column of a file or database without what queries could trip over, in the engine's words; None if it is fine as it is.
+    """A column of a file or database without what queries could trip over, in the engine's words; None if it
+    is fine as it is.
 
-    Text of a database may have a collation under which two values are one: then two people would be, or a row would be in two
-    groups. Long numbers, documents, identifiers and coarse timestamps have values that no other type holds, and comparing them would
-    fail on some rows.
+    Text of a database may have a collation under which two values are one: then two people would be, or a row
+    would be in two groups. Long numbers, documents, identifiers and coarse timestamps have values that no
+    other type holds, and comparing them would fail on some rows.
     """
     if type_ == "VARCHAR":
         return f'{column} COLLATE "binary"' if collated else None
@@ -79,7 +82,8 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
 
 
 def probing(column: str, type_: str) -> tuple[str, ...]:
-    """What fails, in the engine's words, if a query could fail on a value of this column; nothing where no value can."""
+    """What fails, in the engine's words, if a query could fail on a value of this column; nothing where no
+    value can."""
     kind = kind_of(type_)
     if kind == "text":
         return (f"decode(encode(CAST({column} AS VARCHAR)))",)
@@ -141,7 +145,8 @@ def _declared(fact: Fact) -> str:
 def _refused(table: str, name: str, kind: str, why: str) -> InvalidInput:
     way = _WAY_OUT.get(kind, "Declare what it is, or convert it.")
     return InvalidInput(
-        f"column {name!r} of {table!r} holds {_WORDS[kind]}, {why}. Nothing was opened or charged. {way} A column that nobody asks "
+        f"column {name!r} of {table!r} holds {_WORDS[kind]}, {why}. Nothing was opened or charged. "
+        f"{way} A column that nobody asks "
         f"about need not be declared."
     )
 
@@ -152,7 +157,8 @@ def unusable(kind: str) -> str | None:
 
 
 def converted_to(fact: Fact, kind: str) -> str | None:
-    """The type in the engine as which a column is handed on, where it is not of the declared kind itself; else None."""
+    """The type in the engine as which a column is handed on, where it is not of the declared kind itself;
+    else None."""
     if isinstance(fact, Categories):
         if all(
             isinstance(value, int) for value in fact.values
@@ -170,7 +176,8 @@ def check_names(table: str, names: Iterable[str]) -> None:
         other = seen.setdefault(name.lower(), name)
         if other is not name:
             raise InvalidInput(
-                f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell them apart. Nothing was opened. "
+                f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell "
+                f"them apart. Nothing was opened. "
                 f"Rename or drop one."
             )
 
@@ -178,9 +185,10 @@ def check_names(table: str, names: Iterable[str]) -> None:
 def held(table: pa.Table) -> pa.Table:
     """The same values in types that the engine holds, and none that a query could trip over.
 
-    Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns without any value text. Text that
-    is not UTF-8 and decimals with more digits than their type has are missing; days and times before the year 1 or after 9999 are the first
-    and last of these. All of that looks at one value at a time. What has no such type stays, to be refused where it is declared.
+    Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns
+    without any value text. Text that is not UTF-8 and decimals with more digits than their type has are
+    missing; days and times before the year 1 or after 9999 are the first and last of these. All of that looks
+    at one value at a time. What has no such type stays, to be refused where it is declared.
     """
     columns = {}
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -194,7 +202,10 @@ def held(table: pa.Table) -> pa.Table:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a dictionary or of run ends. A dictionary is looked through entry by entry: one bad entry must not spoil others' rows."""
+    """The values of a dictionary or of run ends.
+
+    A dictionary is looked through entry by entry: one bad entry must not spoil others' rows.
+    """
     import pyarrow.compute as pc
 
     if pa.types.is_run_end_encoded(column.type):
@@ -210,7 +221,8 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _sound(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """A column whose every value is one of its type: bytes that are no text, or a decimal too long for its type, are missing."""
+    """A column whose every value is one of its type: bytes that are no text, or a decimal too long for its
+    type, are missing."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     # A day that is written with a time of day is a day all the same.
     if pa.types.is_date64(column.type):
@@ -299,11 +311,13 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column
     try:
-        # A copy: Arrow would share the memory of numbers, and who changes the data frame would change the table behind the curator's back.
+        # A copy: Arrow would share the memory of numbers, and who changes the data frame would change the
+        # table behind the curator's back.
         return pa.array(column.copy() if hasattr(column, "copy") else column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
         raise InvalidInput(
-            f"column {name!r} does not hold values of one kind (numbers, text, dates, true or false). Nothing was opened. Convert it "
+            f"column {name!r} does not hold values of one kind (numbers, text, dates, true or "
+            f"false). Nothing was opened. Convert it "
             f"to one kind, or drop it."
         ) from None
 

@@ -1,11 +1,15 @@
 """The `Dialect` of an engine writes queries as its SQL, from a closed set and nothing else.
 
-A query is a tree of plain SQL whose meaning is the same on every engine (`PLAIN`: SELECT, joins, comparisons, CASE, COUNT, arithmetic on whole
-numbers) and of the nodes in `tables.semantics`, one for everything on which engines differ.
+A query is a tree of plain SQL whose meaning is the same on every engine (`PLAIN`: SELECT, joins, comparisons,
+CASE, COUNT, arithmetic on whole numbers) and of the nodes in `tables.semantics`, one for everything on which
+engines differ.
 
-Guarantee: the text that `Dialect.write` returns was put together from `PLAIN` and from writers of this dialect, and from nothing else.
-Proof:     every node passes `_Closed.sql`, which refuses what is in neither (`Unwritten`); what the SQL library calls unsupported is refused as well.
-Assumes:   the SQL library writes the nodes of `PLAIN` as standard SQL. tests/contracts/test_engines.py holds each engine to the docstrings.
+Guarantee: the text that `Dialect.write` returns was put together from `PLAIN` and from writers of this
+           dialect, and from nothing else.
+Proof:     every node passes `_Closed.sql`, which refuses what is in neither (`Unwritten`); what the SQL
+           library calls unsupported is refused as well.
+Assumes:   the SQL library writes the nodes of `PLAIN` as standard SQL. tests/contracts/test_engines.py holds
+           each engine to the docstrings.
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ class Unwritten(Unsupported):
 
 _TWO = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})
-# Standard SQL with one meaning everywhere, and the parts of it that may be used. `materialized` asks for a relation to be computed once;
-# no answer depends on it, and an engine without it may leave it out.
+# Standard SQL with one meaning everywhere, and the parts of it that may be used. `materialized` asks for a
+# relation to be computed once; no answer depends on it, and an engine without it may leave it out.
 PLAIN: Mapping[type[exp.Expr], frozenset[str]] = {
     exp.Select: frozenset(
         {"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "distinct"}
@@ -113,7 +117,10 @@ def argument(generator: Generator, node: exp.Expression, name: str) -> str:
 
 
 def word(value: object) -> str:
-    """A number, a name or a word that stands in the text as it is. Nothing that could end a name or a literal is one."""
+    """A number, a name or a word that stands in the text as it is.
+
+    Nothing that could end a name or a literal is one.
+    """
     text = str(value)
     if not isinstance(value, int | str) or _WORD.fullmatch(text) is None:
         raise ValueError("not a word")
@@ -163,9 +170,11 @@ def _unwritten(dialect: str, what: str) -> Unwritten:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one engine writes the closed set: `base` generates its standard SQL, `writers` has an entry for every node.
+    """How one engine writes the closed set: `base` generates its standard SQL, `writers` has an entry for
+    every node.
 
-    A node without an entry is an error when it is written, never passed through; `missing` says which these are.
+    A node without an entry is an error when it is written, never passed through; `missing` says which these
+    are.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""A fake table with the right columns, to write queries against: made from the public schema alone, so it tells nobody anything."""
+"""A fake table with the right columns, to write queries against: made from the public schema alone, so it
+tells nobody anything."""
 
 from __future__ import annotations
 

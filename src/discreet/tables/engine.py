@@ -1,6 +1,7 @@
 """What an engine is: a table that answers aggregate SQL by itself, so that rows stay where they are.
 
-The engines are in `tables.engines`, each with a `Dialect` that writes the closed set of nodes (`tables.dialect`) in its words.
+The engines are in `tables.engines`, each with a `Dialect` that writes the closed set of nodes
+(`tables.dialect`) in its words.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from .source import Source
 if TYPE_CHECKING:
     from .dialect import Dialect
 
-# A number for each row of one reading of a table: it tells rows apart, and says nothing else. It moves when other rows come or go, so
-# nothing may be chosen, drawn or ordered by it (`query.scan` has an identity that stays).
+# A number for each row of one reading of a table: it tells rows apart, and says nothing else. It moves when
+# other rows come or go, so nothing may be chosen, drawn or ordered by it (`query.scan` has an identity that
+# stays).
 ROW = "__discreet_row"
 
 
@@ -33,9 +35,10 @@ class TimeLimit(EngineError):
 class Engine(Source, Protocol):
     """A source that runs SQL by itself.
 
-    `dialect` writes a tree of the closed set of nodes as this engine's SQL, and `answer` runs that text; only aggregates come back.
-    `kinds` says of each table's columns "integer", "number", "text", "boolean" or "date". `ready` raises `EngineError` if nothing can be
-    answered, before anybody is charged. `stopwatch` starts a clock; calling what it returns fails with `TimeLimit` after the public limit.
+    `dialect` writes a tree of the closed set of nodes as this engine's SQL, and `answer` runs that text; only
+    aggregates come back. `kinds` says of each table's columns "integer", "number", "text", "boolean" or
+    "date". `ready` raises `EngineError` if nothing can be answered, before anybody is charged. `stopwatch`
+    starts a clock; calling what it returns fails with `TimeLimit` after the public limit.
     """
 
     def answer(self, sql: str) -> pa.Table: ...

@@ -1,6 +1,7 @@
 """How well a table fits what is declared of it: coarse shares, for the steward alone.
 
-Exact facts about the data, so never for analysts, never part of a release, and never a value: a share is told as one of a few words.
+Exact facts about the data, so never for analysts, never part of a release, and never a value: a share is told
+as one of a few words.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def coarse(count: int, total: int) -> str:
 
 
 def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Return, per declared column, the shares of values that are missing, do not convert, or lie outside; and of people with many rows."""
+    """Return, per declared column, the shares of values that are missing, do not convert, or lie outside; and
+    of people with many rows."""
     public = engine.public
     table = quoted(public.table)
     columns = {}

@@ -1,4 +1,6 @@
-"""How a CSV file is written: what parts its fields, its decimal mark, its dates. Said by the steward in the schema file, never guessed.
+"""How a CSV file is written: what parts its fields, its decimal mark, its dates.
+
+Said by the steward in the schema file, never guessed.
 
     [format]
     delimiter = ";"
@@ -22,7 +24,8 @@ from .._public import Bounds, Dates, Public
 
 # what to do with a pattern such as visits-*.parquet
 SEVERAL = (
-    " Several files are no table yet: make one of them, CREATE TABLE visits AS FROM '{pattern}' in a DuckDB database, and open that: "
+    " Several files are no table yet: make one of them, CREATE TABLE visits AS FROM '{pattern}' in a "
+    "DuckDB database, and open that: "
     'tables.Database("visits.duckdb", "visits"), on the shell visits.duckdb::visits.'
 )
 FIELDS = {"delimiter", "decimal", "thousands", "dates"}
@@ -30,7 +33,10 @@ FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`delimiter` None: a comma, or a tab for .tsv. `dates`: formats of strptime, tried in this order; ISO only where none is given."""
+    """`delimiter` None: a comma, or a tab for .tsv.
+
+    `dates`: formats of strptime, tried in this order; ISO only where none is given.
+    """
 
     delimiter: str | None = None
     decimal: str = "."
@@ -78,20 +84,23 @@ def format_of(file: Path) -> Format:
         raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
     if unknown := sorted(set(section) - FIELDS):
         raise InvalidInput(
-            f"[format] has no entry {unknown[0]!r}.{_require.meant(unknown[0], FIELDS)} It may have {', '.join(sorted(FIELDS))}."
+            f"[format] has no entry {unknown[0]!r}.{_require.meant(unknown[0], FIELDS)} It may have "
+            f"{', '.join(sorted(FIELDS))}."
         )
     return Format(**section)
 
 
 def formatted(data: Any, schema: Path, public: Public) -> Any:
-    """Return the data of a schema file as it says it is written; the data itself where it says nothing, or where it is no CSV file."""
+    """Return the data of a schema file as it says it is written; the data itself where it says nothing, or
+    where it is no CSV file."""
     format = format_of(schema)
     if format == Format():
         return data
     suffixes = Path(data).suffixes if isinstance(data, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
         raise InvalidInput(
-            "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the schema file."
+            "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the "
+            "schema file."
         )
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
     days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))

@@ -1,6 +1,8 @@
-"""What the columns of a CSV file look like, for a steward who agrees to look: kinds, decimal mark and date formats, never a value.
+"""What the columns of a CSV file look like, for a steward who agrees to look: kinds, decimal mark and date
+formats, never a value.
 
-`discreet init --look` drafts a schema from it. What it tells is not private: that it was asked for stands in the draft, and in the ledger.
+`discreet init --look` drafts a schema from it. What it tells is not private: that it was asked for stands in
+the draft, and in the ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y"
 
 
 def delimiter_of(path: Path) -> str | None:
-    """Return what parts the names in the first line, from that line alone; None for the usual (a comma, or a tab in .tsv).
+    """Return what parts the names in the first line, from that line alone; None for the usual (a comma, or a
+    tab in .tsv).
 
     A comma before a blank is taken for part of a name: "Größe, cm;Gewicht, kg".
     """
@@ -39,7 +42,8 @@ def delimiter_of(path: Path) -> str | None:
 
 
 def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
-    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are written."""
+    """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are
+    written."""
     mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
     with _opened(path) as file:
         rows = csv.reader(file, delimiter=mark)

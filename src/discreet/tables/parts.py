@@ -1,7 +1,8 @@
-"""A part of a table, as an engine of its own: the rows whose value in one column lies in given stretches of time, or is a given value.
+"""A part of a table, as an engine of its own: the rows whose value in one column lies in given stretches of
+time, or is a given value.
 
-Which rows belong to a part is a function of the row alone, and different values and stretches that do not overlap never share
-a row. A missing value, and one that does not convert, belongs to no part.
+Which rows belong to a part is a function of the row alone, and different values and stretches that do not
+overlap never share a row. A missing value, and one that does not convert, belongs to no part.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Within(DuckDB):
 
 
 def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -> Within:
-    """The rows of `source` whose `column` is in one of `parts`. `called` is what tells its version from the whole table's.
+    """The rows of `source` whose `column` is in one of `parts`.
+
+    `called` is what tells its version from the whole table's.
 
     The declared size is that of the whole table, so the part has none.
     """

@@ -1,4 +1,5 @@
-"""Whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that one row hides others.
+"""Whether the quotes of a CSV file pair up: an unclosed one would swallow the lines after it, so that one row
+hides others.
 
 The whole file is looked through once, when the steward opens it; who does not open files is told nothing.
 """
@@ -20,8 +21,10 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
     A quote opens a text at the start of a field and closes it at its end; two in a row inside stand for one.
 
     >>> import io
-    >>> multiline(io.BytesIO(b'a,b\\n1,"x ""y"" z"\\n'), ","), multiline(io.BytesIO(b'a,b\\n1,"x\\n2,y\\n'), ",")
-    (False, None)
+    >>> multiline(io.BytesIO(b'a,b\\n1,"x ""y"" z"\\n'), ",")
+    False
+    >>> print(multiline(io.BytesIO(b'a,b\\n1,"x\\n2,y\\n'), ","))
+    None
     """
     ends = np.array([ord(mark), ord("\n"), ord("\r")], np.uint8)
     count, before, spans = 0, ord("\n"), False

@@ -1,7 +1,7 @@
 """The schema file: what the steward declares public about a table, as TOML that people can read and review.
 
-`draft(file)` starts one from the names and types of the columns, never from a value: every bound is a question to the steward.
-`load` and `dump` are exact inverses of each other.
+`draft(file)` starts one from the names and types of the columns, never from a value: every bound is a
+question to the steward. `load` and `dump` are exact inverses of each other.
 
 >>> public = load('''
 ... table = "people"
@@ -62,7 +62,8 @@ def load(text: str | Path) -> Public:
 
 
 def data_of(file: Path) -> dict[str, Path | Database]:
-    """Where the related tables of a schema file are, by name: what `data` says there, beside the file ("wards.csv", "hospital.duckdb::wards")."""
+    """Where the related tables of a schema file are, by name: what `data` says there, beside the file
+    ("wards.csv", "hospital.duckdb::wards")."""
     load(file)
     found: dict[str, Path | Database] = {}
     for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
@@ -109,11 +110,13 @@ def dump(public: Public) -> str:
 
 
 def _unit(data: dict[str, Any]) -> Unit:
-    """Whom the table is about must be said: taking a row for a person where people have many would protect nobody."""
+    """Whom the table is about must be said: taking a row for a person where people have many would protect
+    nobody."""
     unit = data.get("unit")
     if unit is None:
         raise InvalidInput(
-            'the schema does not say whom it protects. Nothing was opened. Write unit = "row" if nobody can have two rows, or a '
+            'the schema does not say whom it protects. Nothing was opened. Write unit = "row" if '
+            "nobody can have two rows, or a "
             "section [unit] with column = the name of the column that tells people apart."
         )
     if unit == "row":
@@ -142,7 +145,8 @@ def _fact(name: str, body: Any) -> Fact:
     _known(f"column {name!r}", body, {"type"} | needed | beside)
     if missing := sorted(needed - body.keys()):
         raise InvalidInput(
-            f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known without looking at the data."
+            f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known "
+            f"without looking at the data."
         )
     given = {
         key: _number(value) if kind == "number" else value for key, value in body.items() if key != "type"
@@ -235,11 +239,13 @@ _QUESTIONS = {
         ["lower = ", "upper = ", "nullable = true"],
     ),
     "text": (
-        'Which values can it have? List them (type = "categories"), or keep "text": then groups by it need a delta.',
+        'Which values can it have? List them (type = "categories"), or keep "text": then groups by '
+        "it need a delta.",
         ["# values = []"],
     ),
     "any": (
-        "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, nullable), boolean (nullable), or text.",
+        "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, "
+        "nullable), boolean (nullable), or text.",
         [
             "lower = ",
             "upper = ",
@@ -263,19 +269,24 @@ def drafted(
     written: Format | None = None,
     looked: bool = False,
 ) -> str:
-    """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...) only.
+    """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...)
+    only.
 
-    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, how it is written. `looked`: the kinds, and
-    how it is written, were taken from its values.
+    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, how it is
+    written. `looked`: the kinds, and how it is written, were taken from its values.
     """
     first = (
-        "Types and formats are what the values LOOKED like (--look): not private, so keep this draft from analysts until you stand by it."
+        (
+            "Types and formats are what the values LOOKED like (--look): not private, so keep this draft "
+            "from analysts until you stand by it."
+        )
         if looked
         else "Drafted from column names and types; no value was read."
     )
     lines = [
         f"# Public facts about {table!r}. {first}",
-        "# Answer each question from what is known about the study, not from the data, and remove the '#' before the answer.",
+        "# Answer each question from what is known about the study, not from the data, and remove "
+        "the '#' before the answer.",
         "# Columns that stay commented out cannot be used in queries.",
         f"table = {_text(table)}",
         *(
@@ -284,12 +295,17 @@ def drafted(
             else []
         ),
         'version = "1"          # change it whenever the table changes',
-        'neighbors = "add_remove"   # one person more or less; "replace" if the number of people is public and exact (then give size)',
-        "# size =               # about how many people, if everybody may know: then averages can be asked by accuracy, too",
+        'neighbors = "add_remove"   # one person more or less; "replace" if the number of people is '
+        "public and exact (then give size)",
+        "# size =               # about how many people, if everybody may know: then averages can be "
+        "asked by accuracy, too",
         "",
-        "# Whom is this table about? If one person (or household) can have several rows, name the column that tells them apart,",
-        "# how many rows of one person may count in one group of an answer, and in how many groups one person may count.",
-        '# unit = "row"         # if nobody can have two rows; else these instead, after all lines without a section:',
+        "# Whom is this table about? If one person (or household) can have several rows, name the "
+        "column that tells them apart,",
+        "# how many rows of one person may count in one group of an answer, and in how many groups "
+        "one person may count.",
+        '# unit = "row"         # if nobody can have two rows; else these instead, after all lines '
+        "without a section:",
         "# [unit]",
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
@@ -310,12 +326,18 @@ def _written(format: Format | None) -> list[str]:
         ("delimiter", format.delimiter, ",", ""),
         ("decimal", None if format.decimal == "." else format.decimal, ",", ""),
         ("thousands", format.thousands or None, ".", ""),
-        ("dates", list(format.dates) or None, ["%d.%m.%Y", "%Y-%m-%d"], "   # tried in this order; what fits none is missing"),
-    ]  # fmt: skip
+        (
+            "dates",
+            list(format.dates) or None,
+            ["%d.%m.%Y", "%Y-%m-%d"],
+            "   # tried in this order; what fits none is missing",
+        ),
+    ]
     known = any(value is not None for _, value, _, _ in entries)
     return [
         "",
-        "# How the file is written, where that is not with commas, a decimal point and dates such as 2020-01-31.",
+        "# How the file is written, where that is not with commas, a decimal point and dates such as "
+        "2020-01-31.",
         "[format]" if known else "# [format]",
         *(
             f"{name} = {_value(value)}{more}" if value is not None else f"# {name} = {_value(example)}{more}"
@@ -327,8 +349,10 @@ def _written(format: Format | None) -> list[str]:
 def _other(name: str, data: str, columns: dict[str, str]) -> list[str]:
     return [
         "",
-        f"# {_text(name)}: does it hold rows about the same people (private, with the column that says whose), or may everybody know every row?",
-        "# key: columns of a public table that are unique together, compared as text; joining on them adds no rows.",
+        f"# {_text(name)}: does it hold rows about the same people (private, with the column that "
+        f"says whose), or may everybody know every row?",
+        "# key: columns of a public table that are unique together, compared as text; joining on "
+        "them adds no rows.",
         f"# [tables.{_key(name)}]",
         f"# data = {_text(data)}",
         "# private =            # true or false",

@@ -1,7 +1,9 @@
-"""The closed set: a node for everything on which engines differ, which is sums beyond 64 bits, rounding, casts, NaN, hashes, choosing the smallest.
+"""The closed set: a node for everything on which engines differ, which is sums beyond 64 bits, rounding,
+casts, NaN, hashes, choosing the smallest.
 
-The docstring of a node is what every engine must compute; none may fail on any row, because a failure would tell of that row. NULL goes in and NULL
-comes out unless a node says otherwise. A number is an IEEE double where nothing else is said; a result too large is infinite.
+The docstring of a node is what every engine must compute; none may fail on any row, because a failure would
+tell of that row. NULL goes in and NULL comes out unless a node says otherwise. A number is an IEEE double
+where nothing else is said; a result too large is infinite.
 """
 
 from __future__ import annotations
@@ -46,21 +48,26 @@ class Day(Semantic):
 
 
 class Convert(Semantic):
-    """A value as one of `TYPES`, where the caller knows that every value has a place there: whole numbers that fit, a number or truth value as
-    a double (the nearest), a number as a truth value (whether it is not zero), a time as its day, anything as text. `wide`: a whole number of at
-    least 127 bits. Of doubles only whole ones become whole numbers here; `NearestWhole` rounds."""
+    """A value as one of `TYPES`, where the caller knows that every value has a place there: whole numbers
+    that fit, a number or truth value as a double (the nearest), a number as a truth value (whether it is not
+    zero), a time as its day, anything as text. `wide`: a whole number of at least 127 bits. Of doubles only
+    whole ones become whole numbers here; `NearestWhole` rounds."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "to": True}
 
 
 class SafeCast(Semantic):
-    """A text, or a value of another kind, as a "double", "boolean" or "date"; NULL where it is none. A text may say inf or nan."""
+    """A text, or a value of another kind, as a "double", "boolean" or "date"; NULL where it is none.
+
+    A text may say inf or nan.
+    """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "to": True}
 
 
 class NearestWhole(Semantic):
-    """The nearest whole number of a double, as 64-bit integer, halves to the even one; the caller knows that it fits."""
+    """The nearest whole number of a double, as 64-bit integer, halves to the even one; the caller knows that
+    it fits."""
 
 
 class SafeNearestWhole(Semantic):
@@ -68,14 +75,16 @@ class SafeNearestWhole(Semantic):
 
 
 class AsInteger(Semantic):
-    """A number, or what a text says, rounded to a whole number of the integer type `type` (see `INTEGERS`), as a double; NULL where it does not fit.
+    """A number, or what a text says, rounded to a whole number of the integer type `type` (see `INTEGERS`),
+    as a double; NULL where it does not fit.
     Doubles: halves to the even one. Texts: halves away from zero."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "type": True}
 
 
 class AsDecimal(Semantic):
-    """A number, or what a text says, rounded to `scale` digits, halves away from zero, as a double; NULL beyond `width` digits."""
+    """A number, or what a text says, rounded to `scale` digits, halves away from zero, as a double; NULL
+    beyond `width` digits."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "width": True, "scale": True}
 
@@ -112,13 +121,15 @@ class Divide(Semantic):
 
 
 class Remainder(Semantic):
-    """What is left after division of two doubles, with the sign of the first; NULL where the second is zero."""
+    """What is left after division of two doubles, with the sign of the first; NULL where the second is
+    zero."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
 
 
 class FloorDivide(Semantic):
-    """The quotient of two whole numbers (the first perhaps wide, the second positive), cut off towards zero: exact."""
+    """The quotient of two whole numbers (the first perhaps wide, the second positive), cut off towards zero:
+    exact."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
 
@@ -186,7 +197,10 @@ class SignBit(Semantic):
 
 
 class Clip(Semantic):
-    """A double inside [`low`, `high`]; NULL where it is not finite. The caller may know that it is a number (`may_be_nan` false)."""
+    """A double inside [`low`, `high`]; NULL where it is not finite.
+
+    The caller may know that it is a number (`may_be_nan` false).
+    """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "low": True, "high": True, "may_be_nan": False}
 
@@ -213,8 +227,8 @@ class Same(Semantic):
 
 
 class Matches(Semantic):
-    """Whether all of a text fits `pattern`, a literal in which % stands for any characters and _ for one; letter case counts, and nothing escapes.
-    In time that grows with the text's length and no faster."""
+    """Whether all of a text fits `pattern`, a literal in which % stands for any characters and _ for one;
+    letter case counts, and nothing escapes. In time that grows with the text's length and no faster."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "pattern": True}
 
@@ -232,7 +246,8 @@ class Trim(Semantic):
 
 
 class Substring(Semantic):
-    """The characters of a text from `start` (from 1, a whole double), at most `length` of them (a whole double)."""
+    """The characters of a text from `start` (from 1, a whole double), at most `length` of them (a whole
+    double)."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "start": True, "length": False}
 
@@ -275,7 +290,8 @@ class AddMonths(Semantic):
 
 
 class DatePart(Semantic):
-    """A `part` of a day as a double: year, quarter, month, day, week (ISO), dow (Sunday is 0), isodow (Sunday is 7) or doy."""
+    """A `part` of a day as a double: year, quarter, month, day, week (ISO), dow (Sunday is 0), isodow (Sunday
+    is 7) or doy."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "part": True}
 
@@ -304,19 +320,23 @@ class MonthName(Semantic):
 
 
 class WideSum(Semantic):
-    """The sum of whole numbers, exact beyond 64 bits: it neither wraps nor fails below 2**126. NULL of nothing."""
+    """The sum of whole numbers, exact beyond 64 bits: it neither wraps nor fails below 2**126.
+
+    NULL of nothing.
+    """
 
 
 class RunningSum(Semantic):
-    """The sum of small whole numbers over the rows that agree in `by`, up to and including this one, in ascending order of `order`; no two of
-    these rows agree in all of `order`, and nothing in it is NULL."""
+    """The sum of small whole numbers over the rows that agree in `by`, up to and including this one, in
+    ascending order of `order`; no two of these rows agree in all of `order`, and nothing in it is NULL."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "by": True, "order": True}
 
 
 class KeyedHash(Semantic):
-    """A whole number of 64 bits that `expressions` decide under the secret `key` (a number of 63 bits): over keys the order of two different tuples
-    is uniform, and independent between tuples. NULL is a value like others here; equal values have equal hashes."""
+    """A whole number of 64 bits that `expressions` decide under the secret `key` (a number of 63 bits): over
+    keys the order of two different tuples is uniform, and independent between tuples. NULL is a value like
+    others here; equal values have equal hashes."""
 
     arg_types: ClassVar[dict[str, bool]] = {"key": True, "expressions": True}
 
@@ -328,13 +348,15 @@ class ContentHash(Semantic):
 
 
 class Rank(Semantic):
-    """A hash whose last `bits` bits are those of `low`, a whole number below 2**bits: ordered by the hash, and no two with different `low` are equal."""
+    """A hash whose last `bits` bits are those of `low`, a whole number below 2**bits: ordered by the hash,
+    and no two with different `low` are equal."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "low": True, "bits": True}
 
 
 class SmallestRanks(Semantic):
-    """WITH `alias`: the rows of `source` whose rank "h" is among the `n` smallest different ranks of their unit "u"; of these "u", "j" and `columns`.
+    """WITH `alias`: the rows of `source` whose rank "h" is among the `n` smallest different ranks of their
+    unit "u"; of these "u", "j" and `columns`.
 
     `pairs` names a relation that has each ("u", "h") of `source` once."""
 
@@ -348,15 +370,18 @@ class SmallestRanks(Semantic):
 
 
 class SmallestValues(Semantic):
-    """WITH `alias`: ("j", "x0") of the rows of `source` that are the `n` smallest of their unit "u" and group "j" by `order`, ties by "x0"."""
+    """WITH `alias`: ("j", "x0") of the rows of `source` that are the `n` smallest of their unit "u" and group
+    "j" by `order`, ties by "x0"."""
 
     arg_types: ClassVar[dict[str, bool]] = {"alias": True, "source": True, "order": True, "n": True}
 
 
 class SmallestRows(Semantic):
-    """WITH `alias`: ("j", "x0") of `n` rows of `source` for each unit "u" and group "j": those with the smallest `order`, ties by "x0".
+    """WITH `alias`: ("j", "x0") of `n` rows of `source` for each unit "u" and group "j": those with the
+    smallest `order`, ties by "x0".
 
-    Rows that agree in "u", "j", `columns` and "x0" (a whole number below 2**32) are numbered from 0, and `order` sees that number as "o"."""
+    Rows that agree in "u", "j", `columns` and "x0" (a whole number below 2**32) are numbered from 0, and
+    `order` sees that number as "o"."""
 
     arg_types: ClassVar[dict[str, bool]] = {
         "alias": True,

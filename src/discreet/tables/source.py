@@ -19,8 +19,8 @@ from .columns import arrow_kind, check_facts, check_names, converted_to, held, t
 class Source(Protocol):
     """One version of a table, with the public facts it is protected under.
 
-    Mechanisms read it in batches of the columns they name. Engines that aggregate by themselves offer more than this;
-    nobody above may ask for less than a batch, and no row leaves a mechanism.
+    Mechanisms read it in batches of the columns they name. Engines that aggregate by themselves offer more
+    than this; nobody above may ask for less than a batch, and no row leaves a mechanism.
     """
 
     @property
@@ -30,7 +30,9 @@ class Source(Protocol):
 
 
 class Memory:
-    """A table held in memory, as Arrow. `data` is an Arrow table, or a mapping from column name to a one-dimensional array.
+    """A table held in memory, as Arrow.
+
+    `data` is an Arrow table, or a mapping from column name to a one-dimensional array.
 
     >>> people = Memory({"age": [31, 45, 27]}, Public(table="people"))
     >>> people
@@ -49,13 +51,15 @@ class Memory:
         if missing:
             near = _require.meant(missing[0], self._table.column_names)
             raise InvalidInput(
-                f"the schema declares {missing[0]!r}, and the table has no such column.{near} It has: {', '.join(self._table.column_names)}."
+                f"the schema declares {missing[0]!r}, and the table has no such column.{near} It "
+                f"has: {', '.join(self._table.column_names)}."
             )
         unit = self._public.unit.column
         if unit is not None and unit not in self._table.column_names:
             near = _require.meant(unit, self._table.column_names)
             raise InvalidInput(
-                f"the unit's column {unit!r} is not in the table.{near} It has: {', '.join(self._table.column_names)}."
+                f"the unit's column {unit!r} is not in the table.{near} It has: "
+                f"{', '.join(self._table.column_names)}."
             )
         self._kinds = {field.name: arrow_kind(field.type) for field in self._table.schema}
         check_facts(self._public.table, self._public.schema, unit, self._kinds)
@@ -81,7 +85,8 @@ class Memory:
             yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """What changes with the declared columns; under a secret key, so that it tells nobody what they hold."""
+        """What changes with the declared columns; under a secret key, so that it tells nobody what they
+        hold."""
         unit = self._public.unit.column
         names = [name for name, _ in self._public.schema]
         return fingerprint(self._table.select([*names, *({unit} - {None, *names})]), key)
@@ -112,7 +117,10 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
 
 
 def fingerprint(table: pa.Table, key: bytes) -> bytes:
-    """A keyed hash of a table: names, types, values and their order. Without the key nobody can tell or check what was hashed."""
+    """A keyed hash of a table: names, types, values and their order.
+
+    Without the key nobody can tell or check what was hashed.
+    """
     digest = hashlib.blake2b(key=key, digest_size=32)
     digest.update(table.schema.remove_metadata().to_string().encode())
     for column in table.columns:

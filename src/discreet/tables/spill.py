@@ -1,6 +1,8 @@
-"""Where an engine puts what does not fit into memory: a private folder, gone with the engine, and after a crash with the next start.
+"""Where an engine puts what does not fit into memory: a private folder, gone with the engine, and after a
+crash with the next start.
 
-Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken belongs to nobody any more.
+Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken belongs to
+nobody any more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What the engine makes of public texts and days, so that a list of groups holds exactly what the engine will find.
+"""What the engine makes of public texts and days, so that a list of groups holds exactly what the engine will
+find.
 
-Python and DuckDB do not agree on letter case (`upper('ß')`, `lower('İ')`), on what a blank is, or on names of days. Public values
-are therefore put through the engine's own functions, in a database of its own that holds nothing else.
+Python and DuckDB do not agree on letter case (`upper('ß')`, `lower('İ')`), on what a blank is, or on names of
+days. Public values are therefore put through the engine's own functions, in a database of its own that holds
+nothing else.
 """
 
 from __future__ import annotations

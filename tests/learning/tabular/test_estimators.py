@@ -1,4 +1,5 @@
-"""Estimators of tables: one budget, nothing read off the data, models that learn, files that hold nothing that runs."""
+"""Estimators of tables: one budget, nothing read off the data, models that learn, files that hold nothing
+that runs."""
 
 from __future__ import annotations
 
@@ -33,8 +34,12 @@ from discreet.learning import (
 
 ROWS = 600
 FACTS = {
-    "age": Bounds(0, 100), "ward": Categories(["a", "b", "c"]), "ill": Boolean(), "risk": Categories(["low", "high"]), "note": Text(),
-}  # fmt: skip
+    "age": Bounds(0, 100),
+    "ward": Categories(["a", "b", "c"]),
+    "ill": Boolean(),
+    "risk": Categories(["low", "high"]),
+    "note": Text(),
+}
 NEW = {"age": [10.0, 95.0, None], "ward": ["a", "zzz", None], "ill": [True, None, False]}
 
 
@@ -42,12 +47,18 @@ def people(tmp_path: Path, **how: Any) -> Any:
     rng = np.random.default_rng(0)
     age = rng.uniform(0, 100, ROWS)
     table = {
-        "age": age, "ward": rng.choice(["a", "b", "c"], ROWS), "ill": rng.uniform(size=ROWS) < 0.5,
-        "risk": np.where(age > 50, "high", "low"), "note": ["secret"] * ROWS,
-    }  # fmt: skip
+        "age": age,
+        "ward": rng.choice(["a", "b", "c"], ROWS),
+        "ill": rng.uniform(size=ROWS) < 0.5,
+        "risk": np.where(age > 50, "high", "low"),
+        "note": ["secret"] * ROWS,
+    }
     settings: dict[str, Any] = {
-        "budget": Budget(epsilon=12, delta=1e-6), "ledger": tmp_path / "ledger", "size": ROWS, "unit": dp.rows(),
-    }  # fmt: skip
+        "budget": Budget(epsilon=12, delta=1e-6),
+        "ledger": tmp_path / "ledger",
+        "size": ROWS,
+        "unit": dp.rows(),
+    }
     return dp.open(table, schema=FACTS, **(settings | how))
 
 
@@ -274,8 +285,11 @@ def test_parameters_clone_and_pipelines() -> None:
 
 def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None:
     session = people(tmp_path)
-    for estimator, target in [(LogisticRegression(epsilon=2), "risk"), (Ridge(epsilon=2), "age"),
-                              (PrivateSearch(LogisticRegression(), {"regularization": [5.0, 50.0]}, epsilon=2), "risk")]:  # fmt: skip
+    for estimator, target in [
+        (LogisticRegression(epsilon=2), "risk"),
+        (Ridge(epsilon=2), "age"),
+        (PrivateSearch(LogisticRegression(), {"regularization": [5.0, 50.0]}, epsilon=2), "risk"),
+    ]:
         model = session.fit(estimator, target=target)
         path = tmp_path / "model.json"
         tabular.save(model, path)

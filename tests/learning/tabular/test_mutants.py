@@ -1,4 +1,5 @@
-"""The audit that the tabular learners pass refutes their mutants: less noise than was claimed, and rows that are not scaled down."""
+"""The audit that the tabular learners pass refutes their mutants: less noise than was claimed, and rows that
+are not scaled down."""
 
 from __future__ import annotations
 

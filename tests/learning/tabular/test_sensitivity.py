@@ -1,4 +1,5 @@
-"""Every bound that a price rests on, on neighbors chosen to attain it, and a mutant for each that must fail."""
+"""Every bound that a price rests on, on neighbors chosen to attain it, and a mutant for each that must
+fail."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def label(loss: Any, positive: bool) -> Any:
 def test_one_row_moves_the_minimizer_by_no_more_than_is_claimed(loss: Any, weights: tuple[int, ...]) -> None:
     if weights and not loss.classifies:
         pytest.skip("a regression has no classes")
-    # strong regularization keeps weights near 0, where one row's gradient is as long as it gets: the bound is attained to within 2x
+    # strong regularization keeps weights near 0, where one row's gradient is as long as it gets: the bound is
+    # attained to within 2x
     mechanism = learner(tabular.OutputPerturbation, loss, class_weights=weights, regularization=20.0)
     rest = [(0.3, -0.2, label(loss, False)), (-0.1, 0.9, label(loss, True))]
     worst = 0.0
@@ -84,7 +86,8 @@ def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> No
     moved = solution(replaced, [*rest, row]) - solution(replaced, [*rest, opposite])
     assert moved @ moved <= replaced.moved.l2_squared
     moved = moved * replaced.cell / added.cell
-    # at weights near 0 a row's slope is 1/2: two opposite rows together reach what one may move, and with a weight of 2 pass it
+    # at weights near 0 a row's slope is 1/2: two opposite rows together reach what one may move, and with a
+    # weight of 2 pass it
     heavy = learner(
         tabular.OutputPerturbation,
         loss,
@@ -120,7 +123,8 @@ ONE = tabular.Design(features=("a",), target="y", intercept=False, clip="never")
     "loss", [tabular.Logistic(), tabular.HuberHinge(width=0.3)], ids=lambda loss: type(loss).__name__
 )
 def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: Any) -> None:
-    """In one dimension the density is known: the largest log ratio over all t, for a row added, against epsilon_1."""
+    """In one dimension the density is known: the largest log ratio over all t, for a row added, against
+    epsilon_1."""
     mechanism = tabular.ObjectivePerturbation(
         public=facts(), design=ONE, loss=loss, epsilon=1.0, regularization=2.0
     )
@@ -136,7 +140,8 @@ def test_the_objectives_loss_is_at_most_what_is_claimed_and_close_to_it(loss: An
 
 
 def test_the_gaussian_objectives_delta_is_at_most_what_is_claimed() -> None:
-    """The hockey-stick divergence of the two densities of the exact minimizer, by quadrature, in both directions."""
+    """The hockey-stick divergence of the two densities of the exact minimizer, by quadrature, in both
+    directions."""
     mechanism = tabular.ObjectivePerturbation(
         public=facts(), design=ONE, epsilon=1.0, delta=0.25, regularization=2.0
     )

@@ -1,4 +1,5 @@
-"""The workload mechanism: integers whose sensitivity holds after rounding, answers that are as good as predicted."""
+"""The workload mechanism: integers whose sensitivity holds after rounding, answers that are as good as
+predicted."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ PEOPLE = Memory(
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 100), 0.1])
 def test_the_lecture_four_counts_for_12_instead_of_128(epsilon: Any) -> None:
-    """Total squared error: 12 / epsilon², where four Laplace answers at epsilon / 4 each have 128 / epsilon²."""
+    """Total squared error: 12 / epsilon², where four Laplace answers at epsilon / 4 each have 128 /
+    epsilon²."""
     together = matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=epsilon)
     assert 4 * together.rmse**2 * float(epsilon) ** 2 == pytest.approx(12, rel=2e-3)
     alone = matrix.Factorization(workload=FOUR, strategy=FOUR, norm="l1")
@@ -176,7 +178,8 @@ def test_measured_error_is_within_five_percent_of_predicted(price: dict[str, Any
 
 
 def test_projection_theorem_in_the_norm_of_the_noise() -> None:
-    """The nearest non-negative cells are never further from the truth than the unconstrained estimate, as measured; each draw."""
+    """The nearest non-negative cells are never further from the truth than the unconstrained estimate, as
+    measured; each draw."""
     truth = np.array([0, 0, 3, 1, 0, 0, 2, 0])
     public = Public(schema={"age": Bounds(0, 8)})
     people = Memory({"age": np.repeat(np.arange(8) + 0.5, truth).tolist()}, public)

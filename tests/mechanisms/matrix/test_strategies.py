@@ -1,4 +1,5 @@
-"""How good strategies are: against closed forms, dense algebra, published figures, and bounds that nothing can pass."""
+"""How good strategies are: against closed forms, dense algebra, published figures, and bounds that nothing
+can pass."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from discreet.mechanisms.matrix import optimal
 from discreet.mechanisms.matrix.factorization import error_of
 from discreet.mechanisms.matrix.triangular import Toeplitz, square_root
 
-# RMSE at l2 sensitivity 1 and unit noise, prefix sums and all ranges of 256 cells: computed apart from this code (see docs/workloads.md).
+# RMSE at l2 sensitivity 1 and unit noise, prefix sums and all ranges of 256 cells: computed apart from this
+# code (see docs/workloads.md).
 KNOWN_256 = {
     "prefix": {"bound": 2.47145, "optimal": 2.52441, "haar": 3.0851, "tree": 3.1022},
     "ranges": {"bound": 2.87636, "optimal": 2.90144, "haar": 3.5050, "tree": 3.8354},

@@ -1,4 +1,5 @@
-"""Workloads are the matrices they say: products, transposes and Gram matrices agree with what is written out."""
+"""Workloads are the matrices they say: products, transposes and Gram matrices agree with what is written
+out."""
 
 from __future__ import annotations
 

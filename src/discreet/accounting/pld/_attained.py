@@ -1,7 +1,8 @@
 """What some mechanism with an event really shows: the pairs behind lower bounds.
 
-An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two neighboring tables, and the
-two laws of its output, or of anything computed from its output. Each is named here; where none is known the event counts as nothing.
+An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two
+neighboring tables, and the two laws of its output, or of anything computed from its output. Each is named
+here; where none is known the event counts as nothing.
 """
 
 from __future__ import annotations
@@ -32,18 +33,24 @@ from ._normal import Array, U, between
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seen(Event):
-    """Laws of something seen, with and without the unit (even places: removing; odd ones: adding). Never leaves this room."""
+    """Laws of something seen, with and without the unit (even places: removing; odd ones: adding).
+
+    Never leaves this room.
+    """
 
     pairs: tuple[Pair, ...]
     neighbors: Neighbors = ADD_REMOVE
 
 
 def attained(event: Event, near: float | None = None) -> Event:
-    """An event that some mechanism described by `event` costs at least, made of parts whose own pairs are attained.
+    """An event that some mechanism described by `event` costs at least, made of parts whose own pairs are
+    attained.
 
-    Guarantee: delta of the result, at every epsilon and composed with anything, is a lower bound for the least that holds for `event`.
-    Proof:     by the mechanisms named at each rule below; mechanisms are composed independently, with the same unit in question.
-    `near` is about the epsilon in question: it only tells which of several mechanisms to look at.
+    Guarantee: delta of the result, at every epsilon and composed with anything, is a lower bound for the
+               least that holds for `event`.
+    Proof:     by the mechanisms named at each rule below; mechanisms are composed independently, with the
+    same unit in question. `near` is about the epsilon in question: it only tells which of several mechanisms
+    to look at.
     """
     found = ev.compose([_one(part).repeated(times) for part, times in ev.leaves(event).items()])
     if near is None:
@@ -67,13 +74,15 @@ def _fixed(e: se.SampledWithoutReplacement) -> Event:
 
 
 def _truncated(e: se.TruncatedPoisson) -> Event:
-    """All other units are zero: then the unit is seen with the chance that it is drawn and not dropped, at least rate * P(no overflow)."""
+    """All other units are zero: then the unit is seen with the chance that it is drawn and not dropped, at
+    least rate * P(no overflow)."""
     kept = _require.exact(e.rate, "rate") * (1 - Fraction(overflow(e.size - 1, e.rate, e.limit - 1)))
     return ev.PoissonSampled(event=attained(e.event), rate=max(0.0, _round.down(kept)))
 
 
 def _group(e: ev.Group) -> Event:
-    """A group moves noise that is added as far as its size says; otherwise one of its members moves and the others do not."""
+    """A group moves noise that is added as far as its size says; otherwise one of its members moves and the
+    others do not."""
     added = (
         ev.Gaussian,
         ev.Laplace,
@@ -119,14 +128,16 @@ def _renyi_point(e: ce.RDPPoint) -> Event:
 
 
 def _selected(e: ce.RepeatAndSelect) -> Event:
-    """All runs have the same score, so that the run shown is one like any other; with Poisson trials there may be none to show."""
+    """All runs have the same score, so that the run shown is one like any other; with Poisson trials there
+    may be none to show."""
     if isinstance(e.trials, ce.NegativeBinomialTrials):
         return attained(e.event)
     return ev.NoOp(neighbors=e.neighbors)
 
 
 def _choice(event: Event, share: float) -> Event:
-    """Exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2 share - 1 of the largest."""
+    """Exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2 share -
+    1 of the largest."""
     if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
         return event
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
@@ -138,7 +149,7 @@ def _choice(event: Event, share: float) -> Event:
     return Seen(pairs=tuple(two_candidates(epsilon, x) for x in tried), neighbors=event.neighbors)
 
 
-# --- choices between two candidates ---------------------------------------------------------------------------------------
+# --- choices between two candidates -------------------------------------------------------------------------
 
 
 def coin(p: float, q: float) -> Atoms:
@@ -150,7 +161,8 @@ def coin(p: float, q: float) -> Atoms:
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
-    """The exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t - epsilon, t = share * epsilon."""
+    """The exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t -
+    epsilon, t = share * epsilon."""
     t = share * epsilon
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
@@ -160,10 +172,12 @@ def two_candidates(epsilon: float, share: float) -> Atoms:
 
 
 def _noisy_max(e: ce.NoisyMax) -> Event:
-    """Two candidates whose scores move apart by one each: the first wins if the difference of the noises exceeds m - 1, or m + 1.
+    """Two candidates whose scores move apart by one each: the first wins if the difference of the noises
+    exceeds m - 1, or m + 1.
 
-    Laplace noise of scale b = 2/epsilon: P(difference > x) = e^(-x/b) (1 + x/(2b)) / 2 for x >= 0. Permute-and-flip: e^(-epsilon x/2) / 2
-    (McKenna & Sheldon 2020, arXiv:2010.12603). Gumbel noise is the exponential mechanism.
+    Laplace noise of scale b = 2/epsilon: P(difference > x) = e^(-x/b) (1 + x/(2b)) / 2 for x >= 0.
+    Permute-and-flip: e^(-epsilon x/2) / 2 (McKenna & Sheldon 2020, arXiv:2010.12603). Gumbel noise is the
+    exponential mechanism.
     """
     epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
     if epsilon == 0 or epsilon > 300:
@@ -189,17 +203,20 @@ def _votes(e: ce.GNMax) -> Event:
     return Seen(pairs=pairs, neighbors=e.neighbors)
 
 
-# --- sums of many: laws by Fourier transform, with the error of every entry ---------------------------------------------------
+# --- sums of many: laws by Fourier transform, with the error of every entry ---------------------------------
 
 _LARGEST = 2**18
 _MANY = 10**8
 
 
 def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]:
-    """The law of a sum of independent draws, modulo `size`, and a bound on the error of every entry. Laws start at 0.
+    """The law of a sum of independent draws, modulo `size`, and a bound on the error of every entry.
 
-    Proof: a transform errs by at most e = 8 u (log2 N + 2) in each coefficient z of a law; a product of powers z^n then errs by e times the sum
-    of n |z|^(n-1) times the other factors, and exp and log add 8 u n (4 + |log z|) of it; the inverse averages (Higham 2002, section 24.1).
+    Laws start at 0.
+
+    Proof: a transform errs by at most e = 8 u (log2 N + 2) in each coefficient z of a law; a product of
+    powers z^n then errs by e times the sum of n |z|^(n-1) times the other factors, and exp and log add 8 u n
+    (4 + |log z|) of it; the inverse averages (Higham 2002, section 24.1).
     """
     error = 8 * U * (math.log2(size) + 2)
     log, angle, rounding, steps = (np.zeros(size // 2 + 1) for _ in range(4))
@@ -215,7 +232,8 @@ def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]
 
 
 def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -> tuple[Atoms, Atoms]:
-    """Removing and adding, for outcomes with these chances up to `error`: one lowered, the other raised, and what is too small left out."""
+    """Removing and adding, for outcomes with these chances up to `error`: one lowered, the other raised, and
+    what is too small left out."""
 
     def way(first: Array, second: Array) -> Atoms:
         low, high = first - error, second + error
@@ -231,7 +249,10 @@ def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -
 
 
 def _allocation(e: se.RandomAllocation) -> Event:
-    """The pair itself: a sum in which all other units are zero. What is computed from its steps is a sum, or the largest."""
+    """The pair itself: a sum in which all other units are zero.
+
+    What is computed from its steps is a sum, or the largest.
+    """
     assert isinstance(e.event, ev.Gaussian)
     noise = float(e.event.noise_multiplier)
     if noise == 0 or e.selected == e.steps:
@@ -244,10 +265,11 @@ def _allocation(e: se.RandomAllocation) -> Event:
 
 @lru_cache(maxsize=16)
 def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """The sum of whole numbers k ~ Y / mesh, one a step, Y its likelihood ratio, cut off above: nearly all that a pass shows.
+    """The sum of whole numbers k ~ Y / mesh, one a step, Y its likelihood ratio, cut off above: nearly all
+    that a pass shows.
 
-    In the chosen steps k has one law, in the others another, wherever those steps are: so the law of the sum, modulo anything, is
-    that of a sum of independent draws.
+    In the chosen steps k has one law, in the others another, wherever those steps are: so the law of the sum,
+    modulo anything, is that of a sum of independent draws.
     """
     mu = 1 / noise
     spread = math.sqrt(math.expm1(min(mu * mu, 50.0)))
@@ -270,7 +292,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
 
 @lru_cache(maxsize=16)
 def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """In which of many intervals the largest of all steps lies: nearly all that a pass shows when there is little noise."""
+    """In which of many intervals the largest of all steps lies: nearly all that a pass shows when there is
+    little noise."""
     mu = 1 / noise
     cut = np.linspace(-1.0, mu + 9.0, 600)
     with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))
@@ -280,7 +303,8 @@ def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, 
 
 
 def _shuffled(e: se.Shuffled) -> Event:
-    """Randomized response with two answers, or with three of which nobody else means either of the two in question."""
+    """Randomized response with two answers, or with three of which nobody else means either of the two in
+    question."""
     epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
     if epsilon == 0 or epsilon > 300:
         return ev.NoOp(neighbors=e.neighbors)
@@ -291,9 +315,11 @@ def _shuffled(e: se.Shuffled) -> Event:
 
 @lru_cache(maxsize=16)
 def shuffled_response(epsilon: float, reports: int) -> Atoms:
-    """What binary randomized response makes of it, one allowed local randomizer: how many say yes, the others all meaning no.
+    """What binary randomized response makes of it, one allowed local randomizer: how many say yes, the others
+    all meaning no.
 
-    With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen depends on k alone.
+    With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen
+    depends on k alone.
     """
     n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
     yes = 1 - p if p < 1 else math.exp(-epsilon)

@@ -1,7 +1,9 @@
-"""From a pair of output laws to point masses: the two discretisations, each with its error pushed the safe way.
+"""From a pair of output laws to point masses: the two discretisations, each with its error pushed the safe
+way.
 
-A pair (P, Q) is what a mechanism may show on two neighboring tables; its privacy loss is log P/Q, drawn under P. Pairs answer
-one question (`measure`): how much P-mass lies between two losses, and how much of it exceeds e^ref times the Q-mass there.
+A pair (P, Q) is what a mechanism may show on two neighboring tables; its privacy loss is log P/Q, drawn under
+P. Pairs answer one question (`measure`): how much P-mass lies between two losses, and how much of it exceeds
+e^ref times the Q-mass there.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ _SWAMPED = 1e3
 
 
 class Cells(NamedTuple):
-    """For each interval of losses: P-mass, and excess = P-mass - e^ref * Q-mass, with bounds on their errors."""
+    """For each interval of losses: P-mass, and excess = P-mass - e^ref * Q-mass, with bounds on their
+    errors."""
 
     mass: Array
     mass_error: Array
@@ -57,7 +60,8 @@ class Upper(NamedTuple):
 
 
 class Lower(NamedTuple):
-    """Merged outcomes at knots k: P-masses, and gain = P-mass - e^k Q-mass. What post-processing leaves of the pair."""
+    """Merged outcomes at knots k: P-masses, and gain = P-mass - e^k Q-mass. What post-processing leaves of
+    the pair."""
 
     p: Array
     gain: Array
@@ -67,12 +71,14 @@ def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
     """Connect the dots: the law on `knots` whose hockey-stick curve meets the pair's at every knot.
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only grows.
-    Proof:     inside a cell, P-mass A and Q-mass B are kept by putting (A - e^l B) / (1 - e^(l-r)) on the right end r and the
-               rest on the left end l: a mean-preserving spread of Q/P under P, and every hockey stick is convex in Q/P
-               (Doroshenko et al. 2022, arXiv:2207.04380, section 4). Below the first knot losses are raised to it, above
-               the last they become infinite. Errors of floating point are added to the mass and move it to the right.
+    Proof:     inside a cell, P-mass A and Q-mass B are kept by putting (A - e^l B) / (1 - e^(l-r)) on the
+               right end r and the rest on the left end l: a mean-preserving spread of Q/P under P, and every
+               hockey stick is convex in Q/P (Doroshenko et al. 2022, arXiv:2207.04380, section 4). Below the
+               first knot losses are raised to it, above the last they become infinite. Errors of floating
+               point are added to the mass and move it to the right.
 
-    With `offset` the losses are offset + knots: as if Q were multiplied by e^offset, which every step above allows.
+    With `offset` the losses are offset + knots: as if Q were multiplied by e^offset, which every step above
+    allows.
     """
     edges = np.concatenate(([-np.inf], knots, [np.inf]))
     refs = np.concatenate(([0.0], knots[:-1], [0.0]))
@@ -94,10 +100,11 @@ def lower(pair: Pair, knots: Array, offset: float = 0.0) -> Lower:
     """Merge: all outcomes whose loss is nearest to a knot become one outcome.
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only shrinks.
-    Proof:     merging is post-processing. An outcome's two masses may be scaled down together, its Q-mass raised and its
-               P-mass lowered, to nothing if need be (it then belongs to no test): each shrinks the integral of
-               (P - e^epsilon Q)+ for every product with other outcomes. The errors of floating point are spent that way, and
-               so is a first cell in which Q swamps P, whose transform would drown all others in its rounding.
+    Proof:     merging is post-processing. An outcome's two masses may be scaled down together, its Q-mass
+               raised and its P-mass lowered, to nothing if need be (it then belongs to no test): each shrinks
+               the integral of (P - e^epsilon Q)+ for every product with other outcomes. The errors of
+               floating point are spent that way, and so is a first cell in which Q swamps P, whose transform
+               would drown all others in its rounding.
     """
     edges = np.concatenate(([-np.inf], (knots[:-1] + knots[1:]) / 2, [np.inf]))
     cells = pair.measure(edges + offset, knots + offset)

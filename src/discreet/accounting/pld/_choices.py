@@ -1,8 +1,9 @@
 """Many exponential mechanisms: what an analyst who chooses each after seeing the others can learn at most.
 
-One mechanism of bounded range epsilon is worst when its loss is t or t - epsilon, for some t in [0, epsilon]; which t is worst depends on
-what is left to lose. The largest curve over all t is one pair, but no mechanism has it at every threshold at once, and composing it with
-itself gives away up to a fifth. Here the t is chosen anew at every step, as the analyst would: nothing is given away but the grid.
+One mechanism of bounded range epsilon is worst when its loss is t or t - epsilon, for some t in [0, epsilon];
+which t is worst depends on what is left to lose. The largest curve over all t is one pair, but no mechanism
+has it at every threshold at once, and composing it with itself gives away up to a fifth. Here the t is chosen
+anew at every step, as the analyst would: nothing is given away but the grid.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _UP = 1 + 1e-10  # a step: rounding of positive terms, and of the place of the m
 
 
 def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
-    """(size, number) of blocks of at most _BLOCK mechanisms, as equal as can be, within what a float can hold."""
+    """(size, number) of blocks of at most _BLOCK mechanisms, as equal as can be, within what a float can
+    hold."""
     number = -(-times // min(_BLOCK, int(_FARTHEST / epsilon)))
     small, larger = divmod(times, number)
     return [(k, n) for k, n in ((small + 1, larger), (small, number - larger)) if n and k]
@@ -32,19 +34,23 @@ def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
-    """A pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers of the earlier ones; mass at infinite loss.
+    """A pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers of the
+    earlier ones; mass at infinite loss.
 
     Guarantee: also among other mechanisms with fixed pairs, in whatever order.
-    Proof:     let W(s) be the largest delta at log s that the steps to come can reach; it is convex in s, and (1 - s)+ at the end. One
-               step with losses in [t - eps, t] makes of it E_Q[y W(s / y)], y = e^loss with mean 1 under Q: the perspective of a convex
-               function is convex in y, so both ends are worst, and with w = e^t
+    Proof:     let W(s) be the largest delta at log s that the steps to come can reach; it is convex in s, and
+               (1 - s)+ at the end. One step with losses in [t - eps, t] makes of it E_Q[y W(s / y)], y =
+               e^loss with mean 1 under Q: the perspective of a convex function is convex in y, so both ends
+               are worst, and with w = e^t
 
-                   TW(s) = max over w in [1, e^eps] of ((e^eps - w) W(s / w) + (w - 1) W(s e^eps / w)) / (e^eps - 1),
+                   TW(s) = max over w in [1, e^eps] of ((e^eps - w) W(s / w) + (w - 1) W(s e^eps / w)) /
+                   (e^eps - 1),
 
-               again convex (Dong, Durfee & Rogers 2020, arXiv:1909.13830, on the cost of adaptivity, do this for fixed t). A mechanism
-               with a fixed pair averages W over its loss; max of averages <= average of max, so it is worst before all choices,
-               where it may be composed as usual. Lines in s between knots lie above W; on a pair of lines the expression is
-               A + B w + C / w with B, C <= 0, whose maximum is at sqrt(C / B). W at s < 1 follows from s > 1: either table may be first.
+               again convex (Dong, Durfee & Rogers 2020, arXiv:1909.13830, on the cost of adaptivity, do this
+               for fixed t). A mechanism with a fixed pair averages W over its loss; max of averages <=
+               average of max, so it is worst before all choices, where it may be composed as usual. Lines in
+               s between knots lie above W; on a pair of lines the expression is A + B w + C / w with B, C <=
+               0, whose maximum is at sqrt(C / B). W at s < 1 follows from s > 1: either table may be first.
     """
     fine = max(_FINE, min(8 * _FINE, 1024 // times), min(4 * _FINE, math.ceil(epsilon / 0.08)))
     mesh = epsilon / fine

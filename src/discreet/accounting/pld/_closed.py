@@ -1,7 +1,7 @@
 """Unsampled Gaussians in closed form: they compose to one Gaussian, whose curve Balle & Wang gave.
 
-delta(epsilon) = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m), with m² the sum of 1/s² over all releases
-(Balle & Wang 2018, arXiv:1805.06530, Theorem 8; composition: Dong, Roth & Su 2022, Corollary 3.3).
+delta(epsilon) = Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m), with m² the sum of 1/s² over all
+releases (Balle & Wang 2018, arXiv:1805.06530, Theorem 8; composition: Dong, Roth & Su 2022, Corollary 3.3).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _SQRT2 = math.sqrt(2)
 def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     """Lower and upper bound on delta of a Gaussian with shift m = sensitivity over noise.
 
-    Both terms are the normal density at the same point times Mills ratios: their difference is taken there, so that a tiny
-    delta keeps its relative accuracy. The width of the bracket is what the special functions may be off by.
+    Both terms are the normal density at the same point times Mills ratios: their difference is taken there,
+    so that a tiny delta keeps its relative accuracy. The width of the bracket is what the special functions
+    may be off by.
     """
     if shift == 0:
         return 0.0, 0.0
@@ -50,7 +51,8 @@ def gaussian_epsilon(shift: float, delta: float) -> tuple[float, float]:
 
 
 def _root(shift: float, delta: float, side: int) -> float:
-    """Largest epsilon whose lower bound still exceeds delta (side 0), or smallest whose upper bound does not (side 1)."""
+    """Largest epsilon whose lower bound still exceeds delta (side 0), or smallest whose upper bound does not
+    (side 1)."""
     if gaussian_delta(shift, 0.0)[side] <= delta:
         return 0.0
     low, high = 0.0, shift

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-ROUNDED = 4e-12  # a lower end is sought for a delta this much larger, relatively, so that it holds whichever way callers round theirs
+# a lower end is sought for a delta this much larger, relatively, so that it holds whichever way callers round
+# theirs
+ROUNDED = 4e-12
 
 
 def crossing(
     f: Callable[[float], float], x: float, slope: float, least: float
 ) -> tuple[float, float, float] | None:
-    """A point where falling f is at most 0, one just below it where it is not, and the slope: secants kept in a bracket."""
+    """A point where falling f is at most 0, one just below it where it is not, and the slope: secants kept in
+    a bracket."""
     x = max(x, least)
     here = f(x)
     step = max(abs(here), 1e-3) / slope

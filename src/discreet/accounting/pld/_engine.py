@@ -1,7 +1,8 @@
 """Bounds on delta and epsilon for one direction of one composition: plan, discretise, compose, read off.
 
-`Curve` holds a certified upper bound of delta at every lattice epsilon of its window; `Tests` the probabilities of threshold
-tests, which bound delta from below. docs/pld.md has the whole argument on one page.
+`Curve` holds a certified upper bound of delta at every lattice epsilon of its window; `Tests` the
+probabilities of threshold tests, which bound delta from below. docs/pld.md has the whole argument on one
+page.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Curve(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """For thresholds K = start + i of the merged loss index, in units of exp(log_scale): P - e^(mesh K) Q, and e^(mesh K) Q, of
-    {index >= K}; both from below, e^(mesh K) Q also from above.
+    """For thresholds K = start + i of the merged loss index, in units of exp(log_scale): P - e^(mesh K) Q,
+    and e^(mesh K) Q, of {index >= K}; both from below, e^(mesh K) Q also from above.
     """
 
     start: int
@@ -93,8 +94,8 @@ def _window(plan: Plan) -> Window:
 class Wrapped(NamedTuple):
     """Bounds on what the cyclic window misplaces.
 
-    `above` is tilted mass beyond its end. What comes round from below the part that is read adds to every tail at most
-    `tilted` times its weight, in units of the tilted law, plus `absolute` in plain probability.
+    `above` is tilted mass beyond its end. What comes round from below the part that is read adds to every
+    tail at most `tilted` times its weight, in units of the tilted law, plus `absolute` in plain probability.
     """
 
     above: float
@@ -103,10 +104,12 @@ class Wrapped(NamedTuple):
 
 
 def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) -> Wrapped:
-    """Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width) times all of the mass.
+    """Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width) times all
+    of the mass.
 
-    A loss S below the window appears at S + j * width, j >= 1, where its weight e^(-theta loss) is e^(-theta j width)
-    times its own: untilted, all such mass together is at most e^(-theta width) / (1 - e^(-theta width)).
+    A loss S below the window appears at S + j * width, j >= 1, where its weight e^(-theta loss) is e^(-theta
+    j width) times its own: untilted, all such mass together is at most e^(-theta width) / (1 - e^(-theta
+    width)).
     """
     h = plan.mesh
 
@@ -126,7 +129,8 @@ def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) ->
 
 
 def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
-    """An upper bound on delta for every lattice epsilon from a little below the plan's estimate to the end of the window."""
+    """An upper bound on delta for every lattice epsilon from a little below the plan's estimate to the end of
+    the window."""
     built, infinite = [], 0.0
     for part in parts:
         pair, n, offset = part
@@ -176,11 +180,13 @@ def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
 
 
 def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped, rounding: float) -> Tests:
-    """With P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j) + e^(K-j) D(j), in mesh units.
+    """With P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j) +
+    e^(K-j) D(j), in mesh units.
 
-    What wraps around counts once against P where it helps; its D is at most as large, since Q is not negative, and where D is
-    negative it only hurts. `rounding`, relative to the Q-mass of a test, is for masses that are floats: where nearly all of it cancels
-    against P, at an epsilon much below the typical loss, that is the largest error left.
+    What wraps around counts once against P where it helps; its D is at most as large, since Q is not
+    negative, and where D is negative it only hurts. `rounding`, relative to the Q-mass of a test, is for
+    masses that are floats: where nearly all of it cancels against P, at an epsilon much below the typical
+    loss, that is the largest error left.
     """
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
@@ -214,7 +220,8 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped,
 
 
 def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
-    """The window stretched to where the merged indices are: a crowd of losses much smaller than the mesh all count as zero."""
+    """The window stretched to where the merged indices are: a crowd of losses much smaller than the mesh all
+    count as zero."""
     merged = Cumulants([(Nodes(_losses(part.place, plan), part.mass), part.times) for part in parts])
     moved = merged(plan.theta)[1] - plan.center
     down, up = min(moved, 0.0), max(moved, 0.0)
@@ -229,7 +236,10 @@ class Found(NamedTuple):
 
 
 def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
-    """The smallest epsilon at which the curve certifies delta; infinity if none does. `offset` is added to every loss."""
+    """The smallest epsilon at which the curve certifies delta; infinity if none does.
+
+    `offset` is added to every loss.
+    """
     left = delta * (1 - 1e-12) - c.infinite
     if left <= 0:
         return Found(math.inf, 0.0)

@@ -1,4 +1,5 @@
-"""How fast the characteristic function of a tilted loss must fade, from the spread of the losses alone: a proved bound at every frequency."""
+"""How fast the characteristic function of a tilted loss must fade, from the spread of the losses alone: a
+proved bound at every frequency."""
 
 from __future__ import annotations
 
@@ -19,11 +20,13 @@ _FIRST, _SECOND = np.triu_indices(_GROUP, 2)  # pairs of cells that are not neig
 def fading(
     pair: SampledGaussian, edges: Array, theta: float, log_total: float, u: Array, enough: float = math.inf
 ) -> Array:
-    """For each interval [u, GROWTH * u] a lower bound on 1 - |phi|, hence on -log |phi|; sought until it is `enough`.
+    """For each interval [u, GROWTH * u] a lower bound on 1 - |phi|, hence on -log |phi|; sought until it is
+    `enough`.
 
-    Proof: the noise is cut into groups of cells. Within a group 1 - |phi|² = E[1 - cos u(L - L')] over two independent draws, of which only
-    pairs in cells that are not neighbors are counted, at the least value between their distances; over groups |phi| is at most the
-    mean. Cells are joined in pairs until a few are left: coarse ones see low frequencies.
+    Proof: the noise is cut into groups of cells. Within a group 1 - |phi|² = E[1 - cos u(L - L')] over two
+    independent draws, of which only pairs in cells that are not neighbors are counted, at the least value
+    between their distances; over groups |phi| is at most the mean. Cells are joined in pairs until a few are
+    left: coarse ones see low frequencies.
     """
     mass, loss = _cells(pair, edges, theta, log_total)
     best = np.zeros(len(u))
@@ -39,7 +42,8 @@ def fading(
 def _cells(pair: SampledGaussian, edges: Array, theta: float, log_total: float) -> tuple[Array, Array]:
     """Tilted masses of narrow cells of the noise, from below, and the losses at their edges, ascending.
 
-    The log density changes by at most |t| + |p| mu share(t) per unit of noise: from its value in the middle the least follows.
+    The log density changes by at most |t| + |p| mu share(t) per unit of noise: from its value in the middle
+    the least follows.
     """
     low, high = edges[0], edges[-1]
     count = _GROUP

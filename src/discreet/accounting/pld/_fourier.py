@@ -1,8 +1,9 @@
-"""The law of a sum of many independent losses on a lattice, by Fourier transform, with a bound on every error.
+"""The law of a sum of many independent losses on a lattice, by Fourier transform, with a bound on every
+error.
 
-Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny delta are the
-likely ones and double precision resolves them (delta = 1e-15 is as easy as 1e-5). The transform is that of the law minus
-a point mass at its mode: nothing is lost when a step reveals almost nothing.
+Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny
+delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as 1e-5). The transform
+is that of the law minus a point mass at its mode: nothing is lost when a step reveals almost nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Part(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """The tilted law of the sum at index start, start+1, ..., cyclic; each entry is within `error` of the truth.
+    """The tilted law of the sum at index start, start+1, ..., cyclic; each entry is within `error` of the
+    truth.
 
     The untilted mass is exp(log_scale - theta * loss) times it; log_scale is within `log_error`.
     """
@@ -54,7 +56,8 @@ class Gaining(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Of a sum: the tilted law under P, and P minus (re-weighted) Q, each entry within its error; see `Sum`."""
+    """Of a sum: the tilted law under P, and P minus (re-weighted) Q, each entry within its error; see
+    `Sum`."""
 
     p: Sum
     gain: Array
@@ -104,7 +107,8 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
 
 
 def _symbol(t: Tilted, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
-    """Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each entry's error."""
+    """Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each entry's
+    error."""
     position = np.mod(t.place - t.place[t.mode], size)
     mass = t.mass.copy()
     mass[t.mode] = 0.0
@@ -175,7 +179,8 @@ class _Spectrum:
 def _less_an_atom(
     log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
 ) -> tuple[npt.NDArray[Any], float]:
-    """exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after the transform, costs no digits."""
+    """exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after the
+    transform, costs no digits."""
     coefficient = np.exp(log) * np.exp(1j * angle)
     if complete:
         rest = np.expm1(log + 1j * angle)
@@ -193,7 +198,8 @@ def _off(log: Array, slack: Array) -> Array:
 
 
 class _Powers:
-    """phi^n of a product of laws under P, and the log of (phi - g)^n / phi^n, at every frequency, with bounds on their errors."""
+    """phi^n of a product of laws under P, and the log of (phi - g)^n / phi^n, at every frequency, with bounds
+    on their errors."""
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.unit = size, unit(precise)
@@ -263,7 +269,8 @@ def difference(
 ) -> Difference:
     """The law of the sum under P, and P - e^loss Q of it.
 
-    phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two laws, without cancellation.
+    phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two laws, without
+    cancellation.
     """
     powers = _Powers(size, precise)
     log_scale: list[float] = []
@@ -288,7 +295,8 @@ def compose(
 ) -> Sum:
     """The tilted law of the sum of all parts on `size` lattice points from `start` on, cyclic.
 
-    `precise` computes in the widest floating-point type: slower, for answers that are tiny even after tilting.
+    `precise` computes in the widest floating-point type: slower, for answers that are tiny even after
+    tilting.
     """
     spectrum = _Spectrum(size, precise)
     log_scale: list[float] = []

@@ -1,8 +1,10 @@
-"""A composition as one pair of point masses, so that it can be seen through a sample: `compose([...]).sampled(rate)`.
+"""A composition as one pair of point masses, so that it can be seen through a sample:
+`compose([...]).sampled(rate)`.
 
-One sample is drawn, and several mechanisms run on it. Together they are one mechanism; its dominating pair is the product of theirs
-(Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10), to which amplification applies as to any other. Laws are convolved directly, sums of
-positive terms only, so that every mass keeps its relative accuracy however small it is.
+One sample is drawn, and several mechanisms run on it. Together they are one mechanism; its dominating pair is
+the product of theirs (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10), to which amplification applies as
+to any other. Laws are convolved directly, sums of positive terms only, so that every mass keeps its relative
+accuracy however small it is.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _POINTS = 4096
 
 
 class _Law(NamedTuple):
-    """P-masses at start, start + 1, ... of the lattice, each with this relative error; Q-masses likewise, if they are needed."""
+    """P-masses at start, start + 1, ... of the lattice, each with this relative error; Q-masses likewise, if
+    they are needed."""
 
     start: int
     p: Array
@@ -43,8 +46,8 @@ class Joint(NamedTuple):
 def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] | None, tail: float) -> Joint:
     """The pair of a composition, from pairs that dominate its parts and pairs that they dominate.
 
-    Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by `above`; `lower` is
-               what post-processing leaves of the composition of `below`.
+    Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by
+               `above`; `lower` is what post-processing leaves of the composition of `below`.
     Proof:     docs/pld.md, "Two discretisations"; products of dominating pairs dominate.
     """
     mesh = _mesh(above, tail)
@@ -94,7 +97,8 @@ def _lower(pair: Pair, mesh: float, tail: float) -> _Law:
 
 
 def _times(a: _Law, b: _Law, cut: float) -> _Law:
-    """The convolution, without tails of mass `cut`: above they count as infinite (or are left out), below they are raised (or left out)."""
+    """The convolution, without tails of mass `cut`: above they count as infinite (or are left out), below
+    they are raised (or left out)."""
     p = np.convolve(a.p, b.p)
     q = None if a.q is None or b.q is None else np.convolve(a.q, b.q)
     error = a.error + b.error + 4 * U * (min(len(a.p), len(b.p)) + 8)

@@ -1,7 +1,8 @@
-"""From lines to an interval of epsilon: one line for all runs, or one for each level of a ladder where rare huge losses make that one too long.
+"""From lines to an interval of epsilon: one line for all runs, or one for each level of a ladder where rare
+huge losses make that one too long.
 
-Nothing here needs proof beyond that levels are disjoint and together all runs, so that their deltas add up: plans decide how tight the interval
-is, never whether it holds.
+Nothing here needs proof beyond that levels are disjoint and together all runs, so that their deltas add up:
+plans decide how tight the interval is, never whether it holds.
 """
 
 from __future__ import annotations
@@ -41,10 +42,12 @@ class Interval(NamedTuple):
 def solve(
     steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: Interval | None = None
 ) -> Interval | None:
-    """The interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the line would be too long.
+    """The interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the line
+    would be too long.
 
-    Looks with a wide kernel first, unless it is known to be `near`, then with one as narrow as can be afforded around what was found;
-    once more in the widest floating-point type if rounding is what limits the result.
+    Looks with a wide kernel first, unless it is known to be `near`, then with one as narrow as can be
+    afforded around what was found; once more in the widest floating-point type if rounding is what limits the
+    result.
     """
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
     theta = (

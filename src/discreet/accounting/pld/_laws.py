@@ -1,4 +1,5 @@
-"""The other pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a shifted pair."""
+"""The other pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a
+shifted pair."""
 
 from __future__ import annotations
 
@@ -50,9 +51,11 @@ class Atoms:
 
 @dataclass(frozen=True, slots=True)
 class Wedge:
-    """P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon); atoms `top` at epsilon and top e^-epsilon at -epsilon.
+    """P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon); atoms `top` at epsilon and top
+    e^-epsilon at -epsilon.
 
-    Laplace: weight = e^(-epsilon/2) / 2 and top = 1/2. Bounded range: weight = 1 / (2 sinh(epsilon/2)) and no atoms.
+    Laplace: weight = e^(-epsilon/2) / 2 and top = 1/2. Bounded range: weight = 1 / (2 sinh(epsilon/2)) and no
+    atoms.
     """
 
     epsilon: float
@@ -80,7 +83,8 @@ class Wedge:
         a, b = inside[:-1], inside[1:]
         gap = b - a
         mass = self.weight * np.exp(a / 2) * np.expm1(gap / 2)
-        # P - e^c Q of the smooth part is 2 w e^(c/2) (cosh((b-c)/2) - cosh((a-c)/2)), as a product of hyperbolic sines
+        # P - e^c Q of the smooth part is 2 w e^(c/2) (cosh((b-c)/2) - cosh((a-c)/2)), as a product of
+        # hyperbolic sines
         excess = 4 * self.weight * np.exp(refs / 2) * np.sinh((a + b - 2 * refs) / 4) * np.sinh(gap / 4)
         excess = np.where(gap > 0, excess, 0.0)
         size = np.maximum(np.abs(a), np.abs(b)) + np.abs(refs) + 1
@@ -95,17 +99,18 @@ class Wedge:
 
 
 def laplace(epsilon: float) -> Wedge:
-    """Laplace noise of scale 1/epsilon, shifted by 1 (Dwork et al. 2006); vectors of l1 norm 1 are dominated by it."""
+    """Laplace noise of scale 1/epsilon, shifted by 1 (Dwork et al. 2006); vectors of l1 norm 1 are dominated
+    by it."""
     return Wedge(epsilon, math.exp(-epsilon / 2) / 2, 0.5)
 
 
 def bounded_range(epsilon: float) -> Wedge:
     """The largest hockey-stick curve of all mechanisms of bounded range epsilon.
 
-    Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a spread in Q/P),
-    whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t = (epsilon + x) / 2 (Dong, Durfee &
-    Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves is convex, hence the curve of a pair
-    (Zhu, Dong & Wang 2022): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+    Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
+    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t =
+    (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves is
+    convex, hence the curve of a pair (Zhu, Dong & Wang 2022): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 
@@ -179,9 +184,9 @@ class Mixed:
 class WithoutReplacement:
     """A symmetric pair seen through a sample of fixed size, for replacing one unit.
 
-    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, the rest is at 0: the pair of the
-    curve q delta(log(1 + (e^x - 1) / q)) for x >= 0 and its mirror image (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9;
-    Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, the rest is
+    at 0: the pair of the curve q delta(log(1 + (e^x - 1) / q)) for x >= 0 and its mirror image (Balle, Barthe
+    & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
     """
 
     pair: Pair

@@ -1,11 +1,13 @@
-"""Delta as one integral of the moment generating function along a vertical line, however many steps: a proved interval, no lattice.
+"""Delta as one integral of the moment generating function along a vertical line, however many steps: a proved
+interval, no lattice.
 
     delta(epsilon) = (1 / 2 pi) integral of e^(-z epsilon) M(z)^n / (z (z + 1)) du,   z = theta + iu,
 
-by the trapezoidal rule. What the rule gets wrong is a sum of shifted deltas, all positive, bounded by Chernoff; the far ends of the line
-are cut off by a Gaussian kernel of width `tau`, which is one more (tiny) Gaussian release: above, it only adds; below, what it added
-is bounded by another such integral. Where huge losses are rare, M^n - C^n takes the place of M^n, with C the part of M without them:
-runs without a huge loss are bounded apart. docs/pld.md has the argument.
+by the trapezoidal rule. What the rule gets wrong is a sum of shifted deltas, all positive, bounded by
+Chernoff; the far ends of the line are cut off by a Gaussian kernel of width `tau`, which is one more (tiny)
+Gaussian release: above, it only adds; below, what it added is bounded by another such integral. Where huge
+losses are rare, M^n - C^n takes the place of M^n, with C the part of M without them: runs without a huge loss
+are bounded apart. docs/pld.md has the argument.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _LOST = 25.0  # log of how much larger than delta the terms may be
 
 
 class Window(NamedTuple):
-    """The tilt, the period of the rule, and the exponents of Chernoff's bounds on what comes round from either side."""
+    """The tilt, the period of the rule, and the exponents of Chernoff's bounds on what comes round from
+    either side."""
 
     theta: float
     period: float
@@ -38,7 +41,8 @@ class Window(NamedTuple):
 
 
 def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | None:
-    """The tilt with the shortest period for which what comes round is e^-alias of delta, without losing too many digits."""
+    """The tilt with the shortest period for which what comes round is e^-alias of delta, without losing too
+    many digits."""
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
     log = (
         logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
@@ -58,7 +62,8 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | Non
 
 
 class Shape(NamedTuple):
-    """Width of the kernel, noise left out (as a share of all steps together), the most that a line may cost, and in which precision."""
+    """Width of the kernel, noise left out (as a share of all steps together), the most that a line may cost,
+    and in which precision."""
 
     tau: float
     tail: float
@@ -76,8 +81,8 @@ class Reading(NamedTuple):
 class Line:
     """The integral for one composition, ready to be read at any epsilon near the one it was planned for.
 
-    `epsilon` counts from the offsets of the steps, as `logs` does, the (rough) log of the moment generating function of the level. Only
-    runs of that level are integrated. Without `usable` the line was too long.
+    `epsilon` counts from the offsets of the steps, as `logs` does, the (rough) log of the moment generating
+    function of the level. Only runs of that level are integrated. Without `usable` the line was too long.
     """
 
     def __init__(
@@ -137,7 +142,8 @@ class Line:
         return np.asarray(core + np.where(more > 30, more, np.log(np.expm1(np.minimum(more, 30.0)))) + 1e-9)
 
     def _reach(self, laws: Sequence[Tilted], aim: Aim) -> float:
-        """The frequency beyond which everything together is e^-alias of delta; what is left out there is kept in `cut` and `cut_density`."""
+        """The frequency beyond which everything together is e^-alias of delta; what is left out there is kept
+        in `cut` and `cut_density`."""
         tau, theta = self.tau, self.theta
         goal = aim.log_delta - aim.alias - (summed(self.steps, laws, theta).log - theta * aim.epsilon)
         spread = math.fsum(
@@ -190,7 +196,8 @@ class Line:
         ]
 
     def _bounds_around(self) -> bool:
-        """log E exp(tL) at the exponents of Chernoff's bounds, from above; also that of the runs without a jump."""
+        """log E exp(tL) at the exponents of Chernoff's bounds, from above; also that of the runs without a
+        jump."""
         found = []
         for t in (self.theta + self.window.up, self.theta - self.window.down):
             laws = self._laws(t) if t > 0 or self.jumps else []
@@ -207,7 +214,8 @@ class Line:
         return True
 
     def _without_jump(self, epsilon: float) -> float:
-        """Chernoff's bound on the runs below the level that exceed epsilon, if they are to be counted here."""
+        """Chernoff's bound on the runs below the level that exceed epsilon, if they are to be counted
+        here."""
         if self.level.exponent is None:
             return 0.0
         return math.exp(min(self.still - self.level.exponent * epsilon + 1e-9, 300.0))
@@ -240,7 +248,8 @@ class Line:
         return Reading(max(low - self._around(epsilon), 0.0), high + self._without_jump(epsilon))
 
     def _around(self, epsilon: float) -> float:
-        """Sum over k of e^(theta k W) delta(epsilon + kW), k = ±1, ±2, ..., by Chernoff's bound on P(S > epsilon), which exceeds delta."""
+        """Sum over k of e^(theta k W) delta(epsilon + kW), k = ±1, ±2, ..., by Chernoff's bound on P(S >
+        epsilon), which exceeds delta."""
         w, t = self.window, self.theta - self.window.down
         above = self.beyond - (self.theta + w.up) * epsilon - w.up * w.period
         below = self.below - t * epsilon - w.down * w.period
@@ -251,10 +260,12 @@ class Line:
 def powers(
     steps: Sequence[Cut], laws: Sequence[Tilted], whole: Whole, spacing: float, count: int
 ) -> tuple[Complex, Array]:
-    """The tilted transform of the whole at every node, c^n or with jumps (c + j)^n - c^n, and a bound on the error of each.
+    """The tilted transform of the whole at every node, c^n or with jumps (c + j)^n - c^n, and a bound on the
+    error of each.
 
-    Proof: a polynomial in c and j with positive coefficients moves at most as much as it does at (|c|, |j|) when both grow by their
-    errors. If there c^n = e^A and (1 + |j| / |c|)^n = e^B, and A, B grow by a, b: by e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
+    Proof: a polynomial in c and j with positive coefficients moves at most as much as it does at (|c|, |j|)
+    when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n = e^B, and A, B grow by a, b: by
+    e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
     """
     kind = laws[0].core.weight.dtype
     u = unit(kind != np.float64)
@@ -289,7 +300,8 @@ def powers(
 def _jumping(
     core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], u: float
 ) -> tuple[Complex, Complex, Array, Array]:
-    """log and angle of 1 + j/c, the log of 1 + |j| / |c|, and how much that grows by errors; j is `odds` times 1 + far."""
+    """log and angle of 1 + j/c, the log of 1 + |j| / |c|, and how much that grows by errors; j is `odds`
+    times 1 + far."""
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
     error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300

@@ -1,8 +1,8 @@
 """Normal probabilities of intervals with a bound on what floating point did to them.
 
-`scipy.special.ndtr` is accurate to a few units in the last place near zero and loses about z² of them in the tail;
-`tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here is four times what was seen, and
-covers an argument that is itself off by a few units in its last place.
+`scipy.special.ndtr` is accurate to a few units in the last place near zero and loses about z² of them in the
+tail; `tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here is four times
+what was seen, and covers an argument that is itself off by a few units in its last place.
 """
 
 from __future__ import annotations

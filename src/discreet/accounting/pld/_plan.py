@@ -1,6 +1,7 @@
 """Where to look and how finely: a saddle-point estimate of the answer, then a mesh and a window made for it.
 
-Nothing here is certified, and nothing certified depends on it: a poor plan makes the bounds wider, never wrong.
+Nothing here is certified, and nothing certified depends on it: a poor plan makes the bounds wider, never
+wrong.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _PRECISE = math.log(
 
 
 class Plan(NamedTuple):
-    """Tilt, estimate of epsilon, mean under the tilt, mesh, and the window of the composed loss: read from `first` on, computed from `low` to `high`.
+    """Tilt, estimate of epsilon, mean under the tilt, mesh, and the window of the composed loss: read from
+    `first` on, computed from `low` to `high`.
 
-    `up` and `down` are the exponents of the Chernoff bounds beyond the window; without `down` nothing was kept below `first`,
-    and what wraps around from there is bounded by exp(-theta * width) instead.
+    `up` and `down` are the exponents of the Chernoff bounds beyond the window; without `down` nothing was
+    kept below `first`, and what wraps around from there is bounded by exp(-theta * width) instead.
     """
 
     theta: float
@@ -76,7 +78,8 @@ class Cumulants:
         self.log_goal: float | None = None  # log of the delta that is looked for, if known
 
     def center(self, t: float) -> list[float]:
-        """A typical loss of each part when the sum is near the mean of the law tilted by t: the one that contributes most."""
+        """A typical loss of each part when the sum is near the mean of the law tilted by t: the one that
+        contributes most."""
         tilts = _around(t)
         others = np.min(
             (self.logs(tilts) - tilts * self(t)[1])[:, None] + np.multiply.outer(tilts, self._loss), axis=0
@@ -102,7 +105,8 @@ class Cumulants:
         return float(self._times @ (np.add.reduceat(weight * inside * (mesh - inside), self._starts) / total))
 
     def inflation(self, plan: Plan, slope: float) -> float:
-        """What the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)] over what one step is when the sum is near epsilon."""
+        """What the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)] over what one step is when the
+        sum is near epsilon."""
         exponent = self._log + plan.others(self._loss)
         weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
         inside = np.mod(self._loss, plan.mesh)
@@ -130,7 +134,8 @@ class Cumulants:
         return total
 
     def log_delta(self, t: float) -> float:
-        """log delta at the epsilon that is the mean of the law tilted by t: normal approximation under the tilt."""
+        """log delta at the epsilon that is the mean of the law tilted by t: normal approximation under the
+        tilt."""
         k, k1, k2 = self(t)
         sd = math.sqrt(max(k2, 1e-300))
         a = t * sd
@@ -179,7 +184,8 @@ def tilt_for_delta(k: Cumulants, delta: float) -> float:
 
 
 def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
-    """The tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any tilt what wraps around would not fade."""
+    """The tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any tilt what
+    wraps around would not fade."""
     _, mean, spread = k(0.0)
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
@@ -202,7 +208,8 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
 def plan(
     k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
 ) -> Plan:
-    """Window and mesh for the epsilon that is the mean of the law tilted by theta, computed under a tilt of factor * theta.
+    """Window and mesh for the epsilon that is the mean of the law tilted by theta, computed under a tilt of
+    factor * theta.
 
     `alias` is -log of the mass, relative to delta, that may be misplaced.
     """
@@ -243,7 +250,8 @@ def plan(
 
 
 def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> Plan:
-    """Where rare steps with huge loss would dominate the tilted law, a weaker tilt needs a much smaller window."""
+    """Where rare steps with huge loss would dominate the tilted law, a weaker tilt needs a much smaller
+    window."""
     first = best = plan(k, theta, mesh, alias)
     rare = k(theta)[2] > _RARE * k(0.7 * theta)[2]
     if best.points < 2**15 and not rare:
@@ -273,8 +281,8 @@ def _blurred(k: Cumulants, plan: Plan, epsilon: float) -> bool:
 def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
     """The widest mesh that adds at most INFLATION * scale to epsilon.
 
-    Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] a step: (theta+1) h²/12 where losses are spread
-    out, much less where they cluster at a lattice point.
+    Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] a step: (theta+1) h²/12 where
+    losses are spread out, much less where they cluster at a lattice point.
     """
     goal = INFLATION * scale / (0.5 * (theta + 1))
     mesh = math.sqrt(6 * goal / k.steps)
@@ -290,7 +298,8 @@ def short(mesh: float) -> float:
 
 
 def wide(k: Cumulants, theta: float, factor: float) -> Plan:
-    """A first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may be much too high."""
+    """A first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may be much
+    too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
     made = plan(k, theta, factor=0.8)
     first = max(min(-k.offset, made.first), made.epsilon - 30 * sd)
@@ -307,7 +316,8 @@ def _around(theta: float) -> Array:
 
 
 def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> Plan:
-    """With what tells how much each loss of one step contributes to delta: the curve seen before, or Chernoff's bound on it."""
+    """With what tells how much each loss of one step contributes to delta: the curve seen before, or
+    Chernoff's bound on it."""
     if seen is not None:
         return plan._replace(at=seen[0], log_delta=np.minimum(seen[1], 0.0))
     tilts = _around(plan.theta)
@@ -317,11 +327,12 @@ def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> 
 
 
 def graded(nodes: Nodes, plan: Plan) -> Index:
-    """Lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~ (tail mass)^(-1/3).
+    """Lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~ (tail
+    mass)^(-1/3).
 
-    A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small steps that is the tilted law;
-    for rare huge ones it keeps the crowd that a tilt forgets. With _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance
-    the mesh adds anyway.
+    A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small
+    steps that is the tilted law; for rare huge ones it keeps the crowd that a tilt forgets. With _COARSE the
+    tail mass at which widening starts, about 6 * _COARSE is added to the variance the mesh adds anyway.
     """
     mesh, theta = plan.mesh, plan.theta
     first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)

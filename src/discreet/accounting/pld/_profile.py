@@ -1,8 +1,9 @@
 """A dominating pair from a bound on the hockey-stick curve alone, and the curve of zero-concentrated privacy.
 
-Any valid bound on delta(epsilon) can be lowered to its greatest convex minorant in e^epsilon, because the true curve is convex;
-a convex decreasing curve from 1 is the curve of a pair of laws (Zhu, Dong & Wang 2022, arXiv:2106.08567), and
-dominating pairs compose (Theorem 10 there). That is how a mechanism of which only a Rényi bound is known enters a composition.
+Any valid bound on delta(epsilon) can be lowered to its greatest convex minorant in e^epsilon, because the
+true curve is convex; a convex decreasing curve from 1 is the curve of a pair of laws (Zhu, Dong & Wang 2022,
+arXiv:2106.08567), and dominating pairs compose (Theorem 10 there). That is how a mechanism of which only a
+Rényi bound is known enters a composition.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ _KNOTS = 801
 
 
 def zcdp_curve(rho: float, epsilon: Array) -> Array:
-    """The best bound on delta at epsilon >= 0 over many orders (Canonne, Kamath & Steinke 2020, arXiv:2004.00010, Corollary 13).
+    """The best bound on delta at epsilon >= 0 over many orders (Canonne, Kamath & Steinke 2020,
+    arXiv:2004.00010, Corollary 13).
 
-    Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. At 0 also Pinsker's sqrt(rho/2).
+    Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. At 0 also Pinsker's
+    sqrt(rho/2).
     """
     likely = np.maximum((epsilon - rho) / (2 * rho), 1e-3 / math.sqrt(rho) + 1e-3)
     excess = np.multiply.outer(likely, np.geomspace(0.05, 20.0, 121))  # a - 1
@@ -40,7 +43,8 @@ def zcdp_atoms(rho: float, tail: float) -> tuple[Atoms, float]:
 
 
 def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
-    """The pair whose curve joins the convex minorant of the given points by lines in e^loss, and is constant beyond the last."""
+    """The pair whose curve joins the convex minorant of the given points by lines in e^loss, and is constant
+    beyond the last."""
     x = np.concatenate(([0.0], np.exp(loss)))
     y = np.concatenate(([1.0], np.minimum(delta, 1.0)))
     kept = _minorant(x, y)
@@ -49,7 +53,8 @@ def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
     slope = np.minimum(slope, 0.0)
     mass = x[1:] * np.diff(slope)
     error = x[1:] * 8 * U * (np.abs(slope[:-1]) + np.abs(slope[1:]))
-    # the first line falls from (0, 1) with slope at least -1; a flatter one means that much Q-mass at infinitely negative loss
+    # the first line falls from (0, 1) with slope at least -1; a flatter one means that much Q-mass at
+    # infinitely negative loss
     mass = np.maximum(mass, 0.0) + error
     return Atoms(np.log(x[1:]), mass, mass_error=16 * U, loss_error=4 * U), float(y[-1]) * (1 + 4 * U)
 
@@ -77,7 +82,8 @@ def _spaced(delta_at: Callable[[float], float], largest: float, level: float, fe
 
 
 def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Atoms, float]:
-    """Atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero from `largest` on."""
+    """Atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero from
+    `largest` on."""
     half = _spaced(delta_at, largest, 1e-12, 61, 181)
     right = np.array([delta_at(float(x)) for x in half[:-1]] + [0.0]) * (1 + 1e-12)
     return mirrored(half, right)
@@ -86,9 +92,11 @@ def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Ato
 def renyi_atoms(
     moment: Callable[[float], float], tail: float, also: Callable[[float], float] | None = None
 ) -> tuple[Atoms, float]:
-    """Atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in both directions.
+    """Atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in both
+    directions.
 
-    `also` is another bound on delta(epsilon) for epsilon >= 0 that holds in both directions: the lower of the two counts.
+    `also` is another bound on delta(epsilon) for epsilon >= 0 that holds in both directions: the lower of the
+    two counts.
     """
     excess = np.unique(
         np.concatenate(
@@ -118,9 +126,11 @@ def renyi_atoms(
 
 
 def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: float) -> tuple[Atoms, float]:
-    """Atoms that dominate, for replacing one unit, what has delta <= delta_at(epsilon) in both directions, seen through a sample of fixed size.
+    """Atoms that dominate, for replacing one unit, what has delta <= delta_at(epsilon) in both directions,
+    seen through a sample of fixed size.
 
-    Proof: q delta(log(1 + (e^x - 1) / q)) for x >= 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9), mirrored below 0.
+    Proof: q delta(log(1 + (e^x - 1) / q)) for x >= 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647,
+           Theorem 9), mirrored below 0.
     """
     half = np.linspace(0.0, math.log1p(rate * math.expm1(min(largest, 600.0))), _KNOTS)
     inner = np.log1p(np.expm1(half) / rate)
@@ -129,6 +139,7 @@ def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: f
 
 
 def mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
-    """The curve below 0 from that above 0, for relations under which either table may be the first: 1 - g + g f(1/g)."""
+    """The curve below 0 from that above 0, for relations under which either table may be the first: 1 - g + g
+    f(1/g)."""
     left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
     return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))

@@ -1,7 +1,10 @@
-"""Which pair of laws dominates which event: one row a type, with its theorem. What has no row is refused by name.
+"""Which pair of laws dominates which event: one row a type, with its theorem.
 
-Events are first brought to normal form (`..normal`): names with the price of another event become it, what can fail splits off its
-own delta, unsampled Gaussians become one, and everything known only through zero-concentrated privacy adds up its rho.
+What has no row is refused by name.
+
+Events are first brought to normal form (`..normal`): names with the price of another event become it, what
+can fail splits off its own delta, unsampled Gaussians become one, and everything known only through
+zero-concentrated privacy adds up its rho.
 """
 
 from __future__ import annotations
@@ -45,10 +48,11 @@ _GAUSSIAN_ATOMS = 2_000_000
 
 
 class Law(NamedTuple):
-    """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for lower bounds).
+    """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for
+    lower bounds).
 
-    `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound from this event, or only by
-    way of `_attained`, which puts another in its place.
+    `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound
+    from this event, or only by way of `_attained`, which puts another in its place.
     """
 
     upper: tuple[Pair, ...]
@@ -61,7 +65,8 @@ def _symmetric(pair: Pair, lower: Pair | None = None) -> Law:
 
 
 def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
-    """The two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh & Viswanath 2015 for two)."""
+    """The two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh & Viswanath
+    2015 for two)."""
     others = categories - 2
     total = 1.0 + math.exp(-epsilon) * (categories - 1)
     loss, mass = (
@@ -74,7 +79,8 @@ def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
 
 
 def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
-    """Losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when there are many.
+    """Losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when there
+    are many.
 
     A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
     """
@@ -104,7 +110,8 @@ def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
 
 
 def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
-    """Losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is below 1e-42."""
+    """Losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is below
+    1e-42."""
     v = float(variance)
     reach = math.ceil(14 * math.sqrt(v)) + 2
     x = np.arange(-reach, reach + 1, dtype=np.float64)
@@ -248,7 +255,8 @@ def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
 
 
 def _fixed_size(event: Event, tail: float) -> Law:
-    """From below: the mechanism that shows whether the one unit in question was drawn with one of its two values, and else the other law."""
+    """From below: the mechanism that shows whether the one unit in question was drawn with one of its two
+    values, and else the other law."""
     assert isinstance(event, se.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
     rate = _round.up(event.rate)
@@ -356,7 +364,8 @@ def merged(form: Normal) -> dict[Event, int]:
 
 
 def only_renyi(parts: dict[Event, int]) -> bool:
-    """Whether all that is known are Rényi bounds: then adding them up before converting is at least as good."""
+    """Whether all that is known are Rényi bounds: then adding them up before converting is at least as
+    good."""
     return all(isinstance(part, ev.ZCDP) or RULES.get(type(part), (None, ""))[1] is _RENYI for part in parts)
 
 
@@ -389,7 +398,10 @@ def compositions(
 
 
 def _heaviest(parts: dict[Event, int]) -> Event | None:
-    """The exponential mechanisms that may be priced by the block. Only those of one epsilon: choices of two kinds do not commute."""
+    """The exponential mechanisms that may be priced by the block.
+
+    Only those of one epsilon: choices of two kinds do not commute.
+    """
     several = [
         part
         for part, n in parts.items()
@@ -407,7 +419,8 @@ def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
 
 
 def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
-    """Whether to price exponential mechanisms by the block: if there are few, both ways are tried, and the least counts."""
+    """Whether to price exponential mechanisms by the block: if there are few, both ways are tried, and the
+    least counts."""
     many = _heaviest(parts)
     if many is None:
         return (False,)
@@ -415,5 +428,6 @@ def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
 
 
 def _nth(pairs: tuple[Pair, ...], i: int) -> Pair:
-    """The i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for adding it."""
+    """The i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for adding
+    it."""
     return pairs[i] if i < len(pairs) else pairs[i % min(2, len(pairs))]

@@ -1,7 +1,8 @@
 """The pair of a Poisson-sampled Gaussian; rate 1 is the plain Gaussian.
 
-Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)): removing a unit is
-dominated by (1-q) N(0,s²) + q N(1,s²) against N(0,s²), adding one by N(0,s²) against that mixture.
+Theorem (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11; Gaussian pair N(1, s²) against N(0, s²)):
+removing a unit is dominated by (1-q) N(0,s²) + q N(1,s²) against N(0,s²), adding one by N(0,s²) against that
+mixture.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class SampledGaussian:
         return np.where(big, large, small)
 
     def _where(self, loss: Array) -> tuple[Array, Array]:
-        """The x with that loss (minus infinity below the range), and how far rounding may have moved the loss itself."""
+        """The x with that loss (minus infinity below the range), and how far rounding may have moved the loss
+        itself."""
         if self.rate == 1:
             x = self.sigma**2 * loss + 0.5
             return x, 8 * U * (np.abs(np.where(np.isfinite(loss), loss, 0.0)) + 0.5 / self.sigma**2)

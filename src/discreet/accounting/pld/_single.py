@@ -1,4 +1,5 @@
-"""One release of one mechanism: delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) needs no lattice, for any pair."""
+"""One release of one mechanism: delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon) needs no lattice,
+for any pair."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
 
 
 def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float, float] | None:
-    """Lower and upper bound on epsilon at delta = goal, the lower also at deltas larger by rounding; None if no crossing is found."""
+    """Lower and upper bound on epsilon at delta = goal, the lower also at deltas larger by rounding; None if
+    no crossing is found."""
     found = []
     for side, level in ((0, math.log(goal) + ROUNDED), (1, math.log(goal))):
 

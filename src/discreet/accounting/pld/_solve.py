@@ -1,4 +1,5 @@
-"""From a composition to epsilon and delta: look coarsely, plan again around what was seen, read the certified bound.
+"""From a composition to epsilon and delta: look coarsely, plan again around what was seen, read the certified
+bound.
 
 Every pass returns a valid bound, so passes differ in tightness only and the best one is kept.
 """
@@ -31,7 +32,8 @@ _TIGHT = 8e-5  # relative width of its interval that makes the lattice superfluo
 
 
 class Composition(NamedTuple):
-    """One direction: pairs with their counts, and bounds on the probability that something had infinite loss."""
+    """One direction: pairs with their counts, and bounds on the probability that something had infinite
+    loss."""
 
     parts: tuple[tuple[Pair, int], ...]
     infinite_above: float = 0.0
@@ -69,7 +71,8 @@ class Solver:
         self.along: tuple[float, Interval | None] | None = None
 
     def _along(self, delta: float) -> Interval | None:
-        """The interval without a lattice, where that is at hand; the last one if delta differs from its own by rounding only."""
+        """The interval without a lattice, where that is at hand; the last one if delta differs from its own
+        by rounding only."""
         if self.along is None or not self.along[0] <= delta <= self.along[0] * (1 + 0.5 * ROUNDED):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 near = max(self.k(self.theta)[1] + self.offset, 0.0)
@@ -148,7 +151,8 @@ class Solver:
         return found
 
     def _sensitivity(self, found: Found) -> float:
-        """log of how much a relative error of delta is magnified in epsilon; what is misplaced must be that much less."""
+        """log of how much a relative error of delta is magnified in epsilon; what is misplaced must be that
+        much less."""
         product = found.slope * found.epsilon
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 

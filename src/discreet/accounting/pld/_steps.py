@@ -1,7 +1,9 @@
-"""The steps of a line: the noise of each cut to where nearly all of its mass is, and in two where a loss begins that is rare and huge.
+"""The steps of a line: the noise of each cut to where nearly all of its mass is, and in two where a loss
+begins that is rare and huge.
 
-A run of many steps with rare huge losses is two things at once: a crowd of tiny losses, and now and then a jump. No single tilt suits
-both. `Cut` keeps them apart; `_line` integrates the runs with at least one jump, and bounds the others by Chernoff.
+A run of many steps with rare huge losses is two things at once: a crowd of tiny losses, and now and then a
+jump. No single tilt suits both. `Cut` keeps them apart; `_line` integrates the runs with at least one jump,
+and bounds the others by Chernoff.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _QUADRATURE = -50.0  # log of the error of each panel, relative to the whole
 
 
 class Aim(NamedTuple):
-    """Where to look: epsilon (from the offsets), log delta, a tilt to start from, and -log of the share of delta that may be misplaced."""
+    """Where to look: epsilon (from the offsets), log delta, a tilt to start from, and -log of the share of
+    delta that may be misplaced."""
 
     epsilon: float
     log_delta: float
@@ -36,7 +39,8 @@ class Aim(NamedTuple):
 class Level(NamedTuple):
     """The runs whose largest loss is above `low` and not above `high`.
 
-    `exponent` is that of Chernoff's bound on the runs without a loss above `low`, for a level that answers for these too.
+    `exponent` is that of Chernoff's bound on the runs without a loss above `low`, for a level that answers
+    for these too.
     """
 
     low: float = -math.inf
@@ -69,8 +73,9 @@ def _outside(pair: SampledGaussian, low: float, high: float) -> float:
 class Cut:
     """One kind of step on one level: its noise without a jump (`edges`), and with one (`far`).
 
-    All but `lost` of the mass is there; what is above the level is not counted as lost. Without `sound` there is no such cut. Where exactly the noise is cut matters for no
-    bound, as long as neighboring levels agree: it is a function of the loss alone.
+    All but `lost` of the mass is there; what is above the level is not counted as lost. Without `sound` there
+    is no such cut. Where exactly the noise is cut matters for no bound, as long as neighboring levels agree:
+    it is a function of the loss alone.
     """
 
     def __init__(self, step: Step, tail: float, level: Level = ALL) -> None:
@@ -126,7 +131,8 @@ class Cut:
 class Whole(NamedTuple):
     """log E exp(theta L) of a whole run without a jump, counted from the offsets, and a bound on its error.
 
-    `odds` is, for each kind of step, E exp(theta L) with a jump over that without, and a bound on its relative error.
+    `odds` is, for each kind of step, E exp(theta L) with a jump over that without, and a bound on its
+    relative error.
     """
 
     log: float
@@ -134,7 +140,8 @@ class Whole(NamedTuple):
     odds: list[tuple[float, float]]
 
     def log_above(self, steps: Sequence[Cut]) -> float:
-        """log of the whole moment from above: of the runs with a jump if there are any, of all of them otherwise."""
+        """log of the whole moment from above: of the runs with a jump if there are any, of all of them
+        otherwise."""
         if not any(odds for odds, _ in self.odds):
             return self.log + self.error
         jumps = math.fsum(
@@ -164,7 +171,8 @@ def _odds(law: Tilted) -> tuple[float, float]:
 
 
 class Moments:
-    """Moment generating functions on a grid of tilts, of a run and of what is left of it with and without jumps: for planning only."""
+    """Moment generating functions on a grid of tilts, of a run and of what is left of it with and without
+    jumps: for planning only."""
 
     def __init__(self, steps: Sequence[Cut]) -> None:
         self._steps: list[tuple[int, float, Array, Array]] = []
@@ -192,7 +200,8 @@ class Moments:
         return mean, math.sqrt(square)
 
     def alone(self, delta: float, most: float) -> tuple[float, float]:
-        """About the epsilon below `most` at which one jump is what makes delta, the others at their mean; and the slope there."""
+        """About the epsilon below `most` at which one jump is what makes delta, the others at their mean; and
+        the slope there."""
         low, high, mean = 0.0, most, self.spread(most)[0]
         for _ in range(40):
             middle = (low + high) / 2
@@ -254,7 +263,8 @@ def rare(logs: Callable[[Array], Array], aim: Aim) -> bool:
 
 
 def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
-    """Levels that together are all runs and for which lines are short: around epsilon and below, and rungs above it.
+    """Levels that together are all runs and for which lines are short: around epsilon and below, and rungs
+    above it.
 
     With `few` jumps the runs of small losses only are left to Chernoff's bound, if they are negligible.
     """

@@ -1,8 +1,10 @@
-"""The moment generating function E exp(z L) of one sampled Gaussian step along a vertical line of complex z, with a proved error.
+"""The moment generating function E exp(z L) of one sampled Gaussian step along a vertical line of complex z,
+with a proved error.
 
-No lattice: the integral over the noise is done by Gauss-Legendre panels, whose error is bounded through the size of the integrand on
-an ellipse around each panel. The result is kept as phi(u) - 1 with phi(u) = M(theta + iu) / M(theta), so that a step that reveals
-almost nothing loses no digits; `_line` takes the n-th power and integrates.
+No lattice: the integral over the noise is done by Gauss-Legendre panels, whose error is bounded through the
+size of the integrand on an ellipse around each panel. The result is kept as phi(u) - 1 with phi(u) = M(theta
++ iu) / M(theta), so that a step that reveals almost nothing loses no digits; `_line` takes the n-th power and
+integrates.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def _legendre() -> tuple[Real, Real]:
 
 
 def log_ratio(pair: SampledGaussian, t: Real) -> Real:
-    """log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture at noise t = x / sigma, in the precision of t."""
+    """log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture at noise t = x / sigma, in
+    the precision of t."""
     kind = t.dtype.type
     mu, q = kind(1) / kind(pair.sigma), kind(pair.rate)
     tilt = mu * t - mu * mu / 2
@@ -71,10 +74,11 @@ class Panels(NamedTuple):
 
 
 def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: float, rho: float) -> Array:
-    """log of a bound on |density * r^(p + iu)| on the ellipse `rho` around each panel; infinite where none is at hand.
+    """log of a bound on |density * r^(p + iu)| on the ellipse `rho` around each panel; infinite where none is
+    at hand.
 
-    On t = x + iy with mu |y| <= pi/2: |density| <= density(x) e^(y²/2), r(x) cos(mu y / 2) <= |r(t)| <= r(x), and the argument
-    of r grows with x and y.
+    On t = x + iy with mu |y| <= pi/2: |density| <= density(x) e^(y²/2), r(x) cos(mu y / 2) <= |r(t)| <= r(x),
+    and the argument of r grows with x and y.
     """
     mu, q = 1 / pair.sigma, pair.rate
     center, half = (left + right) / 2, (right - left) / 2
@@ -91,10 +95,12 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
 
 
 def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: float) -> Array:
-    """log of the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 - rho^-2), for the best ellipse.
+    """log of the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 - rho^-2), for the best
+    ellipse.
 
-    Proof: Chebyshev coefficients are at most 2 sup rho^-k; m nodes are exact up to degree 2m - 1, odd polynomials vanish in both the
-    integral and the rule, and each further one errs by at most 2 + 2/(k² - 1) (Trefethen 2008, SIAM Review 50, Theorem 4.5).
+    Proof: Chebyshev coefficients are at most 2 sup rho^-k; m nodes are exact up to degree 2m - 1, odd
+    polynomials vanish in both the integral and the rule, and each further one errs by at most 2 + 2/(k² - 1)
+    (Trefethen 2008, SIAM Review 50, Theorem 4.5).
     """
     found = [
         _log_sup(pair, left, right, p, u, rho) - 2 * _NODES * math.log(rho) - math.log1p(-(rho**-2))
@@ -104,7 +110,8 @@ def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: fl
 
 
 def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_goal: float) -> Panels | None:
-    """Halve panels until the log error of each is below the goal up to frequency u; None if that takes too many."""
+    """Halve panels until the log error of each is below the goal up to frequency u; None if that takes too
+    many."""
     left, right, p = edges[:-1], edges[1:], power(pair, theta)
     log = _log_error(pair, left, right, p, u)
     for _ in range(_ROUNDS):
@@ -123,7 +130,8 @@ def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_goal:
 
 
 class Weights(NamedTuple):
-    """The tilted law of one step as quadrature nodes: losses less an offset, weights that add up to one, and bounds on their errors."""
+    """The tilted law of one step as quadrature nodes: losses less an offset, weights that add up to one, and
+    bounds on their errors."""
 
     loss: Real
     weight: Real
@@ -161,7 +169,8 @@ def weights(
 def _errors(
     pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float
 ) -> tuple[Array, Array]:
-    """Bounds on the relative error of density * r^p and on the absolute one of log r, at nodes that are themselves rounded."""
+    """Bounds on the relative error of density * r^p and on the absolute one of log r, at nodes that are
+    themselves rounded."""
     mu = 1 / pair.sigma
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
     tilt = mu * t - mu * mu / 2
@@ -186,7 +195,10 @@ def symbol(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], 
 
 
 def _product(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
-    """As a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1). Also the longest chain of additions."""
+    """As a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
+
+    Also the longest chain of additions.
+    """
     block = math.isqrt(count - 1) + 1
     rows = -(-count // block)
     step = law.loss.dtype.type(spacing)

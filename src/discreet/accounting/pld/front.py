@@ -1,4 +1,5 @@
-"""What the room offers: epsilon and delta from above, both from either side, and whether an event can be bounded at all."""
+"""What the room offers: epsilon and delta from above, both from either side, and whether an event can be
+bounded at all."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _TAIL = 1e-8
 
 
 def epsilon(event: Event, delta: float) -> float:
-    """The epsilon of an event at a delta, from above; within 1e-4 of the least one that holds for its dominating pair.
+    """The epsilon of an event at a delta, from above; within 1e-4 of the least one that holds for its
+    dominating pair.
 
     Guarantee: the event is (epsilon, delta)-DP under its neighbor relation.
     Proof:     docs/pld.md; each event's dominating pair has its theorem in RULES.
@@ -80,7 +82,8 @@ def delta(event: Event, epsilon: float) -> float:
 
 
 def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
-    """Lower and upper bound on the least delta, at epsilon, that holds for every mechanism with this event."""
+    """Lower and upper bound on the least delta, at epsilon, that holds for every mechanism with this
+    event."""
     upper = delta(event, epsilon)
     form = normal(event)
     if upper == 0 or _rules.hopeless(form):
@@ -157,7 +160,8 @@ def _worst(compositions: list[Composition], delta: float, known: list[Solved] | 
 
 
 def _below(form: Normal, delta: float, known: list[Solved]) -> float:
-    """From below, the more expensive direction first; one that is known to cost no more than what was found is skipped."""
+    """From below, the more expensive direction first; one that is known to cost no more than what was found
+    is skipped."""
     if _rules.hopeless(form):
         return math.inf
     parts = _rules.merged(form)

@@ -1,7 +1,8 @@
-"""Do categories follow given shares; do two columns depend on each other? Noisy counts against what the null makes of them, noise included.
+"""Do categories follow given shares; do two columns depend on each other? Noisy counts against what the null
+makes of them, noise included.
 
-After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for noisy counts, so the law under
-the null is simulated with the noise in it.
+After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
+noisy counts, so the law under the null is simulated with the noise in it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ from .result import DOUBT, Floats, Real, TestResult
 _MOST_CELLS = 10_000
 _MOST_PEOPLE = 10**12
 _EXPECTED = 5.0  # of every cell, below which the simulation with estimated shares is not to be trusted
-# Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of people are gone through.
+# Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of
+# people are gone through.
 _MOST_DRAWS = 10**7
 
 
 @described("adaptive.CrossCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCounts:
-    """How many rows have each pair of declared categories, row by row of the table; a row with one value missing is in none.
+    """How many rows have each pair of declared categories, row by row of the table; a row with one value
+    missing is in none.
 
     Guarantee: add_remove, zero_out: one row moves one count by 1; replace: two.
     Proof:     a row is in at most one cell.
@@ -114,7 +117,8 @@ class _FromCounts:
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
-        """The statistic of noisy counts, and its simulated p-value: `people`, the fewest and the most that noise allows."""
+        """The statistic of noisy counts, and its simulated p-value: `people`, the fewest and the most that
+        noise allows."""
         raise NotImplementedError
 
 
@@ -128,14 +132,16 @@ class GoodnessOfFitTest(_FromCounts):
     Guarantee: epsilon-DP: the noisy histogram.
     Proof:     `Histogram`; all else is computed from noisy counts.
 
-    p-values:  super-uniform under the null for every number of people and all shares, rare cells too: (1 + as large ones) / (1 + runs)
-               among `runs` tables drawn with the noise added, the largest over all numbers of people that the noise allows (`DOUBT` is
-               added). With many cells, where going through these takes too long: at the largest number, and 1 where a
-               cell may expect fewer than 5 (asymptotically valid).
-    Proof:     for the true number n the tables drawn are exchangeable with what was seen, and so is the statistic, whose weights
-               depend on n alone (Gaboardi et al. 2016, Algorithm MCGOF); n is in the interval outside a chance of `DOUBT` (Berger & Boos
-               1994, Lemma 1). Where the noise is wide every `stride`-th n is drawn: h more people move the counts by h in l1, so no
-               chance grows by more than e^(h / scale), by which the p-value is raised, h the distance to the nearest n drawn.
+    p-values:  super-uniform under the null for every number of people and all shares, rare cells too: (1 + as
+               large ones) / (1 + runs) among `runs` tables drawn with the noise added, the largest over all
+               numbers of people that the noise allows (`DOUBT` is added). With many cells, where going
+               through these takes too long: at the largest number, and 1 where a cell may expect fewer than 5
+               (asymptotically valid).
+    Proof:     for the true number n the tables drawn are exchangeable with what was seen, and so is the
+               statistic, whose weights depend on n alone (Gaboardi et al. 2016, Algorithm MCGOF); n is in the
+               interval outside a chance of `DOUBT` (Berger & Boos 1994, Lemma 1). Where the noise is wide
+               every `stride`-th n is drawn: h more people move the counts by h in l1, so no chance grows by
+               more than e^(h / scale), by which the p-value is raised, h the distance to the nearest n drawn.
     """
 
     public: Public
@@ -154,7 +160,8 @@ class GoodnessOfFitTest(_FromCounts):
         cells = self.statistic.length(self.public)
         if len(self.shares) != cells or cells < 2 or cells > _MOST_CELLS:
             raise InvalidInput(
-                f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} shares. Nothing was read."
+                f"column {self.column!r} has {cells} declared categories, and there are "
+                f"{len(self.shares)} shares. Nothing was read."
             )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
         if not abs(total - 1) < 1e-9:
@@ -198,7 +205,8 @@ class GoodnessOfFitTest(_FromCounts):
 
 
 def _apart(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
-    """Pearson's statistic of counts against shares of their sum, each divided by what it varies by, noise included."""
+    """Pearson's statistic of counts against shares of their sum, each divided by what it varies by, noise
+    included."""
     apart = tables - tables.sum(axis=-1, keepdims=True) * shares
     found: Floats = (apart**2 / (people * shares + 2 * scale**2)).sum(axis=-1)
     return found
@@ -212,9 +220,10 @@ class IndependenceTest(_FromCounts):
     Guarantee: epsilon-DP: the noisy table of pairs.
     Proof:     `CrossCounts`; all else is computed from noisy counts.
 
-    p-values:  asymptotically valid: shares of both columns are estimated from the noisy table, and tables are drawn from these, with the
-               noise added and the shares estimated anew (Gaboardi et al. 2016, Algorithm MCIndep). On the safe side: as many people as the
-               noise allows, `DOUBT` is added, and the p-value is 1 where a cell is expected to hold fewer than 5.
+    p-values:  asymptotically valid: shares of both columns are estimated from the noisy table, and tables are
+               drawn from these, with the noise added and the shares estimated anew (Gaboardi et al. 2016,
+               Algorithm MCIndep). On the safe side: as many people as the noise allows, `DOUBT` is added, and
+               the p-value is 1 where a cell is expected to hold fewer than 5.
     """
 
     public: Public
@@ -229,7 +238,8 @@ class IndependenceTest(_FromCounts):
         rows, columns = self.statistic.shape(self.public)
         if min(rows, columns) < 2 or rows * columns > _MOST_CELLS:
             raise InvalidInput(
-                f"a table of {rows} by {columns} is too small, or has more than {_MOST_CELLS} cells. Nothing was read."
+                f"a table of {rows} by {columns} is too small, or has more than {_MOST_CELLS} cells. "
+                f"Nothing was read."
             )
 
     @property

@@ -1,4 +1,5 @@
-"""Do two groups have the same mean? Noisy counts, sums and squares of each, and what the null makes of them with noise and its doubts."""
+"""Do two groups have the same mean? Noisy counts, sums and squares of each, and what the null makes of them
+with noise and its doubts."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from .result import DOUBT, Floats, Real, TestResult
 
 _MOST_STEPS = 1 << 30  # squares stay below 2**60
 _SHARES = (2, 3, 3)  # of epsilon: counts, sums, squares
-# Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the p-values of the test.
+# Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the
+# p-values of the test.
 _FEWEST = 30
 _UNSEEN = 5
 
@@ -36,9 +38,10 @@ _UNSEEN = 5
 class GroupSums:
     """For each group the sum over its rows of (steps above `center`)**power; power 0 counts them.
 
-    Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace: also two, by that each.
-    Proof:     terms are integers of a public range (`arrow_columns.Grid`), and a row is in at most one group. Rows without a value or
-               without a group add nothing.
+    Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace:
+               also two, by that each.
+    Proof:     terms are integers of a public range (`arrow_columns.Grid`), and a row is in at most one group.
+               Rows without a value or without a group add nothing.
     """
 
     column: str
@@ -98,7 +101,8 @@ class GroupSums:
 
 
 class _Measured(NamedTuple):
-    """Noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may have put each kind."""
+    """Noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may have
+    put each kind."""
 
     counts: Floats
     sums: Floats
@@ -110,18 +114,23 @@ class _Measured(NamedTuple):
 @described("adaptive.TwoSampleMeanTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSampleMeanTest:
-    """That `column` has the same mean in two `groups`, categories of column `group` (by default the two that are declared).
+    """That `column` has the same mean in two `groups`, categories of column `group` (by default the two that
+    are declared).
 
-    "greater": the first has the larger mean. Values are clipped to their bounds and rounded to `step`. The statistic is the difference of the noisy means.
+    "greater": the first has the larger mean. Values are clipped to their bounds and rounded to `step`. The
+    statistic is the difference of the noisy means.
 
-    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, each with noise for its share of 2 : 3 : 3.
+    Guarantee: epsilon-DP: counts, sums and sums of squares of both groups, each with noise for its share of 2
+               : 3 : 3.
     Proof:     `GroupSums`; all else is computed from noisy numbers.
 
-    p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is simulated `runs` times with Student's
-               law for the means, and with the noise on sums and counts. On the safe side: as few rows, as large variances and a common
-               mean as far out as the noise allows, outside a chance of `DOUBT`, which is added; variances as if five more rows of each group
-               were at the end of the range, because a rare value that no row happened to have would be missing in both the mean and the
-               variance; 1 where a group may have fewer than 30 rows, for which Student's law needs values that are nearly normal.
+    p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is
+               simulated `runs` times with Student's law for the means, and with the noise on sums and counts.
+               On the safe side: as few rows, as large variances and a common mean as far out as the noise
+               allows, outside a chance of `DOUBT`, which is added; variances as if five more rows of each
+               group were at the end of the range, because a rare value that no row happened to have would be
+               missing in both the mean and the variance; 1 where a group may have fewer than 30 rows, for
+               which Student's law needs values that are nearly normal.
     """
 
     public: Public
@@ -210,7 +219,8 @@ class TwoSampleMeanTest:
         return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _pvalue(self, seen: _Measured, random: np.random.Generator) -> float:
-        """By simulation of differences that are not cut off at the range: at its ends Student's law would lose one of its halves."""
+        """By simulation of differences that are not cut off at the range: at its ends Student's law would
+        lose one of its halves."""
         fewest = np.floor(seen.counts - seen.slack[0])
         if fewest.min() < _FEWEST:
             return 1.0
@@ -230,7 +240,8 @@ class TwoSampleMeanTest:
 
 
 def _variances(seen: _Measured, fewest: Floats) -> Floats:
-    """The largest variance in each group that the noise allows, with a few unseen rows at the far end; never more than the range allows."""
+    """The largest variance in each group that the noise allows, with a few unseen rows at the far end; never
+    more than the range allows."""
     center = np.maximum(0, np.abs(seen.sums) - seen.slack[1]) / (seen.counts + seen.slack[0])
     unseen = _UNSEEN * (seen.half + center) ** 2
     squares = np.minimum((seen.squares + seen.slack[2] + unseen) / fewest, seen.half**2 + center**2)

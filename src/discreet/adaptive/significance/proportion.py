@@ -1,7 +1,9 @@
-"""Is a share what it is said to be? The uniformly most powerful private test of a proportion, exact at every sample size.
+"""Is a share what it is said to be? The uniformly most powerful private test of a proportion, exact at every
+sample size.
 
-After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is discrete Laplace noise plus a uniform one on (-1/2, 1/2),
-has a continuous law under the null, and its tail is the p-value. Here the uniform part is on a grid of 2**-32.
+After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is discrete Laplace noise plus
+a uniform one on (-1/2, 1/2), has a continuous law under the null, and its tail is the p-value. Here the
+uniform part is on a grid of 2**-32.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _MOST = 10**9  # people
 class YesNo:
     """How many rows are a success, and how many are not. Rows without a value are neither.
 
-    A Boolean column needs no `success`; of Categories it is one of them; of a number, the least value that is a success.
+    A Boolean column needs no `success`; of Categories it is one of them; of a number, the least value that is
+    a success.
 
     Guarantee: add_remove, zero_out: one row moves one of the two counts by 1; replace: both.
     Proof:     a row adds 1 to at most one of them.
@@ -58,7 +61,8 @@ class YesNo:
         fact, success = public.fact(self.column), self.success
         if not isinstance(fact, Boolean | Categories | Bounds):
             raise InvalidInput(
-                f"column {self.column!r} is neither true or false, nor categories, nor a number. Nothing was read."
+                f"column {self.column!r} is neither true or false, nor categories, nor a number. "
+                f"Nothing was read."
             )
         if isinstance(fact, Boolean) and success is not None:
             raise _require.fail("success", success, "None: the column is true or false")
@@ -96,18 +100,23 @@ class YesNo:
 @described("adaptive.ProportionTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionTest:
-    """That each row is a success with probability `chance`, independently; or not more, or not less ("greater", "less" is the alternative).
+    """That each row is a success with probability `chance`, independently; or not more, or not less
+    ("greater", "less" is the alternative).
 
-    `trials` is the number of rows with a value, where that is public; without it both counts are bought, from one price.
+    `trials` is the number of rows with a value, where that is public; without it both counts are bought, from
+    one price.
 
     Guarantee: epsilon-DP: discrete Laplace noise on one count, or on both.
-    Proof:     `YesNo`, one entry or both; the uniform part and the p-value are computed from what was paid for.
-    Assumes:   with `trials`, that so many rows have a value; the p-value is wrong otherwise, the privacy is not.
+    Proof:     `YesNo`, one entry or both; the uniform part and the p-value are computed from what was paid
+               for.
+    Assumes:   with `trials`, that so many rows have a value; the p-value is wrong otherwise, the privacy is
+               not.
 
-    p-values:  super-uniform under the null for every number of rows. With `trials` exactly uniform up to 2**-32, and one-sided no
-               private test at this price has more power (Awan & Slavkovic 2018).
-    Proof:     P(X + noise >= what was seen) for X binomial. Without `trials`, the largest such tail of (1 - c) yes - c no over all
-               numbers of rows that the noise on their sum allows, see `result`. For shares on the null's far side tails are smaller.
+    p-values:  super-uniform under the null for every number of rows. With `trials` exactly uniform up to
+               2**-32, and one-sided no private test at this price has more power (Awan & Slavkovic 2018).
+    Proof:     P(X + noise >= what was seen) for X binomial. Without `trials`, the largest such tail of (1 -
+               c) yes - c no over all numbers of rows that the noise on their sum allows, see `result`. For
+               shares on the null's far side tails are smaller.
     """
 
     public: Public
@@ -186,7 +195,8 @@ class ProportionTest:
 
 @lru_cache(maxsize=2048)
 def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
-    """The numbers of successes that matter, outside of which lies less than 1e-20, and their probabilities."""
+    """The numbers of successes that matter, outside of which lies less than 1e-20, and their
+    probabilities."""
     middle, reach = trials * chance, 10 * math.sqrt(trials * chance * (1 - chance)) + 50
     x = np.arange(max(0, math.floor(middle - reach)), min(trials, math.ceil(middle + reach)) + 1)
     return x.astype(np.float64), stats.binom.pmf(x, trials, chance)
@@ -200,10 +210,11 @@ def _binomial_tails(count: int, trials: int, chance: float, scale: float) -> tup
 
 
 def _largest_tail(excess: float, low: int, high: int, chance: float, scale: float) -> float:
-    """The largest P(X - c n + (1 - c) L - c L' >= excess) over numbers of rows n from low to high, or a little more.
+    """The largest P(X - c n + (1 - c) L - c L' >= excess) over numbers of rows n from low to high, or a
+    little more.
 
-    Not every n is gone through where noise is wide: j rows more add at most (1 - c) j to X - c n, so the tail at the last n that was,
-    and at an excess smaller by that, is not smaller.
+    Not every n is gone through where noise is wide: j rows more add at most (1 - c) j to X - c n, so the tail
+    at the last n that was, and at an excess smaller by that, is not smaller.
     """
     stride = max(1, int(scale / 8))
     first, step, table = _noise_tail(chance, scale)
@@ -218,7 +229,8 @@ def _largest_tail(excess: float, low: int, high: int, chance: float, scale: floa
 
 @lru_cache(maxsize=64)
 def _noise_tail(chance: float, scale: float) -> tuple[float, float, Floats]:
-    """P((1 - c) L - c L' >= s) from a first s on in steps: rounded so that looking it up at the step below s is never too small."""
+    """P((1 - c) L - c L' >= s) from a first s on in steps: rounded so that looking it up at the step below s
+    is never too small."""
     reach, coarse = math.ceil(32 * scale) + 2, max(1, int(scale / 32))
     other = np.arange(-reach, reach + coarse, coarse, dtype=np.float64)
     masses = shared.survival(other, scale) - shared.survival(other + coarse, scale)

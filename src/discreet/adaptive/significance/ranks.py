@@ -1,11 +1,14 @@
-"""Tests of order, not of values: does one group tend to lie above another, do several differ, do two columns rise together?
+"""Tests of order, not of values: does one group tend to lie above another, do several differ, do two columns
+rise together?
 
-After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are sums of signs over pairs of rows: one row moves them by
-as much as there are others to compare it with. Where the number of rows is public (replace, zero_out), noise is for that. Under
-add_remove an upper bound of it is bought first, wrong with a chance of at most `delta`, and noise is for that bound.
+After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are sums of signs over
+pairs of rows: one row moves them by as much as there are others to compare it with. Where the number of rows
+is public (replace, zero_out), noise is for that. Under add_remove an upper bound of it is bought first, wrong
+with a chance of at most `delta`, and noise is for that bound.
 
-Signs of pairs have mean zero under the null whatever the sizes of the groups, so that no noisy size has to be subtracted; the published
-statistics (U; ranks less their mean) are half of these, plus terms in the group sizes.
+Signs of pairs have mean zero under the null whatever the sizes of the groups, so that no noisy size has to be
+subtracted; the published statistics (U; ranks less their mean) are half of these, plus terms in the group
+sizes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ from .result import DOUBT, Floats, Real, TestResult
 
 _SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
 _MOST = 10**9
-_FEWEST = 8  # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value is 1
+# rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
+# is 1
+_FEWEST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +48,12 @@ class _Signs:
     """Base: how many rows there are in each group (or in all) is bought, then the sum of signs.
 
     Guarantee: add_remove: (epsilon, delta)-DP. Otherwise epsilon-DP.
-    Proof:     one row moves one of the sizes (two under replace): discrete Laplace noise for a sixth of epsilon. Given the bound b that
-               follows from the noisy sizes, noise of scale b / (5/6 epsilon) on a sum that one row moves by at most b. Where the size is
-               public, b is. Under add_remove b is too small, for a table D and any neighbor, with probability at most delta over the noise
-               on D's sizes; so for each set S of outputs P(M(D) in S) <= delta + e^epsilon P(M(D') in S), by summing over the good b.
+    Proof:     one row moves one of the sizes (two under replace): discrete Laplace noise for a sixth of
+               epsilon. Given the bound b that follows from the noisy sizes, noise of scale b / (5/6 epsilon)
+               on a sum that one row moves by at most b. Where the size is public, b is. Under add_remove b is
+               too small, for a table D and any neighbor, with probability at most delta over the noise on D's
+               sizes; so for each set S of outputs P(M(D) in S) <= delta + e^epsilon P(M(D') in S), by summing
+               over the good b.
     """
 
     public: Public
@@ -58,8 +65,10 @@ class _Signs:
         if self.public.neighbors is ADD_REMOVE:
             if self.delta is None:
                 raise Unsupported(
-                    "under add_remove one person moves this statistic by as much as there are others, and no number of people is public: "
-                    "a bound is bought, which may be wrong with a small chance. Nothing was read. Give delta, such as 1e-6."
+                    "under add_remove one person moves this statistic by as much as there are "
+                    "others, and no number of people is public: "
+                    "a bound is bought, which may be wrong with a small chance. Nothing was read. "
+                    "Give delta, such as 1e-6."
                 )
             _require.open_probability(delta=self.delta)
             if self.delta < 1e-300:
@@ -178,17 +187,20 @@ class _Grouped(_Signs):
 @described("adaptive.MannWhitneyTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MannWhitneyTest(_Grouped):
-    """That values of `column` are equally distributed in two `groups`. "greater": those of the first tend to be larger.
+    """That values of `column` are equally distributed in two `groups`.
+
+    "greater": those of the first tend to be larger.
 
     The statistic is the sum over pairs, one of each group, of the sign of their difference: 2 U - n1 n2.
 
-    Guarantee: `_Signs`; one row moves the statistic by at most the size of the other group, or under replace by twice the others.
-    Proof:     a row has one pair with each row of the other group, whose signs it may turn around. For U that is half as much: the size of
-               the larger group, as in the code of Couch et al.
+    Guarantee: `_Signs`; one row moves the statistic by at most the size of the other group, or under replace
+               by twice the others.
+    Proof:     a row has one pair with each row of the other group, whose signs it may turn around. For U that
+               is half as much: the size of the larger group, as in the code of Couch et al.
 
-    p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance n1 n2 (n1 + n2 + 1) / 3,
-               less with ties. The normal law with a continuity correction, plus the noise; sizes as large as their noise allows; 1 where
-               these are below 8.
+    p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance
+               n1 n2 (n1 + n2 + 1) / 3, less with ties. The normal law with a continuity correction, plus the
+               noise; sizes as large as their noise allows; 1 where these are below 8.
     """
 
     alternative: str = "two-sided"
@@ -217,16 +229,19 @@ class MannWhitneyTest(_Grouped):
 class KruskalWallisTest(_Grouped):
     """That values of `column` are equally distributed in several `groups` (by default all that are declared).
 
-    The statistic is the sum over groups of |sum of signs of differences to the rows of the others|: the absolute-value variant of Couch et
-    al., times n² / (2 (n - 1)).
+    The statistic is the sum over groups of |sum of signs of differences to the rows of the others|: the
+    absolute-value variant of Couch et al., times n² / (2 (n - 1)).
 
-    Guarantee: `_Signs`; one row moves the statistic by at most twice the rows of other groups; under replace by four times the others.
-    Proof:     a row of group h meets each of the n - n_h rows of other groups once; that moves the sum of h by at most n - n_h, and those
-               of other groups, together, by as much. Replacing removes and adds. In the scale of the published statistic, 2 (n - 1) / n², that is
-               at most 8, the number in the authors' code (github.com/simonpcouch/non-pm-dpht); every table of four rows was tried.
+    Guarantee: `_Signs`; one row moves the statistic by at most twice the rows of other groups; under replace
+               by four times the others.
+    Proof:     a row of group h meets each of the n - n_h rows of other groups once; that moves the sum of h
+               by at most n - n_h, and those of other groups, together, by as much. Replacing removes and
+               adds. In the scale of the published statistic, 2 (n - 1) / n², that is at most 8, the number in
+               the authors' code (github.com/simonpcouch/non-pm-dpht); every table of four rows was tried.
 
-    p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums, plus the noise; sizes as large as
-               their noise allows, no ties, which would only make it vary less; 1 where a group has at most 7 rows.
+    p-values:  asymptotically valid, distribution-free: `runs` simulations of the normal limit of rank sums,
+               plus the noise; sizes as large as their noise allows, no ties, which would only make it vary
+               less; 1 where a group has at most 7 rows.
     """
 
     runs: int = 9999
@@ -256,16 +271,19 @@ class KruskalWallisTest(_Grouped):
 @described("adaptive.CorrelationTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationTest(_Signs):
-    """That two columns of numbers are independent. "greater": they tend to rise together. Kendall's rank correlation.
+    """That two columns of numbers are independent.
+
+    "greater": they tend to rise together. Kendall's rank correlation.
 
     The statistic is the number of pairs of rows that rise together, less that of pairs where one falls.
 
-    Guarantee: `_Signs`; one row moves the statistic by at most the number of others, or under replace by twice that.
+    Guarantee: `_Signs`; one row moves the statistic by at most the number of others, or under replace by
+               twice that.
     Proof:     a row is in one pair with each other one.
 
-    p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and variance n (n - 1) (2 n + 5) / 18,
-               less with ties (Kendall 1938). The normal law with a continuity correction, plus the noise; n as large as its noise allows; 1
-               where that is below 8.
+    p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and
+               variance n (n - 1) (2 n + 5) / 18, less with ties (Kendall 1938). The normal law with a
+               continuity correction, plus the noise; n as large as its noise allows; 1 where that is below 8.
     """
 
     first: str
@@ -321,7 +339,8 @@ def _pairs(columns: Any) -> int:
 
 
 def _inversions(ranks: NDArray[np.int64]) -> int:
-    """How many pairs i < j have ranks[i] > ranks[j]: they differ first in some bit, which is 1 at i and 0 at j."""
+    """How many pairs i < j have ranks[i] > ranks[j]: they differ first in some bit, which is 1 at i and 0 at
+    j."""
     total = 0
     for bit in range(int(ranks.max(initial=0)).bit_length()):
         prefix = ranks >> (bit + 1)
@@ -337,7 +356,8 @@ def _inversions(ranks: NDArray[np.int64]) -> int:
 def _normal_tail(signs: int, deviation: float, scale: float) -> float:
     """P(N + L >= signs - 1) for N normal and L discrete Laplace noise, rounded up.
 
-    N is cut into pieces of a hundredth of its deviation, each taken at its upper end; beyond eight deviations it counts as infinite.
+    N is cut into pieces of a hundredth of its deviation, each taken at its upper end; beyond eight deviations
+    it counts as infinite.
     """
     if deviation == 0:
         return float(shared.survival(signs - 1, scale))

@@ -1,7 +1,8 @@
 """What a private test tells, and the pieces that all tests share: tails of noise, simulations, checks.
 
-Where a p-value needs a number that only noise tells (how many people there are), it is taken over all values that the noise allows, save
-a chance of `DOUBT`, and `DOUBT` is added to it (Berger & Boos 1994): valid whatever the number is, and never below a millionth.
+Where a p-value needs a number that only noise tells (how many people there are), it is taken over all values
+that the noise allows, save a chance of `DOUBT`, and `DOUBT` is added to it (Berger & Boos 1994): valid
+whatever the number is, and never below a millionth.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _FLOATS = 1e-9  # relative: what sums of floats may be off by, with much to spar
 @described("adaptive.TestResult")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
-    """The noisy statistic and its p-value. `people`: the noisy number of rows that were compared, where it was bought."""
+    """The noisy statistic and its p-value.
+
+    `people`: the noisy number of rows that were compared, where it was bought.
+    """
 
     statistic: float
     pvalue: float
@@ -86,7 +90,8 @@ def simulated(random: np.random.Generator, scale: float, shape: tuple[int, ...])
 
 
 def monte_carlo(observed: float, under_null: Floats) -> float:
-    """(1 + how many simulated ones are as large) / (1 + how many there are): valid for any number of simulations."""
+    """(1 + how many simulated ones are as large) / (1 + how many there are): valid for any number of
+    simulations."""
     return float((1 + np.count_nonzero(under_null >= observed)) / (1 + len(under_null)))
 
 

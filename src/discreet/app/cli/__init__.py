@@ -1,8 +1,8 @@
 """The shell command `discreet`: thin over the library, one line an error, exit codes that scripts can use.
 
-0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is missing.
-4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was released).
-With --json an error is JSON too: {"error": {"kind", "message", "code"}} on standard output.
+0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is
+missing. 4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was
+released). With --json an error is JSON too: {"error": {"kind", "message", "code"}} on standard output.
 
 A command is imported when it is run: `discreet --help` must not wait for an engine.
 """
@@ -23,25 +23,86 @@ from ..._require import meant
 from ..._text import visible
 from .words import in_shell_words
 
-# name: module, function or group, and the first sentence of its help, which a test compares with the docstring
+# name: module, function or group, and the first sentence of its help, which a test compares with the
+# docstring
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "demo", "See what discreet does, on a real table that comes with it: private answers, their price and their error."),
-    "init": ("query", "init", "Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."),
-    "check": ("check", "check", "Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private."),
-    "query": ("query", "query", "Ask a question in SQL. It is charged before it is answered; asked again, it is free."),
-    "preview": ("query", "preview", "What a question would cost, how good its answer would be, and how many of these the budget buys. Free."),
-    "plan": ("plan", "plan", "Split one epsilon among questions and models so that the weighted error is least, and say what each will cost. Free without --run."),
-    "budget": ("ledger", "budget", "How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."),
+    "demo": (
+        "demo",
+        "demo",
+        "See what discreet does, on a real table that comes with it: private answers, their price and "
+        "their error.",
+    ),
+    "init": (
+        "query",
+        "init",
+        "Draft the schema file of a table from column names and types, never from values; then, with a "
+        "budget, open its ledger.",
+    ),
+    "check": (
+        "check",
+        "check",
+        "Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not "
+        "private.",
+    ),
+    "query": (
+        "query",
+        "query",
+        "Ask a question in SQL. It is charged before it is answered; asked again, it is free.",
+    ),
+    "preview": (
+        "query",
+        "preview",
+        "What a question would cost, how good its answer would be, and how many of these the budget "
+        "buys. Free.",
+    ),
+    "plan": (
+        "plan",
+        "plan",
+        "Split one epsilon among questions and models so that the weighted error is least, and say what "
+        "each will cost. Free without --run.",
+    ),
+    "budget": (
+        "ledger",
+        "budget",
+        "How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and "
+        "who spent it.",
+    ),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
     "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
-    "train": ("train", "train", "Train a private model of one column, with DP-SGD or another --method. Charged before any data is read; every step is paid for once."),
-    "epsilon": ("accounting", "epsilon", "What does this cost? The epsilon of training, of noise, of many releases."),
-    "calibrate": ("accounting", "calibrate", "What may I do for this cost? The least noise, the most steps, the largest sampling rate."),
-    "audit": ("audit", "audit", "Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted."),
-    "leaderboard": ("leaderboard", "leaderboard", "A leaderboard that cannot be climbed by luck, on labels that stay private."),
-    "collect": ("collect", "collect", "Ask people who trust nobody: each report is private before it leaves them."),
+    "train": (
+        "train",
+        "train",
+        "Train a private model of one column, with DP-SGD or another --method. Charged before any data "
+        "is read; every step is paid for once.",
+    ),
+    "epsilon": (
+        "accounting",
+        "epsilon",
+        "What does this cost? The epsilon of training, of noise, of many releases.",
+    ),
+    "calibrate": (
+        "accounting",
+        "calibrate",
+        "What may I do for this cost? The least noise, the most steps, the largest sampling rate.",
+    ),
+    "audit": (
+        "audit",
+        "audit",
+        "Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the "
+        "claim is refuted.",
+    ),
+    "leaderboard": (
+        "leaderboard",
+        "leaderboard",
+        "A leaderboard that cannot be climbed by luck, on labels that stay private.",
+    ),
+    "collect": (
+        "collect",
+        "collect",
+        "Ask people who trust nobody: each report is private before it leaves them.",
+    ),
     "version": ("version", "version", "Print the version."),
-}  # fmt: skip
+}
 
 
 class LazyGroup(TyperGroup):
@@ -130,7 +191,8 @@ def _run() -> None:
     except _RAW as error:
         reason = error.strerror if isinstance(error, OSError) else "a number or a description is out of range"
         raise InvalidInput(
-            f"this could not be computed ({type(error).__name__}: {reason}). Nothing was released; what the ledger shows as charged stays charged."
+            f"this could not be computed ({type(error).__name__}: {reason}). Nothing was released; "
+            f"what the ledger shows as charged stays charged."
         ) from None
 
 

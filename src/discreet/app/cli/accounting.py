@@ -1,4 +1,7 @@
-"""`discreet epsilon`: what something costs. `discreet calibrate`: what may be done for a given cost. No data is involved."""
+"""`discreet epsilon`: what something costs.
+
+`discreet calibrate`: what may be done for a given cost. No data is involved.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +91,15 @@ def epsilon(
 
         plots.overview(priced, delta=delta, path=plot)
     if as_json:
-        _print_json(event=priced.to_json(), delta=delta, accountant=accountant, epsilon=value, lower=lower,
-                    **({"compare": table.as_dict()} if table else {}), **({"plot": str(plot)} if plot else {}))  # fmt: skip
+        _print_json(
+            event=priced.to_json(),
+            delta=delta,
+            accountant=accountant,
+            epsilon=value,
+            lower=lower,
+            **({"compare": table.as_dict()} if table else {}),
+            **({"plot": str(plot)} if plot else {}),
+        )
         return
     console = Console(highlight=False)
     console.print(_meaning(value, delta, accountant, lower), soft_wrap=True)
@@ -143,7 +153,8 @@ def calibrate(
     console = Console(highlight=False)
     name = "steps" if kind == "dpsgd" and option == "times" else option.replace("_", " ")
     console.print(
-        f"[bold]{name} = {found if option == 'times' else f'{found:.6g}'}[/] {_batch_of(kind, asked, option, found)}{_why(option, reached)}",
+        f"[bold]{name} = {found if option == 'times' else f'{found:.6g}'}[/] "
+        f"{_batch_of(kind, asked, option, found)}{_why(option, reached)}",
         soft_wrap=True,
     )
 
@@ -186,7 +197,8 @@ def _meaning(value: float, delta: float, accountant: str, lower: float | None) -
     failing = f", except with probability {delta:g}" if delta > 0 else ""
     tight = f" No accountant can prove less than {_six_digits(lower, up=False):.6g}." if lower else ""
     return (
-        f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: whatever an onlooker thinks the odds are that one unit is in the "
+        f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: whatever an "
+        f"onlooker thinks the odds are that one unit is in the "
         f"data, all releases together move these odds by at most a factor of {odds}{failing}.{tight}"
     )
 
@@ -249,7 +261,8 @@ def _solve(kind: str, asked: Asked, option: str, accountant: str, target: dict[s
 
 
 def _six_digits(value: float, *, up: bool) -> float:
-    """Six digits, rounded towards safety: costs and noise up; lower bounds, rates and the epsilon of one release down."""
+    """Six digits, rounded towards safety: costs and noise up; lower bounds, rates and the epsilon of one
+    release down."""
     if value <= 0 or math.isinf(value):
         return value
     step = 10.0 ** (math.floor(math.log10(value)) - 5)

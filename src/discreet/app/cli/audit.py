@@ -1,4 +1,5 @@
-"""`discreet audit module:function --epsilon 1`: is it as private as it says? For our mechanisms, and for anybody's."""
+"""`discreet audit module:function --epsilon 1`: is it as private as it says? For our mechanisms, and for
+anybody's."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def audit(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a page that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
-    """Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is refuted.
+    """Try to refute a privacy claim: a lower bound on epsilon, with confidence.
+
+    Exit code 1 if the claim is refuted.
 
     [dim]discreet audit mypackage.noise:noisy_sum --epsilon 1 --on '[1, 0]' --neighbor '[0]'[/]
     """
@@ -56,9 +59,14 @@ def audit(
     outputs.check(html, force=force)
     with _bar(runs) as progress:
         report = auditing.audit(
-            function, data, other, claim=None if epsilon is None else (epsilon, delta), confidence=confidence, runs=runs,
+            function,
+            data,
+            other,
+            claim=None if epsilon is None else (epsilon, delta),
+            confidence=confidence,
+            runs=runs,
             progress=progress,
-        )  # fmt: skip
+        )
     if html is not None:
         outputs.write(html, report.html(), force=force)
     if as_json:
@@ -75,7 +83,8 @@ def audit(
 
 @contextmanager
 def _bar(runs: int) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal with the time that is left; it is gone when it is full, and never in a file or a pipe."""
+    """A bar on the terminal with the time that is left; it is gone when it is full, and never in a file or a
+    pipe."""
     shown = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -106,7 +115,8 @@ def _table(mechanism: Any, columns: Any, option: str) -> Any:
     """A table of the mechanism's own public facts: it is given by its columns."""
     if not isinstance(columns, dict):
         raise InvalidInput(
-            f"a mechanism runs on a table: give {option} by its columns, such as '{{\"age\": [31, 45]}}'. Nothing was run."
+            f'a mechanism runs on a table: give {option} by its columns, such as \'{{"age": [31, '
+            f"45]}}'. Nothing was run."
         )
     from ...tables import Memory
 

@@ -19,8 +19,9 @@ from .query import DATA, JSON, LEDGER, SCHEMA
 def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_json: bool = JSON) -> None:
     """Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private.
 
-    Per column the coarse share that is missing, does not convert, or lies outside the declared bounds or categories; and how many people
-    have more rows than count. Never a value of the data, never a proposal. That it was looked at is noted in the ledger, if there is one.
+    Per column the coarse share that is missing, does not convert, or lies outside the declared bounds or
+    categories; and how many people have more rows than count. Never a value of the data, never a proposal.
+    That it was looked at is noted in the ledger, if there is one.
     """
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
     if not path.exists():
@@ -53,5 +54,8 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     for limit, share in people.items():
         console.print(Text(f"people with more than {limit}: {share}"))
     said = "noted in the ledger" if noted else "there is no ledger yet to note it in"
-    note = f"For the steward only: these shares are exact facts about the data, made coarse, not private ones. That you looked is {said}."
+    note = (
+        f"For the steward only: these shares are exact facts about the data, made coarse, not private "
+        f"ones. That you looked is {said}."
+    )
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)

@@ -225,7 +225,8 @@ def _coded(lines: list[str], labels: list[str] | None) -> Any:
     codes = [places.get(line.strip(), -1) for line in lines]
     if -1 in codes:
         raise InvalidInput(
-            "some lines are none of the categories. Nothing was drawn. Add a category such as other, or correct the file."
+            "some lines are none of the categories. Nothing was drawn. Add a category such as other, "
+            "or correct the file."
         )
     return np.array(codes)
 

@@ -1,4 +1,5 @@
-"""From options on the shell to an accounting event: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and JSON descriptions.
+"""From options on the shell to an accounting event: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and
+JSON descriptions.
 
 Decimals are taken as written (`--rate 0.01` is exactly 1/100), so that the shell adds no rounding of its own.
 """
@@ -18,7 +19,8 @@ from ... import accounting as acc
 from ..._errors import InvalidInput
 from ..._public import as_neighbors
 
-# of a number on the shell: characters, and the power of ten. Floats end at 1e-308 and 1e308, so that more could not be computed with.
+# of a number on the shell: characters, and the power of ten. Floats end at 1e-308 and 1e308, so that more
+# could not be computed with.
 _LONGEST, _POWER = 400, 300
 
 
@@ -42,7 +44,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Kind:
-    """A form: the option that says how much noise there is, whether more of it is more private, one release of it, other options."""
+    """A form: the option that says how much noise there is, whether more of it is more private, one release
+    of it, other options."""
 
     noise: str
     grows: bool
@@ -95,7 +98,8 @@ def exact(text: str | None, option: str) -> Fraction | None:
     power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip(), re.IGNORECASE)
     if len(text) > _LONGEST or (power is not None and (len(power[1]) > 3 or int(power[1] or 0) > _POWER)):
         raise InvalidInput(
-            f"{option} has more digits than anything here is computed with: {text[:20]!r}. Nothing was computed."
+            f"{option} has more digits than anything here is computed with: {text[:20]!r}. Nothing "
+            f"was computed."
         )
     try:
         return Fraction(text)
@@ -110,7 +114,8 @@ def kind(name: str) -> Kind:
 
 
 def settle(name: str, asked: Asked) -> Asked:
-    """Options that the form does not take are refused; data, batch and epochs become a rate and a number of steps."""
+    """Options that the form does not take are refused; data, batch and epochs become a rate and a number of
+    steps."""
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(Asked):
         if field.name not in allowed and getattr(asked, field.name) != field.default:

@@ -61,7 +61,8 @@ def init(
     opened = _opened(data, schema, ledger)
     if opened.public.size is None:
         raise InvalidInput(
-            "scores are shares of the rows, whose number is never counted here. Nothing was charged. Declare it in the schema file, above all "
+            "scores are shares of the rows, whose number is never counted here. Nothing was charged. "
+            "Declare it in the schema file, above all "
             "sections: size = ..."
         )
     terms: dict[str, Any] = {
@@ -123,7 +124,8 @@ def show(
         table.add_row(str(i), Text(visible(name)), f"{told.score:.4f}", "new best" if told.improved else "")
     Console().print(table)
     _say(
-        f"{len(rows)} submissions; {rows[-1][1].left if rows else found.board.improvements} improvements left. {_promise(found.board)}"
+        f"{len(rows)} submissions; {rows[-1][1].left if rows else found.board.improvements} "
+        f"improvements left. {_promise(found.board)}"
     )
 
 
@@ -136,7 +138,8 @@ def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
         raise InvalidInput(f"{str(path)!r} cannot be read as a text file. Nothing was scored.") from None
     if len(rows) < 2 or any(len(row) != 2 for row in rows):
         raise InvalidInput(
-            f"{str(path)!r} must have a header and two columns, id and label, in every row. Nothing was scored."
+            f"{str(path)!r} must have a header and two columns, id and label, in every row. Nothing "
+            f"was scored."
         )
     ids: list[Any] = [row[0].strip() for row in rows[1:]]
     if all(_whole(text) for text in ids):

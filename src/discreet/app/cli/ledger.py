@@ -1,4 +1,7 @@
-"""`discreet ledger` and `discreet budget`: what was asked, what it cost, and whether the books are whole. Reads no data."""
+"""`discreet ledger` and `discreet budget`: what was asked, what it cost, and whether the books are whole.
+
+Reads no data.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,8 @@ def show(
 
 
 def _own(opened: Ledger, analyst: str) -> list[Entry]:
-    """Return the entries that an analyst caused: their charges and served answers, and what points to these."""
+    """Return the entries that an analyst caused: their charges and served answers, and what points to
+    these."""
     owner = None if books.policy_of(opened).of(analyst) is None else analyst
     own: dict[int, Entry] = {}
     for entry in opened.entries():
@@ -97,7 +101,8 @@ def _own(opened: Ledger, analyst: str) -> list[Entry]:
 
 
 def _without_totals(entry: Entry) -> dict[str, Any]:
-    """Return an entry without what all have spent of the dataset's budget, and so without the hash and the signature of the whole."""
+    """Return an entry without what all have spent of the dataset's budget, and so without the hash and the
+    signature of the whole."""
     facts = {
         name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")
     }
@@ -117,7 +122,10 @@ def verify(
     ),
     as_json: bool = JSON,
 ) -> None:
-    """Check every hash, every signature and every total, of a ledger or of its export. Exit code 1 if anything is wrong."""
+    """Check every hash, every signature and every total, of a ledger or of its export.
+
+    Exit code 1 if anything is wrong.
+    """
     opened: Any = Export(path) if is_export(path) else Ledger(path)
     trusted = _key(key)
     problems = books.verify(opened, Anchor.parse(anchor) if anchor else None, key=trusted)
@@ -249,7 +257,8 @@ def budget(
     analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has and has spent."),
     as_json: bool = JSON,
 ) -> None:
-    """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who spent it."""
+    """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who
+    spent it."""
     opened = Ledger(path)
     owners = books.owners(opened)
     if analyst is not None:
@@ -281,10 +290,16 @@ def budget(
         table.add_row(*cells, f"{row['delta']:g}", *buys)
     Console().print(table)
     for who, (times, alone) in askers.items():
-        said = f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth {found[0]['unit']} {alone:.4g}"
+        said = (
+            f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth "
+            f"{found[0]['unit']} {alone:.4g}"
+        )
         Console().print(_plainly(said), style="dim")
     if total is not None:
-        line = f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta {total.delta:g}), whenever you look"
+        line = (
+            f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta "
+            f"{total.delta:g}), whenever you look"
+        )
         Console().print(_plainly(line), style="dim")
 
 
@@ -319,7 +334,8 @@ def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
 
 
 def _plainly(text: str) -> Text:
-    """What others wrote, as plain text: brackets are no markup, and what would command the terminal is written out."""
+    """What others wrote, as plain text: brackets are no markup, and what would command the terminal is
+    written out."""
     return Text(visible(" ".join(text.split("\n"))))
 
 
@@ -340,8 +356,9 @@ def _what(entry: Entry) -> str:
     if entry.kind == "account":
         return f"counted for {' '.join(body['account']).strip()} (entry {body['charge']})"
     if entry.kind in ("release", "failed", "state", "ticket"):
+        moment = "taken over" if body.get("attempt") else "asked"
         words = {
-            "ticket": f"live question {body.get('version')} {'taken over' if body.get('attempt') else 'asked'}",
+            "ticket": f"live question {body.get('version')} {moment}",
             "release": "released",
             "failed": "failed, nothing released",
             "state": f"live answer {body.get('version')}",
@@ -351,7 +368,10 @@ def _what(entry: Entry) -> str:
         verb = "sealed" if body["file"] else "destroyed"
         return f"{verb} {body['name']!r}, version {body['version']} (charge {body['charge']})"
     if entry.kind == segments.SEGMENT:
-        return f"steps {body['from'] + 1} to {body['to']} {'forfeited' if body.get('failed') else 'begun'} (charge {body['charge']})"
+        return (
+            f"steps {body['from'] + 1} to {body['to']} {'forfeited' if body.get('failed') else 'begun'} "
+            f"(charge {body['charge']})"
+        )
     if entry.kind == segments.SAVED:
         return f"checkpoint after {body['step']} steps (charge {body['charge']})"
     return {

@@ -1,4 +1,5 @@
-"""The one way in which the shell writes a file: never over a ledger, a key or data, and over nothing that exists unless told to."""
+"""The one way in which the shell writes a file: never over a ledger, a key or data, and over nothing that
+exists unless told to."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ _COMPANIONS = (".key", "-journal", "-wal", "-shm", "-lock")
 def check(
     path: Path | None, *, force: bool = False, data: Iterable[str | Path] = (), makes_folder: bool = False
 ) -> None:
-    """Refuse an output that must not be written there; before anything is charged, run or read. `data` are inputs of the command."""
+    """Refuse an output that must not be written there; before anything is charged, run or read.
+
+    `data` are inputs of the command.
+    """
     if path is None or str(path) == "-":
         return
     nothing = "Nothing was charged, run or written."
@@ -33,7 +37,8 @@ def check(
         raise InvalidInput(f"{path} is a folder. {nothing}")
     if precious(path) or any(_same(path, Path(str(one).partition("::")[0])) for one in data):
         raise InvalidInput(
-            f"{path} is a ledger, a key or data, or belongs to one, and is never overwritten. {nothing} Give another name."
+            f"{path} is a ledger, a key or data, or belongs to one, and is never overwritten. "
+            f"{nothing} Give another name."
         )
     if path.is_symlink() and not path.exists():
         raise InvalidInput(f"{path} is a link that leads nowhere. {nothing}")
@@ -47,7 +52,8 @@ def picture(path: Path | None) -> Path | None:
 
 
 def precious(path: Path) -> bool:
-    """Whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by its name."""
+    """Whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by its
+    name."""
     real = os.path.realpath(path)
     owners = [real.removesuffix(end) for end in _COMPANIONS if real.endswith(end)]
     return _marked(real) or any(_marked(owner) for owner in owners)

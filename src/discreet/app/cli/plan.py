@@ -1,4 +1,5 @@
-"""`discreet plan`: several questions and models under one epsilon, from a TOML file; nothing is spent without --run."""
+"""`discreet plan`: several questions and models under one epsilon, from a TOML file; nothing is spent without
+--run."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def plan(
     analyst: str = ANALYST,
     as_json: bool = JSON,
 ) -> None:
-    """Split one epsilon among questions and models so that the weighted error is least, and say what each will cost. Free without --run."""
+    """Split one epsilon among questions and models so that the weighted error is least, and say what each
+    will cost. Free without --run."""
     settings = _read(file)
     data = settings["data"]
     if not Path(data.partition("::")[0]).is_absolute():

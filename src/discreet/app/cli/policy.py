@@ -17,7 +17,8 @@ from ..requests import analyst_of
 from .ledger import LEDGER
 
 WARNING = (
-    "warning: decide about budgets without looking at answers. A budget that was chosen because of what was released promises less: the "
+    "warning: decide about budgets without looking at answers. A budget that was chosen because of "
+    "what was released promises less: the "
     "deltas of all budgets that might have been chosen add up (docs/filters.md)."
 )
 

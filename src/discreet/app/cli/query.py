@@ -72,7 +72,8 @@ def init(
     look: bool = typer.Option(
         False,
         "--look",
-        help="Draft types and formats of a CSV file from its values. Not private: it is marked, and noted in the ledger.",
+        help="Draft types and formats of a CSV file from its values. Not private: it is marked, and noted "
+        "in the ledger.",
     ),
     large_delta: bool = typer.Option(
         False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
@@ -80,7 +81,8 @@ def init(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Draft the schema file of a table from column names and types, never from values; then, with a budget, open its ledger."""
+    """Draft the schema file of a table from column names and types, never from values; then, with a budget,
+    open its ledger."""
     path = schema or beside(data, ".schema.toml")
     named = "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     if not path.exists():
@@ -100,7 +102,8 @@ def init(
         outputs.write(path, text)
         _done(
             as_json,
-            f"drafted {path}: answer its questions, then open the ledger with: discreet init {shlex.quote(data)}{named} --epsilon 1",
+            f"drafted {path}: answer its questions, then open the ledger with: discreet init "
+            f"{shlex.quote(data)}{named} --epsilon 1",
             schema=str(path),
         )
         return
@@ -186,7 +189,10 @@ def preview(
     period: list[str] = PERIOD,
     as_json: bool = JSON,
 ) -> None:
-    """What a question would cost, how good its answer would be, and how many of these the budget buys. Free."""
+    """What a question would cost, how good its answer would be, and how many of these the budget buys.
+
+    Free.
+    """
     opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     asked = opened.preview(_text(sql), confidence=confidence, other=other, **options)

@@ -32,31 +32,60 @@ _MARKS = 20  # points of the curves
 
 def train(
     data: str = DATA,
-    target: str = typer.Option(..., "--target", help="The column to predict: categories, true or false, or a number.", show_default=False),
+    target: str = typer.Option(
+        ...,
+        "--target",
+        help="The column to predict: categories, true or false, or a number.",
+        show_default=False,
+    ),
     epsilon: float = typer.Option(1.0, "--epsilon", "-e", help="Of the model."),
     delta: float = typer.Option(None, "--delta", help="By default the budget's."),
-    method: str = typer.Option("sgd", "--method", help="sgd (DP-SGD), or a linear model without torch: auto, objective, output, gradient, moments."),
-    features: str = typer.Option(None, "--features", help="Columns to predict from, by commas. By default all that can be."),
-    n: int = typer.Option(None, "--n", help="The number of people, as you declare it, where the schema does not."),
-    batch: int = typer.Option(None, "--batch", help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, at least 256."),
+    method: str = typer.Option(
+        "sgd",
+        "--method",
+        help="sgd (DP-SGD), or a linear model without torch: auto, objective, output, gradient, moments.",
+    ),
+    features: str = typer.Option(
+        None, "--features", help="Columns to predict from, by commas. By default all that can be."
+    ),
+    n: int = typer.Option(
+        None, "--n", help="The number of people, as you declare it, where the schema does not."
+    ),
+    batch: int = typer.Option(
+        None,
+        "--batch",
+        help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
+        "at least 256.",
+    ),
     epochs: float = typer.Option(20, "--epochs", help="Passes over the data."),
     clip: float = typer.Option(1.0, "--clip", help="What one person's gradient is scaled down to."),
     rate: float = typer.Option(0.5, "--learning-rate", help="Of stochastic gradient descent with momentum."),
-    hidden: list[int] = typer.Option([], "--hidden", help="The size of a hidden layer; may be given more than once. Linear without."),
+    hidden: list[int] = typer.Option(
+        [], "--hidden", help="The size of a hidden layer; may be given more than once. Linear without."
+    ),
     out: Path = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added."),
     page: Path = typer.Option(None, "--page", help="Also write a results page (HTML)."),
-    public: Path = typer.Option(None, "--public", help="A PUBLIC table, of people who need no protection here, to measure the model on."),
+    public: Path = typer.Option(
+        None,
+        "--public",
+        help="A PUBLIC table, of people who need no protection here, to measure the model on.",
+    ),
     checkpoint: Path = typer.Option(None, "--checkpoint", help="Save the run here after --every steps."),
     every: int = typer.Option(100, "--every", help="Steps between two checkpoints."),
-    resume: bool = typer.Option(False, "--resume", help="Go on from --checkpoint, with the settings of the run. Free."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Go on from --checkpoint, with the settings of the run. Free."
+    ),
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
     force: bool = outputs.FORCE,
     as_json: bool = JSON,
-) -> None:  # fmt: skip
-    """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read; every step is paid for once."""
+) -> None:
+    """Train a private model of one column, with DP-SGD or another --method.
+
+    Charged before any data is read; every step is paid for once.
+    """
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
         refuse_mixture(
@@ -81,17 +110,33 @@ def train(
         outputs.check(card_path(path), force=force, data=inputs)
         names = None if features is None else [name.strip() for name in features.split(",")]
         train_tabular(
-            opened, method=method, target=target, features=names, epsilon=epsilon, delta=delta, n=n, path=path, as_json=as_json
-        )  # fmt: skip
+            opened,
+            method=method,
+            target=target,
+            features=names,
+            epsilon=epsilon,
+            delta=delta,
+            n=n,
+            path=path,
+            as_json=as_json,
+        )
         return
     from ...learning import SGD
 
     estimator = _estimator(opened, target)(
-        epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden), optimizer=SGD(lr=rate, momentum=0.9)
-    )  # fmt: skip
+        epsilon=epsilon,
+        delta=delta,
+        n=n,
+        clip=clip,
+        batch=batch,
+        epochs=epochs,
+        hidden=tuple(hidden),
+        optimizer=SGD(lr=rate, momentum=0.9),
+    )
     if n is None and opened.public.size is None:
         raise PrivateFact(
-            "the number of people is private and never read off the data: declare it, --n 1000 or size = 1000 in the schema, or buy a noisy count: "
+            "the number of people is private and never read off the data: declare it, --n 1000 or "
+            "size = 1000 in the schema, or buy a noisy count: "
             "discreet query. Nothing was charged or trained."
         )
     names = None if features is None else [name.strip() for name in features.split(",")]
@@ -124,7 +169,8 @@ def train(
 
 @dataclass
 class _Watched:
-    """What is gathered on the way, all of it public: epsilon so far, and how good the model is on a public set."""
+    """What is gathered on the way, all of it public: epsilon so far, and how good the model is on a public
+    set."""
 
     trainer: Trainer
     delta: float
@@ -226,7 +272,10 @@ def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: 
     }
 
 
-_WHY = "all so far, priced for questions that may depend on earlier answers: that is more than the model costs by itself"
+_WHY = (
+    "all so far, priced for questions that may depend on earlier answers: that is more than the model "
+    "costs by itself"
+)
 
 
 def _page(facts: dict[str, Any], watched: _Watched) -> Page:
@@ -262,10 +311,12 @@ def _page(facts: dict[str, Any], watched: _Watched) -> Page:
 
 def _tell(facts: dict[str, Any], page: Path | None) -> None:
     print(
-        f"{facts['model']}: a model of {facts['target']!r} from {len(facts['features'])} columns, {facts['parameters']:,} parameters"
+        f"{facts['model']}: a model of {facts['target']!r} from {len(facts['features'])} columns, "
+        f"{facts['parameters']:,} parameters"
     )
     print(
-        f"price: epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}; {facts['steps']:,} steps, noise {facts['noise_multiplier']:.3g} times the clip"
+        f"price: epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}; {facts['steps']:,} "
+        f"steps, noise {facts['noise_multiplier']:.3g} times the clip"
     )
     for name, value in (facts["public_set"] or {}).items():
         print(f"{name} on the public set: {value:.4g}")

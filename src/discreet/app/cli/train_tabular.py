@@ -1,4 +1,5 @@
-"""`discreet train --method`: linear models of tables, without torch: fitted once, saved as JSON with a card beside them."""
+"""`discreet train --method`: linear models of tables, without torch: fitted once, saved as JSON with a card
+beside them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def refuse_mixture(given: dict[str, Any]) -> None:
     extra = [name for name, value in given.items() if value]
     if extra:
         raise InvalidInput(
-            f"{extra[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or trained. Leave {extra[0]} or --method out."
+            f"{extra[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
+            f"trained. Leave {extra[0]} or --method out."
         )
 
 
@@ -59,7 +61,8 @@ def train_tabular(
         return
     print(f"{path}: a model of {target!r} from {len(card.facts['features'])} columns; its card is {beside}")
     print(
-        f"price: epsilon {card.facts['epsilon']:.4g} at delta {card.facts['delta']:g}, by {card.facts['mechanism']}"
+        f"price: epsilon {card.facts['epsilon']:.4g} at delta {card.facts['delta']:g}, by "
+        f"{card.facts['mechanism']}"
     )
     if card.facts.get("why"):
         print(card.facts["why"])
@@ -73,12 +76,14 @@ def _estimator(
 
     if method not in METHODS:
         raise InvalidInput(
-            f"--method must be sgd or one of {', '.join(METHODS)}, got {method!r}. Nothing was charged or trained."
+            f"--method must be sgd or one of {', '.join(METHODS)}, got {method!r}. Nothing was "
+            f"charged or trained."
         )
     classes = isinstance(opened.public.fact(target), Categories | Boolean)
     if method == "moments" and classes:
         raise InvalidInput(
-            "--method moments is a ridge regression, and the target has classes. Nothing was charged or trained. Take --method auto."
+            "--method moments is a ridge regression, and the target has classes. Nothing was charged "
+            "or trained. Take --method auto."
         )
     # of a number, second moments by default: one release serves every penalty
     if not classes and method in ("auto", "moments"):

@@ -1,4 +1,7 @@
-"""The chapters of `discreet demo`, in the order in which they are told. A chapter is a module with TITLE and run(stage)."""
+"""The chapters of `discreet demo`, in the order in which they are told.
+
+A chapter is a module with TITLE and run(stage).
+"""
 
 from importlib import import_module
 from types import ModuleType

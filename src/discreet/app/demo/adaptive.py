@@ -1,4 +1,5 @@
-"""Many looks at one dataset: a holdout that cannot be worn out, and leaderboards that cannot be climbed by luck."""
+"""Many looks at one dataset: a holdout that cannot be worn out, and leaderboards that cannot be climbed by
+luck."""
 
 from __future__ import annotations
 
@@ -27,10 +28,13 @@ ROWS, COUNTS = 1000, (10, 25, 50, 100, 150, 200, 250, 300)
 
 
 def run(stage: Stage) -> None:
-    """The experiment of Dwork et al. (Science 2015), the boosting attack of Blum and Hardt, and what is proved."""
+    """The experiment of Dwork et al. (Science 2015), the boosting attack of Blum and Hardt, and what is
+    proved."""
     stage.say(
-        f"{N:,} people, {N:,} attributes, and a class to predict that has [bold]nothing to do with any of them[/]. An analyst keeps the "
-        f"attributes that look good on the training part and on the holdout alike, lets the best of them vote, and asks the holdout how "
+        f"{N:,} people, {N:,} attributes, and a class to predict that has [bold]nothing to do with "
+        f"any of them[/]. An analyst keeps the "
+        f"attributes that look good on the training part and on the holdout alike, lets the best of "
+        f"them vote, and asks the holdout how "
         f"good the vote is. The truth is 50%. (Dwork et al., Science 2015; {RUNS} runs.)\n"
     )
     outcomes = {
@@ -64,9 +68,12 @@ def _proved(stage: Stage, ours: Outcome) -> None:
     public = Public(neighbors=REPLACE, size=size)
     careful = Thresholdout.pure(public, epsilon=0.05, budget=20, threshold=0.01, questions=1000)
     stage.say(
-        f"The reusable holdout (Thresholdout) gives the training value back while the two agree, and a noisy holdout value where they do "
-        f"not: {ours.findings.mean():.0f} times of {N + len(ours.sizes):,} here. Up to {float(used.threshold):.1%} of a difference is overlooked, which shows where few "
-        f"attributes vote. Like the paper's, these settings keep the analyst honest and protect nobody: each time costs epsilon {per:.2g}. What is "
+        f"The reusable holdout (Thresholdout) gives the training value back while the two agree, and "
+        f"a noisy holdout value where they do "
+        f"not: {ours.findings.mean():.0f} times of {N + len(ours.sizes):,} here. Up to "
+        f"{float(used.threshold):.1%} of a difference is overlooked, which shows where few "
+        f"attributes vote. Like the paper's, these settings keep the analyst honest and protect "
+        f"nobody: each time costs epsilon {per:.2g}. What is "
         f"[bold]proved[/] needs more people: with {size:,}, epsilon 0.05 for 20 findings in "
         f"1,000 questions, every answer is {careful.generalization()}.\n"
     )
@@ -88,7 +95,8 @@ def _boards(stage: Stage) -> dict[str, list[float]]:
     }
     curves = {name: climb(board, truth, submissions=max(COUNTS), at=COUNTS) for name, board in boards.items()}
     stage.say(
-        f"A leaderboard is a holdout for everybody. The attack: hand in {max(COUNTS)} random guesses for {ROWS:,} labels, and let those that scored above "
+        f"A leaderboard is a holdout for everybody. The attack: hand in {max(COUNTS)} random guesses "
+        f"for {ROWS:,} labels, and let those that scored above "
         f"one half vote. What the vote gets right of the hidden labels (it knows nothing):\n"
     )
     open_ones = ("plain", "ladder", "parameter-free ladder")
@@ -100,7 +108,8 @@ def _boards(stage: Stage) -> dict[str, list[float]]:
         ],
     )
     stage.say(
-        "\nThe two ladders of Blum and Hardt withstand it, but nothing is proved of what they tell about one person: on protected labels the "
+        "\nThe two ladders of Blum and Hardt withstand it, but nothing is proved of what they tell "
+        "about one person: on protected labels the "
         "curator refuses them. The other two are private, and that is why they withstand it.\n"
     )
     return curves

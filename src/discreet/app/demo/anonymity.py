@@ -1,4 +1,5 @@
-"""Why hiding names is not enough: four ways in which tables and counts that look anonymous give people away."""
+"""Why hiding names is not enough: four ways in which tables and counts that look anonymous give people
+away."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
-    """Homogeneity and background knowledge, composition of two releases, differencing, linkage; and one picture of all four."""
+    """Homogeneity and background knowledge, composition of two releases, differencing, linkage; and one
+    picture of all four."""
     table = pa.Table.from_batches(rand_hie(year=1).batches(["person", *KNOWN, "health"]))
     blurred = {k: auditing.mondrian(table, KNOWN, k) for k in SIZES}
     classes = _classes(stage, blurred)
@@ -33,15 +35,18 @@ def run(stage: Stage) -> None:
 
 
 def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, float]]:
-    """Shares given away by the class alone, and to someone who knows that the target is not in excellent health."""
+    """Shares given away by the class alone, and to someone who knows that the target is not in excellent
+    health."""
     found = []
     for k, table in blurred.items():
         alone = auditing.homogeneity(table, KNOWN, "health").share
         more = auditing.background_knowledge(table, KNOWN, "health", ruled_out=["excellent"]).share
         found.append((k, alone, more))
     stage.say(
-        "Ages, sites and schooling are blurred until everybody shares theirs with k - 1 others ([bold]k-anonymity[/]). Whose health still follows, "
-        "because all in their class have the same; and for a neighbor who has seen that they are not in excellent health?\n"
+        "Ages, sites and schooling are blurred until everybody shares theirs with k - 1 others "
+        "([bold]k-anonymity[/]). Whose health still follows, "
+        "because all in their class have the same; and for a neighbor who has seen that they are not "
+        "in excellent health?\n"
     )
     rows = [[f"k = {k}", f"{alone:.1%}", f"{more:.1%}"] for k, alone, more in found]
     stage.table(["", "class alone", "with what the neighbor saw"], rows)
@@ -66,7 +71,8 @@ def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
     )
     found = [("first alone", alone[0]), ("second alone", alone[1]), ("both", both.share)]
     stage.say(
-        "Two releases about the same people, both 5-anonymous, and an attacker who lays them side by side ([bold]composition[/]):\n"
+        "Two releases about the same people, both 5-anonymous, and an attacker who lays them side by "
+        "side ([bold]composition[/]):\n"
     )
     stage.table(["release", "health given away"], [[name, f"{share:.1%}"] for name, share in found])
     stage.say("")
@@ -74,7 +80,8 @@ def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
 
 
 def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], float]:
-    """Differencing: how many are ill, and how many without you? Also what guessing the same for everybody gets right."""
+    """Differencing: how many are ill, and how many without you? Also what guessing the same for everybody
+    gets right."""
     secret = np.isin(health, ["fair", "poor"])
     rng, entropy = np.random.default_rng(), sampling.Entropy()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON / (2 * PEOPLE))
@@ -92,7 +99,8 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
     ]
     always = float(max(secret.mean(), 1 - secret.mean()))
     stage.say(
-        f"Only counts, then: how many of {PEOPLE} people are in fair or poor health, and how many without this one ([bold]differencing[/], two questions a "
+        f"Only counts, then: how many of {PEOPLE} people are in fair or poor health, and how many "
+        f"without this one ([bold]differencing[/], two questions a "
         f"person)? Guessing “healthy” for all is right for {always:.0%}.\n"
     )
     stage.table(["counts", "people guessed right"], [[name, f"{share:.0%}"] for name, share in found])
@@ -101,12 +109,14 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
 
 
 def _films(stage: Stage) -> list[tuple[int, float, float]]:
-    """Linkage, after Narayanan & Shmatikov: ratings under numbers instead of names, and a few that somebody mentioned elsewhere."""
+    """Linkage, after Narayanan & Shmatikov: ratings under numbers instead of names, and a few that somebody
+    mentioned elsewhere."""
     ratings = auditing.made_up_ratings(seed=3)
     users = range(0, 400, 4)
     found = [(films, *auditing.linked(ratings, ratings, users, items=films)) for films in FILMS]
     stage.say(
-        f"{ratings.users:,} people's film ratings under numbers instead of names (made up, with the long tail of real ones). Who knows a few of somebody's "
+        f"{ratings.users:,} people's film ratings under numbers instead of names (made up, with the "
+        f"long tail of real ones). Who knows a few of somebody's "
         f"ratings, give or take a star and a fortnight ([bold]linkage[/]), finds all the others of theirs:\n"
     )
     rows = [[str(films), f"{right:.0%}", f"{wrong:.0%}"] for films, right, wrong in found]

@@ -1,4 +1,5 @@
-"""What leaks without it: a table that looks anonymous, counts that are only a little wrong, noise that is only almost right."""
+"""What leaks without it: a table that looks anonymous, counts that are only a little wrong, noise that is
+only almost right."""
 
 from __future__ import annotations
 
@@ -36,15 +37,18 @@ def _uniqueness(stage: Stage, table: pa.Table) -> None:
     after = auditing.mondrian(table, KNOWN, 5)
     same = auditing.homogeneity(after, KNOWN, "health")
     stage.say(
-        f"No names are in the table. But of {before.rows:,} people, {before.unique:.0%} are the only ones of their exact age, sex, site and "
-        f"schooling: who knows these about a neighbor finds the row, and reads how ill they are. Blurred until everybody shares theirs with four "
+        f"No names are in the table. But of {before.rows:,} people, {before.unique:.0%} are the only "
+        f"ones of their exact age, sex, site and "
+        f"schooling: who knows these about a neighbor finds the row, and reads how ill they are. "
+        f"Blurred until everybody shares theirs with four "
         f"others ([bold]5-anonymity[/]), the classes still give away the health of {same.found:,} people, "
         f"because everybody in their class has the same.\n"
     )
 
 
 def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
-    """Exact counts, counts with a random error of up to 2, and private ones: epsilon 1 for all the questions together."""
+    """Exact counts, counts with a random error of up to 2, and private ones: epsilon 1 for all the questions
+    together."""
     rng = np.random.default_rng()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON / (4 * PEOPLE))
     entropy = sampling.Entropy()
@@ -63,7 +67,8 @@ def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
 
 def _reconstruction(stage: Stage, secret: Any, found: dict[str, auditing.Reconstruction]) -> None:
     stage.say(
-        f"Then publish only counts? An attacker asks how many people in random groups are in fair or poor health, {4 * PEOPLE} questions about "
+        f"Then publish only counts? An attacker asks how many people in random groups are in fair or "
+        f"poor health, {4 * PEOPLE} questions about "
         f"{PEOPLE} people, and solves the equations ([bold]reconstruction[/], Dinur & Nissim 2003):\n"
     )
     blind = max(secret.mean(), 1 - secret.mean())
@@ -96,7 +101,8 @@ def _last_bits(stage: Stage) -> None:
         confidence=1 - 1e-9,
     )
     stage.say(
-        "And noise is not noise. Both of these claim epsilon 1; the attack of Mironov (2012) looks at which floating-point numbers can come out at "
+        "And noise is not noise. Both of these claim epsilon 1; the attack of Mironov (2012) looks "
+        "at which floating-point numbers can come out at "
         "all, and measures, with confidence 1 - 1e-9, at least:\n"
     )
     stage.table(

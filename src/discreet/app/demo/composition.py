@@ -1,4 +1,5 @@
-"""What composition buys: the same releases, priced by seven accountants, and a budget for questions nobody planned."""
+"""What composition buys: the same releases, priced by seven accountants, and a budget for questions nobody
+planned."""
 
 from __future__ import annotations
 
@@ -17,22 +18,26 @@ TRAINING = acc.Gaussian(noise_multiplier=1.1).sampled(rate=Fraction(256, 60_000)
 
 def run(stage: Stage) -> None:
     stage.say(
-        "A hundred counts, each with epsilon 0.1: together 10, says the oldest rule. But losses are random, some go up and some down, "
+        "A hundred counts, each with epsilon 0.1: together 10, says the oldest rule. But losses are "
+        "random, some go up and some down, "
         "and their sum stays far below the worst case. Every later theorem knows more about that sum:"
     )
     counts = acc.compare(RELEASES, delta=1e-6)
     stage.table(["100 counts, delta 1e-06", "epsilon", ""], _rows(counts))
     stage.say("")
     stage.say(
-        "Training a network on 60,000 images with batches of 256 for 60 epochs takes 14,063 steps. Each step sees a random "
+        "Training a network on 60,000 images with batches of 256 for 60 epochs takes 14,063 steps. "
+        "Each step sees a random "
         "sample, so each unit is hidden twice: by noise, and by not knowing when it was used."
     )
     training = acc.compare(TRAINING, delta=1e-5)
     stage.table(["60 epochs, noise 1.1, delta 1e-05", "epsilon", ""], _rows(training))
     saved = counts.as_dict()["basic"] / counts.best.epsilon if counts.best.epsilon else math.inf
     stage.say(
-        f"\nThe same releases, the same noise: only the bookkeeping differs, by a factor of {saved:.1f} above. Lower is not a favour, it is "
-        f"a tighter proof: no accountant can prove less than {acc.bounds(TRAINING, delta=1e-5)[0]:.4f} for this training.\n"
+        f"\nThe same releases, the same noise: only the bookkeeping differs, by a factor of "
+        f"{saved:.1f} above. Lower is not a favour, it is "
+        f"a tighter proof: no accountant can prove less than "
+        f"{acc.bounds(TRAINING, delta=1e-5)[0]:.4f} for this training.\n"
     )
     _unplanned(stage)
     _picture(stage)
@@ -62,9 +67,12 @@ def _unplanned(stage: Stage) -> None:
     spent = budget.replay([one, small.repeated(10)])
     left = budget.preview(spent, small).fits
     stage.say(
-        f"These totals hold for a plan fixed in advance. Who chooses the next question after seeing the last answer needs a "
-        f"[bold]filter[/]. A budget of (3, 1e-06) admits {fits['one']} pure releases with epsilon 1, or {fits['small']} Gaussian "
-        f"ones with noise 20, or a mix: after one of the first and ten of the second, {left} more of the second."
+        f"These totals hold for a plan fixed in advance. Who chooses the next question after seeing "
+        f"the last answer needs a "
+        f"[bold]filter[/]. A budget of (3, 1e-06) admits {fits['one']} pure releases with epsilon 1, "
+        f"or {fits['small']} Gaussian "
+        f"ones with noise 20, or a mix: after one of the first and ten of the second, {left} more of "
+        f"the second."
     )
 
 

@@ -1,4 +1,5 @@
-"""Numbers that add up: four noisy tables of the same people disagree; least squares makes them agree, and better, for nothing."""
+"""Numbers that add up: four noisy tables of the same people disagree; least squares makes them agree, and
+better, for nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ NAMES: dict[tuple[Any, ...], str] = {
 
 
 def run(stage: Stage) -> None:
-    """Ask four overlapping tables, show that they disagree, make them agree, and compare both with the truth."""
+    """Ask four overlapping tables, show that they disagree, make them agree, and compare both with the
+    truth."""
     people = _crossed()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON)
     raw = [_ask(people, attributes, noise) for attributes in NAMES]
@@ -38,13 +40,17 @@ def run(stage: Stage) -> None:
     whole = _whole(raw)
 
     stage.say(
-        f"Six cities, four states of health: an office publishes the cross table, both margins and the total, each with fresh noise at "
-        f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers add up, and find four different answers:\n"
+        f"Six cities, four states of health: an office publishes the cross table, both margins and "
+        f"the total, each with fresh noise at "
+        f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers add up, and find four "
+        f"different answers:\n"
     )
     stage.table(["how many people?", *KINDS], _totals(raw, fitted, whole))
     stage.say(
-        "\nWhat must hold of the truth (margins are sums of cells) is known, and so is the noise. [bold]Least squares[/] moves every "
-        "number as little as its noise allows until all agree. It looks at nothing but released numbers, so it costs nothing, and the "
+        "\nWhat must hold of the truth (margins are sums of cells) is known, and so is the noise. "
+        "[bold]Least squares[/] moves every "
+        "number as little as its noise allows until all agree. It looks at nothing but released "
+        "numbers, so it costs nothing, and the "
         "errors to expect shrink, by amounts known beforehand:\n"
     )
     seen = [_seen(r, f, w, t) for r, f, w, t in zip(raw, fitted, whole, truth, strict=True)]
@@ -58,7 +64,8 @@ def run(stage: Stage) -> None:
     )
     before, after = (_squares(tables, truth) for tables in (raw, fitted))
     stage.say(
-        f"\nAll squared errors together: {before:,.0f} as released, {after:,.0f} consistent. One number may lose now and then; together they "
+        f"\nAll squared errors together: {before:,.0f} as released, {after:,.0f} consistent. One "
+        f"number may lose now and then; together they "
         f"never do, whatever the noise: a projection on what is true cannot lead away from the truth."
     )
     _poor(stage, raw[0], fitted[0], whole[0], truth[0])
@@ -66,7 +73,8 @@ def run(stage: Stage) -> None:
 
 
 def _crossed() -> Memory:
-    """The first study year with one more column, site and health together: a public function of two declared columns."""
+    """The first study year with one more column, site and health together: a public function of two declared
+    columns."""
     batches = list(rand_hie(year=1).batches(["site", "health"]))
     columns = {
         name: [v for b in batches for v in b.column(i).to_pylist()]
@@ -146,7 +154,8 @@ def _poor(stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, who
         [[f"site {s}", *(f"{v:,.0f}" for v in row)] for s, *row in zip(SITES, *columns, strict=True)],
     )
     stage.say(
-        "\nConsistent numbers are right on average and may be negative. Whole numbers look like counts and add up, but small ones are "
+        "\nConsistent numbers are right on average and may be negative. Whole numbers look like "
+        "counts and add up, but small ones are "
         "now too large on average: publish them for reading, keep the others for computing.\n"
     )
 
@@ -186,7 +195,10 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
         color=INK,
         weight="bold",
     )
-    caption = f"Root mean square error. RAND Health Insurance Experiment, year 1; four tables at epsilon {float(EPSILON):g} each."
+    caption = (
+        f"Root mean square error. RAND Health Insurance Experiment, year 1; four tables at epsilon "
+        f"{float(EPSILON):g} each."
+    )
     axes.set_xlabel(caption, loc="left", fontsize=9, color="#52606d", labelpad=10)
     axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
     axes.spines[["top", "right", "left"]].set_visible(False)

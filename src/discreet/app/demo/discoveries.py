@@ -1,4 +1,5 @@
-"""From one table to discoveries: private p-values, online tests that pay for rejections only, and an alarm when a series changes."""
+"""From one table to discoveries: private p-values, online tests that pay for rejections only, and an alarm
+when a series changes."""
 
 from __future__ import annotations
 
@@ -61,8 +62,10 @@ def _columns(stage: Stage) -> None:
         for i in range(COLUMNS)
     ]
     stage.say(
-        f"{PEOPLE:,} people in two arms of a trial, {COLUMNS} markers, of which the treatment moves {len(REAL)}: {list(REAL)}. Each is compared by a private "
-        f"Mann-Whitney test at epsilon 0.08, whose p-value counts its own noise. What is done with private p-values is free:\n"
+        f"{PEOPLE:,} people in two arms of a trial, {COLUMNS} markers, of which the treatment moves "
+        f"{len(REAL)}: {list(REAL)}. Each is compared by a private "
+        f"Mann-Whitney test at epsilon 0.08, whose p-value counts its own noise. What is done with "
+        f"private p-values is free:\n"
     )
     stage.table(
         ["procedure", "target", "found"],
@@ -92,7 +95,8 @@ def _stream(stage: Stage) -> dict[float, trials.Trials]:
         for epsilon in EPSILONS
     }
     stage.say(
-        f"A hundred hypotheses one after another about 1,000 people, eight of them worth finding; private online testing pays for rejections alone (PAPRIKA; {RUNS} runs):\n"
+        f"A hundred hypotheses one after another about 1,000 people, eight of them worth finding; "
+        f"private online testing pays for rejections alone (PAPRIKA; {RUNS} runs):\n"
     )
     stage.table(
         ["epsilon", "signals found", "false among findings"],
@@ -129,7 +133,8 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
             if wanted == 0.05:
                 rows.append([f"{epsilon:g}", f"{false:.1%}", f"{late:.0f} days"])
     stage.say(
-        "A rate that rises from 20% to 80% on day 201 of 400, one person a day; a private watch over the last 100 days, set to one false alarm in twenty:\n"
+        "A rate that rises from 20% to 80% on day 201 of 400, one person a day; a private watch over "
+        "the last 100 days, set to one false alarm in twenty:\n"
     )
     stage.table(["epsilon", "false alarms", "median delay"], rows)
     stage.say("")

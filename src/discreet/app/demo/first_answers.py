@@ -23,8 +23,10 @@ def run(stage: Stage) -> None:
     """Ask two questions of the RAND Health Insurance Experiment, and show what the answers cost."""
     people = rand_hie(year=1)
     stage.say(
-        "The table: the first year of the RAND Health Insurance Experiment, one row a person: how they rate their health, "
-        "how often they saw a doctor. Two questions are asked of it. Nobody who sees the answers can tell from them whether "
+        "The table: the first year of the RAND Health Insurance Experiment, one row a person: how "
+        "they rate their health, "
+        "how often they saw a doctor. Two questions are asked of it. Nobody who sees the answers can "
+        "tell from them whether "
         "any one person took part: not even the number of people in the table is given away.\n"
     )
     entropy = sampling.Entropy()
@@ -45,26 +47,31 @@ def run(stage: Stage) -> None:
     )
     width, truth = float(mean.error(0.95)), _true_mean(people)
     stage.say(
-        f"\n[bold]How often did they see a doctor that year, on average?[/]   price: epsilon {MEAN_EPSILON:g}\n\n"
-        f"private answer {float(mean.value):.2f}, within ± {width:.2f} in 95 of 100 cases; the truth is {truth:.2f}.\n"
+        f"\n[bold]How often did they see a doctor that year, on average?[/]   price: epsilon "
+        f"{MEAN_EPSILON:g}\n\n"
+        f"private answer {float(mean.value):.2f}, within ± {width:.2f} in 95 of 100 cases; the truth "
+        f"is {truth:.2f}.\n"
     )
     _price(stage, counts, mean)
     stage.picture(
         "first-answers",
         bars,
         title="How people rate their health: private answer and truth",
-        caption=f"RAND Health Insurance Experiment, year 1. Discrete Laplace noise, epsilon {HISTOGRAM_EPSILON:g}, "
+        caption=f"RAND Health Insurance Experiment, year 1. Discrete Laplace noise, epsilon "
+        f"{HISTOGRAM_EPSILON:g}, "
         "one row is one person.",
     )
     stage.say(
-        "[dim]The truth is shown only because this old table is public. For your own tables, nobody gets to see it.[/]"
+        "[dim]The truth is shown only because this old table is public. For your own tables, nobody "
+        "gets to see it.[/]"
     )
 
 
 def _price(stage: Stage, *releases: Release) -> None:
     total = accounting.basic(accounting.compose([release.event for release in releases])).value
     stage.say(
-        f"[bold]Spent in all: epsilon {total:.3g}.[/] Whatever anybody believes about one person, say that it is 50 : 50 whether they "
+        f"[bold]Spent in all: epsilon {total:.3g}.[/] Whatever anybody believes about one person, "
+        f"say that it is 50 : 50 whether they "
         f"took part: after these answers it is at most {100 * math.exp(total) / (1 + math.exp(total)):.1f} : "
         f"{100 / (1 + math.exp(total)):.1f}, whatever else they know.\n"
     )

@@ -1,4 +1,5 @@
-"""A private network: handwritten digits learned by DP-SGD at several prices, beside the same network without privacy."""
+"""A private network: handwritten digits learned by DP-SGD at several prices, beside the same network without
+privacy."""
 
 from __future__ import annotations
 
@@ -33,13 +34,16 @@ def run(stage: Stage) -> None:
         stage.say("[dim]This chapter needs PyTorch and scikit-learn: pip install 'discreet[learn]'[/]")
         return
     stage.say(
-        "1,437 handwritten digits, each taken as one person's; a small convolutional network learns to read them. Each step of the training looks at a "
-        "random sample, scales every person's gradient down to length 1, adds up, and adds noise: whoever sees the network, with all "
+        "1,437 handwritten digits, each taken as one person's; a small convolutional network learns "
+        "to read them. Each step of the training looks at a "
+        "random sample, scales every person's gradient down to length 1, adds up, and adds noise: "
+        "whoever sees the network, with all "
         "its weights, cannot tell whether any one person taught it.\n"
     )
     trainer = data.trainer(EPSILONS[1])
     stage.say(
-        f"Before any data is read the price is known: {trainer.schedule.steps} steps, each on a sample with rate "
+        f"Before any data is read the price is known: {trainer.schedule.steps} steps, each on a "
+        f"sample with rate "
         f"{BATCH / 1437:.3f}, noise {trainer.noise_multiplier:.2f} times the clip: epsilon "
         f"{acc.epsilon(trainer.event, delta=DELTA):.4g} at delta {DELTA:g}.\n"
     )
@@ -55,7 +59,8 @@ def run(stage: Stage) -> None:
     rows.append(["no privacy", "0", f"{plain:.1%}", _bar(plain, width)])
     stage.table(["epsilon", "noise over clip", "test accuracy", ""], rows)
     stage.say(
-        "\nPrivacy costs accuracy because 1,437 are few: the noise stays the same however many there are, and what they have in "
+        "\nPrivacy costs accuracy because 1,437 are few: the noise stays the same however many there "
+        "are, and what they have in "
         "common grows with their number. With many more, the gap narrows.\n"
     )
     _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in found], plain)
@@ -65,7 +70,8 @@ def run(stage: Stage) -> None:
 def _crash(stage: Stage, data: Digits) -> None:
     """The same run through a ledger, stopped in the middle of a segment, and resumed."""
     stage.say(
-        "\nWhat if the machine stops in the middle? Through a session the whole run is paid for at its start, and each segment of steps is claimed in "
+        "\nWhat if the machine stops in the middle? Through a session the whole run is paid for at "
+        "its start, and each segment of steps is claimed in "
         "the ledger before it is run. This one is stopped, and goes on:\n"
     )
     trainer = data.trainer(EPSILONS[-1])
@@ -88,7 +94,8 @@ def _crash(stage: Stage, data: Digits) -> None:
         free = people.spent == spent
     stage.table(["entry", " "], rows)
     stage.say(
-        f"\nNo step is run twice, no noise is ever stored, and going on costs {'nothing' if free else 'something'}: only the segment that was stopped is lost. "
+        f"\nNo step is run twice, no noise is ever stored, and going on costs "
+        f"{'nothing' if free else 'something'}: only the segment that was stopped is lost. "
         f"The network reads {data.accuracy(model):.1%} of the test digits.\n"
     )
 

@@ -1,4 +1,5 @@
-"""What a model remembers: who was in its training data, a column that was not told, the face behind a class; and what privacy leaves of it."""
+"""What a model remembers: who was in its training data, a column that was not told, the face behind a class;
+and what privacy leaves of it."""
 
 from __future__ import annotations
 
@@ -22,8 +23,10 @@ def run(stage: Stage) -> None:
     """Membership (loss, LiRA), with and without privacy; a hidden column; an inverted class."""
     x, y = _digits()
     stage.say(
-        f"{PEOPLE} handwritten digits, each taken as one person's; a fifth has a wrong label, as real data has. A network that fits them all has to learn "
-        f"these by heart. Was somebody in its training data? An attacker who trains {MODELS} networks like it compares ([bold]LiRA[/], Carlini et al. 2022):\n"
+        f"{PEOPLE} handwritten digits, each taken as one person's; a fifth has a wrong label, as "
+        f"real data has. A network that fits them all has to learn "
+        f"these by heart. Was somebody in its training data? An attacker who trains {MODELS} "
+        f"networks like it compares ([bold]LiRA[/], Carlini et al. 2022):\n"
     )
     shadows = auditing.train_shadows(
         lambda members: _overfitted(x, y, members), PEOPLE, models=MODELS, seed=1
@@ -43,7 +46,8 @@ def run(stage: Stage) -> None:
     _attribute(stage, x, y)
     person, drawn = _inversion(x, y)
     stage.say(
-        f"And where a class has one person in it, a model can be asked what that class looks like ([bold]inversion[/], Fredrikson et al. 2015): what it draws is "
+        f"And where a class has one person in it, a model can be asked what that class looks like "
+        f"([bold]inversion[/], Fredrikson et al. 2015): what it draws is "
         f"{np.corrcoef(person, drawn)[0, 1]:.0%} correlated with their picture.\n"
     )
     _picture(stage, curves, person, drawn)
@@ -125,8 +129,10 @@ def _attribute(stage: Stage, x: Any, y: Any) -> None:
 
     found = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
     stage.say(
-        f"A yes or no is added to every record, that says nothing about the digit. Whoever knows the rest of a record tries both and keeps the one that surprises the "
-        f"network less ([bold]attribute inference[/], Yeom et al. 2018): right for {found.right / found.members:.0%} of the people it was trained on, and for "
+        f"A yes or no is added to every record, that says nothing about the digit. Whoever knows the "
+        f"rest of a record tries both and keeps the one that surprises the "
+        f"network less ([bold]attribute inference[/], Yeom et al. 2018): right for "
+        f"{found.right / found.members:.0%} of the people it was trained on, and for "
         f"{found.right_of_others / found.others:.0%} of others, where a coin has 50%.\n"
     )
 

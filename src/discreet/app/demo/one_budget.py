@@ -28,8 +28,10 @@ def run(stage: Stage) -> None:
         ledger=sessions.TRIAL,
     )
     stage.say(
-        "The RAND Health Insurance Experiment gave families health insurance at random: some paid nothing for care, others up to "
-        "the whole bill. Who pays less, sees the doctor more often: how much more? Most people have several rows; each person "
+        "The RAND Health Insurance Experiment gave families health insurance at random: some paid "
+        "nothing for care, others up to "
+        "the whole bill. Who pays less, sees the doctor more often: how much more? Most people have "
+        "several rows; each person "
         "is protected as a whole. The steward sets a budget of epsilon 2. The analyst ann never sees a row.\n"
     )
     ann = people.as_analyst("ann")
@@ -63,7 +65,8 @@ def run(stage: Stage) -> None:
         "one-budget",
         bars,
         title="Doctor visits a year, by share of the bill that people pay",
-        caption=f"RAND Health Insurance Experiment, all years; each person protected as a whole, epsilon {EPSILON:g}. "
+        caption=f"RAND Health Insurance Experiment, all years; each person protected as a whole, epsilon "
+        f"{EPSILON:g}. "
         "x: per cent of the bill",
     )
 

@@ -1,4 +1,5 @@
-"""What a chapter of the demo can do: speak, show a table, draw bars with whiskers, save the same as a picture."""
+"""What a chapter of the demo can do: speak, show a table, draw bars with whiskers, save the same as a
+picture."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ INK, ACCENT, PALE = "#1f2933", "#0b6e99", "#b8c4ce"
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a chart: a private value with its error, and the truth beside it where everybody may know it."""
+    """One row of a chart: a private value with its error, and the truth beside it where everybody may know
+    it."""
 
     label: str
     value: float
@@ -59,7 +61,8 @@ class Stage:
         self.console.print(table)
 
     def bars(self, bars: Sequence[Bar], *, digits: int = 0) -> None:
-        """The chart in the terminal: a bar to the private value, a whisker over its error, a mark at the truth."""
+        """The chart in the terminal: a bar to the private value, a whisker over its error, a mark at the
+        truth."""
         labels = max(len(bar.label) for bar in bars)
         width = max(20, min(64, self.console.width - labels - 12))
         top = max(max(bar.value + bar.error, bar.truth or 0) for bar in bars) or 1.0

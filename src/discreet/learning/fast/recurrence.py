@@ -9,10 +9,12 @@ from torch import Tensor
 
 
 class _Steps(torch.autograd.Function):
-    """Runs all steps of an LSTM, forward and backward: [T, B, 4 h] gates' inputs to [T, B, h] outputs and the last cell [B, h].
+    """Runs all steps of an LSTM, forward and backward: [T, B, 4 h] gates' inputs to [T, B, h] outputs and the
+    last cell [B, h].
 
-    Torch's graph of a step has twenty nodes. What the backward pass multiplies by is computed for all steps at once; only what
-    depends on the next step is left to the loop. No gradient is given for the recurrent weight: its tap takes that of the gates.
+    Torch's graph of a step has twenty nodes. What the backward pass multiplies by is computed for all steps
+    at once; only what depends on the next step is left to the loop. No gradient is given for the recurrent
+    weight: its tap takes that of the gates.
     """
 
     @staticmethod

@@ -1,9 +1,10 @@
-"""Plain stacks of linear layers, run forward and backward by hand: where the arithmetic takes a tenth of a millisecond, so does
-everything around it.
+"""Plain stacks of linear layers, run forward and backward by hand: where the arithmetic takes a tenth of a
+millisecond, so does everything around it.
 
-Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS` and `nn.Linear`, without hooks and with every weight
-used once. Each row of the result is computed from the same row of the input, by construction. What it leaves are the same taps as
-everybody's, with norms by the same bound (`taps.outer_bound`).
+Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS` and `nn.Linear`,
+without hooks and with every weight used once. Each row of the result is computed from the same row of the
+input, by construction. What it leaves are the same taps as everybody's, with norms by the same bound
+(`taps.outer_bound`).
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ class Stack:
 
     @np.errstate(all="ignore")  # a warning would tell of the data
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
-        """What goes into each part, and at last what comes out; and room for sums of squares [2, layers, B], the first half filled.
+        """What goes into each part, and at last what comes out; and room for sums of squares [2, layers, B],
+        the first half filled.
 
-        Activations work in place, on what a linear layer just made. Squares are added up while their numbers are in the cache.
+        Activations work in place, on what a linear layer just made. Squares are added up while their numbers
+        are in the cache.
         """
         held, sums = [x], np.empty((2, len(self.rows), len(x)), x.numpy().dtype)
         for place, part in enumerate(self.parts):
@@ -75,7 +78,10 @@ class Stack:
 
     @np.errstate(all="ignore")
     def taps(self, held: list[Tensor], sums: Sums, g: Tensor) -> tuple[list[Tap], Tensor | None]:
-        """Backward from the gradient of the outputs, as far as the first layer that learns. With what all their squares add up to, where that is known."""
+        """Backward from the gradient of the outputs, as far as the first layer that learns.
+
+        With what all their squares add up to, where that is known.
+        """
         outer: list[Outer] = []
         rest: list[Tap] = []
         for place in range(len(self.parts) - 1, self.first - 1, -1):

@@ -1,6 +1,7 @@
 """Private learning for tables, on numpy and scipy: no torch is needed or loaded.
 
-Mechanisms and the models they release are here; `LogisticRegression` and the other estimators in scikit-learn's manner are in `estimators`.
+Mechanisms and the models they release are here; `LogisticRegression` and the other estimators in
+scikit-learn's manner are in `estimators`.
 """
 
 from importlib import import_module

@@ -1,9 +1,10 @@
-"""A fitted model in a JSON file that holds nothing that could run, and its card: what it was learned from, and what that cost.
+"""A fitted model in a JSON file that holds nothing that could run, and its card: what it was learned from,
+and what that cost.
 
     save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
 
-The file holds the model's numbers, the schema of its columns and its price: all public. It loads for prediction without torch and
-without scikit-learn.
+The file holds the model's numbers, the schema of its columns and its price: all public. It loads for
+prediction without torch and without scikit-learn.
 """
 
 from __future__ import annotations
@@ -81,12 +82,19 @@ def load(path: str | Path) -> Fitted:
 def _terms(mechanism: Any) -> dict[str, Any]:
     public = mechanism.public
     return {
-        "mechanism": type(mechanism).__name__, "epsilon": float(mechanism.epsilon), "delta": float(mechanism.delta),
-        "table": public.table, "version": public.version, "unit": public.unit.column or "row",
-        "neighbors": str(public.neighbors), "size": public.size if getattr(mechanism, "rows", None) is None else mechanism.rows,
-        "features": list(mechanism.design.features), "target": mechanism.design.target,
-        "regularization": getattr(mechanism, "strength", None), "tuning": getattr(mechanism, "tuning", "none: defaults from public facts"),
-    }  # fmt: skip
+        "mechanism": type(mechanism).__name__,
+        "epsilon": float(mechanism.epsilon),
+        "delta": float(mechanism.delta),
+        "table": public.table,
+        "version": public.version,
+        "unit": public.unit.column or "row",
+        "neighbors": str(public.neighbors),
+        "size": public.size if getattr(mechanism, "rows", None) is None else mechanism.rows,
+        "features": list(mechanism.design.features),
+        "target": mechanism.design.target,
+        "regularization": getattr(mechanism, "strength", None),
+        "tuning": getattr(mechanism, "tuning", "none: defaults from public facts"),
+    }
 
 
 @dataclass(frozen=True)
@@ -101,10 +109,19 @@ class Card:
     def markdown(self) -> str:
         lines = [f"# {self.facts.get('kind')} of {self.facts.get('target')}", ""]
         words = {
-            "table": "Table", "unit": "Who is protected", "neighbors": "Neighbors", "size": "Declared number of units",
-            "features": "Features", "mechanism": "Mechanism", "why": "Why this one", "epsilon": "epsilon", "delta": "delta",
-            "regularization": "Regularization (lambda)", "tuning": "Tuning", "generalization": "Generalization",
-        }  # fmt: skip
+            "table": "Table",
+            "unit": "Who is protected",
+            "neighbors": "Neighbors",
+            "size": "Declared number of units",
+            "features": "Features",
+            "mechanism": "Mechanism",
+            "why": "Why this one",
+            "epsilon": "epsilon",
+            "delta": "delta",
+            "regularization": "Regularization (lambda)",
+            "tuning": "Tuning",
+            "generalization": "Generalization",
+        }
         for name, word in words.items():
             value = self.facts.get(name)
             if value is not None:
@@ -130,10 +147,12 @@ def card(fitted: Any) -> Card:
 
 
 def _generalization(event: Event) -> str:
-    """What epsilon alone says: pure epsilon-DP moves the expectation of a loss in [0, 1] by at most exp(epsilon) - 1.
+    """What epsilon alone says: pure epsilon-DP moves the expectation of a loss in [0, 1] by at most
+    exp(epsilon) - 1.
 
-    Proof: Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1411.2664); with delta, Bassily et al. 2016
-           (arXiv:1511.02513), Lemma 3.3: exp(epsilon) - 1 + delta, for replaced rows; a removed and an added row count as two.
+    Proof: Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1411.2664); with delta, Bassily et al.
+           2016 (arXiv:1511.02513), Lemma 3.3: exp(epsilon) - 1 + delta, for replaced rows; a removed and an
+           added row count as two.
     """
     try:
         epsilon, delta = accounting.basic(event)
@@ -145,4 +164,7 @@ def _generalization(event: Event) -> str:
     )
     if bound >= 1:
         return f"epsilon = {epsilon:g} alone gives no bound below 1 on the gap between training and new rows."
-    return f"a loss in [0, 1] is expected to be at most {bound:.3g} larger on new rows than on those it was trained on."
+    return (
+        f"a loss in [0, 1] is expected to be at most {bound:.3g} larger on new rows than on those it was "
+        f"trained on."
+    )

@@ -43,13 +43,15 @@ def linear_mechanism(
 
 
 def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
-    """Return the learner with the least expected excess loss, a function of public facts, and all their figures in words."""
+    """Return the learner with the least expected excess loss, a function of public facts, and all their
+    figures in words."""
     names = {cls: name for name, cls in METHODS.items()}
     best = min(candidates, key=lambda learner: learner.expected_excess)
     size = best.facts.size
     figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
     facts = best.facts
     return best, (
-        f"{names[type(best)]}: the least expected excess loss per row ({figures}), from {size} declared rows, {facts.width} coordinates, "
+        f"{names[type(best)]}: the least expected excess loss per row ({figures}), from {size} "
+        f"declared rows, {facts.width} coordinates, "
         f"row norm {facts.l2:.3g}, epsilon {best.epsilon:g} and delta {best.delta:g}."
     )

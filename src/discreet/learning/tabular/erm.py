@@ -1,7 +1,8 @@
 """Private empirical risk minimization of linear models: what output and objective perturbation share.
 
-All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|², a sum and not a mean, so that adding or removing a row changes one
-summand and no number that depends on the size. `regularization` is this lambda; scikit-learn's C is 1 / lambda.
+All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|², a sum and not a mean, so that adding or
+removing a row changes one summand and no number that depends on the size. `regularization` is this lambda;
+scikit-learn's C is 1 / lambda.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from .rows import Design
 from .solver import Problem, minimize
 
 Array = npt.NDArray[np.float64]
-# Of the largest gradient of one row: how short the gradient must be where the solver stops, and what rounding may add.
+# Of the largest gradient of one row: how short the gradient must be where the solver stops, and what rounding
+# may add.
 _TOLERANCE = 2.0**-20
 # Of that, for each declared row: rounding grows with the number of rows (see `Problem.rounding`).
 _PER_ROW = 2.0**-37
@@ -40,7 +42,8 @@ class Facts:
 
     width: int
     models: int
-    # how many rows' summands differ between neighbors: 1 under add_remove; a replaced row is one removed and one added
+    # how many rows' summands differ between neighbors: 1 under add_remove; a replaced row is one removed and
+    # one added
     changes: int
     l1: float
     l2: float
@@ -69,17 +72,20 @@ class Facts:
 
     @property
     def expected_norm(self) -> float:
-        """The norm of weights that is expected before anything is known: 1/2 for each coordinate, in root mean square."""
+        """The norm of weights that is expected before anything is known: 1/2 for each coordinate, in root
+        mean square."""
         return math.sqrt(self.width) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearERM(ABC):
-    """Base of the learners that solve a regularized problem: fields, checks, and the fit of one or several models.
+    """Base of the learners that solve a regularized problem: fields, checks, and the fit of one or several
+    models.
 
-    With more than two classes one model is fitted for each class against the rest; every row is in all of them, and the price is the
-    sum. `class_weights`: one weight for each declared class, which multiplies the loss of its rows, and the sensitivity. `rows`: the
-    number of units, declared here where the public facts have none.
+    With more than two classes one model is fitted for each class against the rest; every row is in all of
+    them, and the price is the sum. `class_weights`: one weight for each declared class, which multiplies the
+    loss of its rows, and the sensitivity. `rows`: the number of units, declared here where the public facts
+    have none.
     """
 
     public: Public
@@ -136,7 +142,8 @@ class LinearERM(ABC):
     @property
     @abstractmethod
     def expected_excess(self) -> float:
-        """How much J is expected to be above its minimum, by bias and noise: a rough figure for choosing a method, from public facts."""
+        """How much J is expected to be above its minimum, by bias and noise: a rough figure for choosing a
+        method, from public facts."""
 
     @property
     def _bias(self) -> float:
@@ -156,11 +163,17 @@ class LinearERM(ABC):
         l1, l2 = self.design.norms(self.public)
         heaviest = max(self.class_weights, default=1.0)
         return Facts(
-            width=self.design.width(self.public), models=1 if len(self.classes) <= 2 else len(self.classes),
-            changes=1 if self.public.neighbors is ADD_REMOVE else 2, l1=l1, l2=l2,
-            lipschitz=self.loss.lipschitz * heaviest, smoothness=self.loss.smoothness * heaviest,
-            size=self.public.declared_size("private empirical risk minimization") if self.rows is None else self.rows,
-        )  # fmt: skip
+            width=self.design.width(self.public),
+            models=1 if len(self.classes) <= 2 else len(self.classes),
+            changes=1 if self.public.neighbors is ADD_REMOVE else 2,
+            l1=l1,
+            l2=l2,
+            lipschitz=self.loss.lipschitz * heaviest,
+            smoothness=self.loss.smoothness * heaviest,
+            size=self.public.declared_size("private empirical risk minimization")
+            if self.rows is None
+            else self.rows,
+        )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -168,7 +181,10 @@ class LinearERM(ABC):
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def fitted(self, x: Array, targets: Array, entropy: Entropy) -> LinearModel:
-        """Return the private model of rows that `design` has read, for the price of `event`. Not a release: callers account for it."""
+        """Return the private model of rows that `design` has read, for the price of `event`.
+
+        Not a release: callers account for it.
+        """
         weights = [self._weights(problem, entropy) for problem in self._problems(x, targets)]
         return LinearModel(
             design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
@@ -177,7 +193,8 @@ class LinearERM(ABC):
 
     @abstractmethod
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the l2 distance of the released weights from the minimizer of J, which holds with this probability."""
+        """Return a bound on the l2 distance of the released weights from the minimizer of J, which holds with
+        this probability."""
 
     def _problems(self, x: Array, targets: Array) -> list[Problem]:
         weights = None
@@ -191,16 +208,23 @@ class LinearERM(ABC):
             labels = [np.where(targets == place, 1.0, -1.0) for place in range(self.facts.models)]
         return [
             Problem(
-                x=x, y=y, weights=weights, loss=self.loss, linear=np.zeros(x.shape[1]), strength=self.strength,
-                row_norm=self.facts.l2, lipschitz=self.facts.lipschitz,
+                x=x,
+                y=y,
+                weights=weights,
+                loss=self.loss,
+                linear=np.zeros(x.shape[1]),
+                strength=self.strength,
+                row_norm=self.facts.l2,
+                lipschitz=self.facts.lipschitz,
             )
             for y in labels
-        ]  # fmt: skip
+        ]
 
     def _solve(self, problem: Problem) -> Array:
         return minimize(problem, self.facts.tolerance)[0]
 
 
 def power_of_two(value: float) -> float:
-    """Return the largest power of two that is not above a positive number: grids of these make floats exact."""
+    """Return the largest power of two that is not above a positive number: grids of these make floats
+    exact."""
     return 2.0 ** math.floor(math.log2(value))

@@ -1,11 +1,14 @@
-"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`, `HuberRegressor`.
+"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`,
+`HuberRegressor`.
 
-    model = people.fit(LogisticRegression(epsilon=1), target="income")       # charged first; bounds, classes and size from the schema
-    model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
+    model = people.fit(LogisticRegression(epsilon=1), target="income")       # charged first; bounds, classes
+    and size from the schema model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
 
-    LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)     # without a session: declare what is public
+    LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)     # without a
+    session: declare what is public
 
-What scikit-learn would read off the data is declared: the classes, the number of rows, the bounds. Each `fit` is a release of its own.
+What scikit-learn would read off the data is declared: the classes, the number of rows, the bounds. Each `fit`
+is a release of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ TARGET = "y"
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released model."""
+    """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released
+    model."""
 
     def mechanism(
         self,
@@ -46,10 +50,11 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run yet. For `Session.fit`.
+        """Return the mechanism that fits this estimator to a table of these public facts; priced, and not run
+        yet. For `Session.fit`.
 
-        `features` are by default all columns that can be: numbers with bounds, categories, booleans. `delta` is what a session would
-        spend; the estimator's own goes first.
+        `features` are by default all columns that can be: numbers with bounds, categories, booleans. `delta`
+        is what a session would spend; the estimator's own goes first.
         """
         raise NotImplementedError
 
@@ -83,7 +88,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = names
 
     def _checked(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
-        """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason to stop."""
+        """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason
+        to stop."""
         try:
             return validate_data(  # type: ignore[no-any-return]
                 self,
@@ -158,7 +164,8 @@ class _Linear(TableEstimator):
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """Weights of the coordinates, scaled to [-1, 1], in the order of `mechanism_.design.names(public)`."""
+        """Weights of the coordinates, scaled to [-1, 1], in the order of
+        `mechanism_.design.names(public)`."""
         check_is_fitted(self, "model_")
         weights = np.array(self.model_.weights)
         return weights[:, :-1] if self.model_.design.intercept else weights
@@ -171,13 +178,16 @@ class _Linear(TableEstimator):
 
 
 class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
-    """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from public facts; `why_` says why.
+    """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from
+    public facts; `why_` says why.
 
-    `delta`: by default the session's, and 0 without one; only as much is used as the method needs. `regularization` is lambda, 1 / C of
-    scikit-learn, by default from public facts. `class_weight`: weights by class, which the noise grows with. Several classes: one model
-    for each against the rest, which share epsilon. DP-SGD is `DPClassifier`.
+    `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
+    `regularization` is lambda, 1 / C of scikit-learn, by default from public facts. `class_weight`: weights
+    by class, which the noise grows with. Several classes: one model for each against the rest, which share
+    epsilon. DP-SGD is `DPClassifier`.
 
-    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and unit. Proof: `mechanism_`'s class.
+    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
+               unit. Proof: `mechanism_`'s class.
     """
 
     def __init__(
@@ -226,7 +236,10 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
         return tuple(self.class_weight.get(value, 1.0) for value in values)
 
     def fit(self, X: Any, y: Any) -> LogisticRegression:
-        """Fit to arrays with declared `classes`, `n`, `lower` and `upper`. A label that is not declared counts as the first class."""
+        """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
+
+        A label that is not declared counts as the first class.
+        """
         if self.classes is None:
             raise PrivateFact(
                 "which classes occur is private: declare them, classes=[...]. Nothing was trained."
@@ -265,7 +278,8 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
 
 
 class LinearSVC(LogisticRegression):
-    """A private linear support vector machine with the smoothed (Huber) hinge loss; options as `LogisticRegression`.
+    """A private linear support vector machine with the smoothed (Huber) hinge loss; options as
+    `LogisticRegression`.
 
     Guarantee: `event_`. Proof: `mechanism_`'s class.
     """
@@ -277,9 +291,11 @@ class LinearSVC(LogisticRegression):
 
 
 class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
-    """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared width.
+    """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared
+    width.
 
-    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and unit. Proof: `mechanism_`'s class.
+    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
+               unit. Proof: `mechanism_`'s class.
     """
 
     _clip = "never"
@@ -341,6 +357,7 @@ def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
 def _require_declared(n: Any) -> None:
     if n is None:
         raise PrivateFact(
-            "the number of rows is private and never read off the data: declare it, n=..., or buy a noisy count. Nothing was trained."
+            "the number of rows is private and never read off the data: declare it, n=..., or buy a "
+            "noisy count. Nothing was trained."
         )
     _require.integer(n=n, at_least=1)

@@ -30,16 +30,20 @@ _ROWS = 1 << 14
 @described("learning.GradientPerturbation")
 @dataclass(frozen=True, kw_only=True)
 class GradientPerturbation(LinearERM):
-    """Noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section 2, with all rows in every step): the mean of the last half.
+    """Noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section 2, with all rows in
+    every step): the mean of the last half.
 
-    Every row's gradient is put on a grid before it is summed, so that sums are exact integers. Steps have length
-    1 / (lambda + n curvature), n the declared number of rows.
+    Every row's gradient is put on a grid before it is summed, so that sums are exact integers. Steps have
+    length 1 / (lambda + n curvature), n the declared number of rows.
 
-    Guarantee: `event`: `steps` discrete Gaussian releases per model, each of a vector of squared l2 sensitivity `moved`, chosen adaptively.
-    Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows differ. The next iterate
-               is a function of what was released before. Composition of zCDP; nothing else is read.
-    Accuracy:  for a step of at most 1 / (largest curvature of J), with s the noise's deviation per coordinate, the mean of the iterates has
-               J - min J <= |w*|² / (2 step T) + step width s² / 2 in expectation (stochastic gradient descent for convex functions).
+    Guarantee: `event`: `steps` discrete Gaussian releases per model, each of a vector of squared l2
+               sensitivity `moved`, chosen adaptively.
+    Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows
+               differ. The next iterate is a function of what was released before. Composition of zCDP;
+               nothing else is read.
+    Accuracy:  for a step of at most 1 / (largest curvature of J), with s the noise's deviation per
+               coordinate, the mean of the iterates has J - min J <= |w*|² / (2 step T) + step width s² / 2 in
+               expectation (stochastic gradient descent for convex functions).
     """
 
     steps: int = 100
@@ -48,7 +52,8 @@ class GradientPerturbation(LinearERM):
         _require.integer(steps=self.steps, at_least=2)
         if self.delta == 0:
             raise InvalidInput(
-                "gradient perturbation adds Gaussian noise, which needs a delta above 0. Nothing was charged or trained. "
+                "gradient perturbation adds Gaussian noise, which needs a delta above 0. Nothing was "
+                "charged or trained. "
                 'Give delta=1e-6, or take method="objective", which needs none.'
             )
         self.noise  # noqa: B018 - price it now
@@ -110,9 +115,11 @@ class GradientPerturbation(LinearERM):
         return self._bias + unfinished + squared / (2 * (self.strength + typical))
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the distance of the released weights from those of the same descent without noise.
+        """Return a bound on the distance of the released weights from those of the same descent without
+        noise.
 
-        Proof: with at most twice the declared number of rows a step does not expand distances; each adds at most its length times its noise.
+        Proof: with at most twice the declared number of rows a step does not expand distances; each adds at
+               most its length times its noise.
         """
         each = self.noise.error(confidence, entries=self.facts.width * self.facts.models * self.steps)
         return self.step * self.steps * math.sqrt(self.facts.width) * float(each) * self.cell

@@ -1,4 +1,5 @@
-"""Losses of linear models: convex functions f(score, y) whose first two derivatives in the score have declared bounds."""
+"""Losses of linear models: convex functions f(score, y) whose first two derivatives in the score have
+declared bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Loss(Protocol):
 
     @property
     def classifies(self) -> bool:
-        """Whether y is a label, -1 or 1, and f' never has the sign of y: a higher score for the label is never worse."""
+        """Whether y is a label, -1 or 1, and f' never has the sign of y: a higher score for the label is
+        never worse."""
         ...
 
     def value(self, score: Array, y: Array) -> Array: ...
@@ -70,7 +72,8 @@ class Logistic:
 @described("learning.HuberHinge")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuberHinge:
-    """The smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic within `width` of margin 1.
+    """The smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic within
+    `width` of margin 1.
 
     |f'| <= 1 and f'' <= 1 / (2 width).
     """
@@ -112,10 +115,12 @@ class HuberHinge:
 @described("learning.Huber")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Huber:
-    """The Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <= threshold and f'' <= 1.
+    """The Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <= threshold
+    and f'' <= 1.
 
-    It is the squared loss with the gradient of each row clipped: with a threshold above every residual it is the squared loss itself.
-    Targets are scaled to [-1, 1], so that a threshold of 2 covers every residual of predictions inside the declared bounds.
+    It is the squared loss with the gradient of each row clipped: with a threshold above every residual it is
+    the squared loss itself. Targets are scaled to [-1, 1], so that a threshold of 2 covers every residual of
+    predictions inside the declared bounds.
     """
 
     threshold: float = 1.0

@@ -1,4 +1,7 @@
-"""What a linear learner releases: weights on a grid, and what is public of the columns they belong to. Saved as JSON."""
+"""What a linear learner releases: weights on a grid, and what is public of the columns they belong to.
+
+Saved as JSON.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ class LinearModel:
         return result[:, 0] if len(self.weights) == 1 else result
 
     def mistakes(self, x: Array, targets: Array) -> Array:
-        """Return the loss of rows as `design` reads them: 1 for a wrong class; of numbers a quarter of the squared error, within [0, 1]."""
+        """Return the loss of rows as `design` reads them: 1 for a wrong class; of numbers a quarter of the
+        squared error, within [0, 1]."""
         scores: Array = x @ np.array(self.weights).T
         if not self.classes:
             return (np.clip(scores[:, 0], -1, 1) - targets) ** 2 / 4
@@ -66,7 +70,8 @@ class LinearModel:
         return np.asarray(class_array(self.classes)[places])
 
     def probabilities(self, X: Any) -> Array:
-        """Return chances of each class: the logistic function of scores, normalized where there are more than two."""
+        """Return chances of each class: the logistic function of scores, normalized where there are more than
+        two."""
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
@@ -91,7 +96,8 @@ def target_classes(public: Public, target: str, classifies: bool) -> tuple[Any, 
         return tuple(classes_of(public, target))
     if not isinstance(public.fact(target), Bounds):
         raise InvalidInput(
-            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was charged or trained. "
+            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was "
+            f"charged or trained. "
             f"Declare Bounds for it, or use a classifier."
         )
     return ()

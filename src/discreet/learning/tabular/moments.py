@@ -1,7 +1,8 @@
-"""Second moments of rows, released once: ridge regression for every penalty, principal components and covariances follow from them.
+"""Second moments of rows, released once: ridge regression for every penalty, principal components and
+covariances follow from them.
 
-`SecondMoments` adds exact discrete noise to the matrix sum_i z_i z_i' of rows z = (coordinates, target). AdaSSP (Wang 2018), ridge paths and
-PCA are functions of what it released: they cost nothing more.
+`SecondMoments` adds exact discrete noise to the matrix sum_i z_i z_i' of rows z = (coordinates, target).
+AdaSSP (Wang 2018), ridge paths and PCA are functions of what it released: they cost nothing more.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _ROWS = 1 << 14
 @described("learning.Moments")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Noisy second moments of the coordinates of a design, target last where there is one; `deviation` is the noise's, per entry."""
+    """Noisy second moments of the coordinates of a design, target last where there is one; `deviation` is the
+    noise's, per entry."""
 
     design: Design
     public: Public
@@ -54,9 +56,10 @@ class Moments:
     def ridge(self, penalty: float | None = None, failure: float = 0.05) -> LinearModel:
         """Return the ridge regression of the target; any number of penalties cost nothing more.
 
-        Without a penalty it is that of AdaSSP (Wang 2018, arXiv:1803.02596, Algorithm 2): as much as the noise's spectral norm,
-        d = width: deviation sqrt(d log(2 d² / failure)), above the smallest eigenvalue. That one is taken from the noisy matrix, which is
-        already paid for (Weyl: it is off by at most that norm), where the paper buys it separately.
+        Without a penalty it is that of AdaSSP (Wang 2018, arXiv:1803.02596, Algorithm 2): as much as the
+        noise's spectral norm, d = width: deviation sqrt(d log(2 d² / failure)), above the smallest
+        eigenvalue. That one is taken from the noisy matrix, which is already paid for (Weyl: it is off by at
+        most that norm), where the paper buys it separately.
         """
         if self.design.target is None:
             raise InvalidInput("these moments have no target: measure them with one. Nothing was fitted.")
@@ -74,7 +77,8 @@ class Moments:
         return LinearModel(design=self.design, public=self.public, weights=(tuple(solved.tolist()),))
 
     def components(self, count: int) -> tuple[Array, Array]:
-        """Return the first principal components of the covariance, as rows, and their variances, largest first.
+        """Return the first principal components of the covariance, as rows, and their variances, largest
+        first.
 
         The intercept coordinate holds the noisy count and sums: the covariance is of centered rows.
         """
@@ -101,13 +105,17 @@ class Moments:
 @described("learning.SecondMoments")
 @dataclass(frozen=True, kw_only=True)
 class SecondMoments:
-    """Releases sum_i z_i z_i', upper triangle, on a grid with exact discrete noise: Laplace without a delta, Gaussian with one.
+    """Releases sum_i z_i z_i', upper triangle, on a grid with exact discrete noise: Laplace without a delta,
+    Gaussian with one.
 
     Guarantee: `event`: an integer vector of sensitivity `moved` with exact noise.
-    Proof:     a row's coordinates are rounded to whole cells q; its products q_j q_k are whole numbers and sums are exact. The upper triangle of
-               q q' has l1 norm (|q|_1² + |q|_2²) / 2, and l2 norm at most |q|_2²; rounding moves each coordinate by half a cell, so
-               |q|_2 <= CELLS |z|_2 + sqrt(width) / 2 and |q|_1 <= CELLS |z|_1 + width / 2. A replaced row counts twice.
-    Accuracy:  every entry is within `error` with the stated probability; AdaSSP's excess risk is in Wang 2018, Theorem 3.
+    Proof:     a row's coordinates are rounded to whole cells q; its products q_j q_k are whole numbers and
+               sums are exact. The upper triangle of q q' has l1 norm (|q|_1² + |q|_2²) / 2, and l2 norm at
+               most |q|_2²; rounding moves each coordinate by half a cell, so
+               |q|_2 <= CELLS |z|_2 + sqrt(width) / 2 and |q|_1 <= CELLS |z|_1 + width / 2. A replaced row
+               counts twice.
+    Accuracy:  every entry is within `error` with the stated probability; AdaSSP's excess risk is in Wang
+               2018, Theorem 3.
     """
 
     public: Public
@@ -140,9 +148,11 @@ class SecondMoments:
         changes = 1 if self.public.neighbors is ADD_REMOVE else 2
         entries = self.width * (self.width + 1) // 2
         return Sensitivity(
-            linf=changes * (CELLS + 1) ** 2, l0=entries, l1=math.ceil(changes * (wide**2 + long**2) / 2 * (1 + 1e-12)),
+            linf=changes * (CELLS + 1) ** 2,
+            l0=entries,
+            l1=math.ceil(changes * (wide**2 + long**2) / 2 * (1 + 1e-12)),
             l2_squared=math.ceil(changes**2 * long**4 * (1 + 1e-12)),
-        )  # fmt: skip
+        )
 
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
@@ -171,9 +181,11 @@ class SecondMoments:
         check_source(self.public, source)
         noisy: Any = self.noise(self._sums(source, entropy), entropy=entropy)
         value = Moments(
-            design=self.design, public=columns_only(self.public, self.design), deviation=self.noise.standard_deviation / CELLS**2,
+            design=self.design,
+            public=columns_only(self.public, self.design),
+            deviation=self.noise.standard_deviation / CELLS**2,
             upper=tuple(float(int(entry)) / CELLS**2 for entry in noisy),
-        )  # fmt: skip
+        )
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def error(self, confidence: float = 0.95) -> float:

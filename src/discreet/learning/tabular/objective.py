@@ -1,4 +1,5 @@
-"""Objective perturbation, as approximate minima perturbation: noise inside the objective, and a little exact noise on what leaves."""
+"""Objective perturbation, as approximate minima perturbation: noise inside the objective, and a little exact
+noise on what leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from .erm import LinearERM, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# Of epsilon, for the noise on what leaves: that noise is of the size of the solver's tolerance, and stays below the objective's.
+# Of epsilon, for the noise on what leaves: that noise is of the size of the solver's tolerance, and stays
+# below the objective's.
 _OUTPUT_SHARE = 1 / 256
 _CELLS = 8
 
@@ -31,8 +33,9 @@ def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) 
 
     A is the positive part of a standard normal variable, or with two sides its absolute value.
 
-    Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss. With u = 1/m and
-           e = epsilon - u²/2 >= 0 it is sides (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the normal tail; 1 where e < 0.
+    Proof: delta <= E[(1 - exp(epsilon - loss))_+] for every mechanism, which grows with the loss. With u =
+           1/m and e = epsilon - u²/2 >= 0 it is sides (Q(e/u) - exp(e + u²/2) Q(e/u + u)), Q the normal tail;
+           1 where e < 0.
     """
     u = 1 / multiplier
     e = epsilon - u * u / 2
@@ -46,38 +49,48 @@ def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) 
 @described("learning.ObjectivePerturbation")
 @dataclass(frozen=True, kw_only=True)
 class ObjectivePerturbation(LinearERM):
-    """Minimizes J(w) + <b, w> for a random b, up to a certified tolerance, and releases the point on a grid with discrete noise.
+    """Minimizes J(w) + <b, w> for a random b, up to a certified tolerance, and releases the point on a grid
+    with discrete noise.
 
-    b has independent Laplace coordinates, for the l1 norm of a row's gradient: for sparse rows, such as indicators of categories, its l2
-    norm is below that of the spherical noise of Chaudhuri, Monteleoni & Sarwate 2011 (Algorithm 2). With a delta it is Gaussian, for
-    the l2 norm (Kifer, Smith & Thakurta 2012, Algorithm 1), if that is expected to be shorter; otherwise the delta is not used.
+    b has independent Laplace coordinates, for the l1 norm of a row's gradient: for sparse rows, such as
+    indicators of categories, its l2 norm is below that of the spherical noise of Chaudhuri, Monteleoni &
+    Sarwate 2011 (Algorithm 2). With a delta it is Gaussian, for the l2 norm (Kifer, Smith & Thakurta 2012,
+    Algorithm 1), if that is expected to be shorter; otherwise the delta is not used.
 
     Guarantee: for each model epsilon_m-DP, or (epsilon_m, delta_m)-DP with Gaussian noise; together `event`.
-    Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, of neighbors that differ in one row (x, y), weight included.
-               b = -grad J(t) is a bijection of t and b that is Lipschitz both ways, so t has density p(b(t)) det(H(t) + lambda I) (area
-               formula; f'' may jump). (1) The two b's differ by v = f' x, so with Laplace noise their densities differ by a factor of at
-               most exp(|v|_1 / scale). With Gaussian noise log p(b) - log p(b') is <b, v> / s² + |v|² / 2s², and <b, v> = f' <b, x> with x
-               fixed and b independent of it, so that <b, x> is normal; f' depends on b, but is at most L in size, and of one sign for a
-               label (`Loss.classifies`). So <b, v> / s is at most G times the positive part of a normal variable, or of its size where
-               f' has two signs: see `gaussian_objective_delta`. The other direction is the same with -v. (2) The determinants differ by a
-               factor 1 + f'' x' (H + lambda)^-1 x between 1 and 1 + curvature / lambda. So t is (epsilon_1, delta_m)-DP with epsilon_1 =
-               noise part + log(1 + curvature / lambda), as in CMS 2011 (arXiv:0912.0071v5, Theorem 9) and KST 2012 (Theorem 2), for sums.
-               (3) Given t, b is a function of t and the table, hence so is the solver's point, apart from independent coins; its gradient for
-               the ideal objective is at most `tolerance` plus how far the drawn b is rounded, so it is within that / lambda of t, in both
-               tables. Released in place of t it is a second mechanism on the same table, of l2 sensitivity twice this distance, with
-               exact discrete Laplace noise: epsilon_2-DP, and basic composition adds it (Iyengar et al. 2019, IEEE S&P, Algorithm 1).
-               A replaced row is one removed and one added: group privacy for two. Several models: basic composition.
-    Accuracy:  with d the distance of the released weights from the perturbed minimizer, |released - minimizer of J| <= |b| / lambda + d,
-               and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
-    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see `Problem.rounding`).
+    Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, of neighbors that differ in one
+               row (x, y), weight included. b = -grad J(t) is a bijection of t and b that is Lipschitz both
+               ways, so t has density p(b(t)) det(H(t) + lambda I) (area formula; f'' may jump). (1) The two
+               b's differ by v = f' x, so with Laplace noise their densities differ by a factor of at most
+               exp(|v|_1 / scale). With Gaussian noise log p(b) - log p(b') is <b, v> / s² + |v|² / 2s², and
+               <b, v> = f' <b, x> with x fixed and b independent of it, so that <b, x> is normal; f' depends
+               on b, but is at most L in size, and of one sign for a label (`Loss.classifies`). So <b, v> / s
+               is at most G times the positive part of a normal variable, or of its size where f' has two
+               signs: see `gaussian_objective_delta`. The other direction is the same with -v. (2) The
+               determinants differ by a factor 1 + f'' x' (H + lambda)^-1 x between 1 and 1 + curvature /
+               lambda. So t is (epsilon_1, delta_m)-DP with epsilon_1 = noise part + log(1 + curvature /
+               lambda), as in CMS 2011 (arXiv:0912.0071v5, Theorem 9) and KST 2012 (Theorem 2), for sums.
+               (3) Given t, b is a function of t and the table, hence so is the solver's point, apart from
+               independent coins; its gradient for the ideal objective is at most `tolerance` plus how far the
+               drawn b is rounded, so it is within that / lambda of t, in both tables. Released in place of t
+               it is a second mechanism on the same table, of l2 sensitivity twice this distance, with exact
+               discrete Laplace noise: epsilon_2-DP, and basic composition adds it (Iyengar et al. 2019, IEEE
+               S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for two. Several
+               models: basic composition.
+    Accuracy:  with d the distance of the released weights from the perturbed minimizer, |released - minimizer
+               of J| <= |b| / lambda + d, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
+    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see
+               `Problem.rounding`).
     """
 
     def _check(self) -> None:
         if not self._left(self.strength) > 0:
             least = self.facts.curvature / math.expm1(min(700.0, self._objective_epsilon))
             raise InvalidInput(
-                f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the determinant alone costs "
-                f"{math.log1p(self.facts.curvature / self.strength):.3g} per model. Nothing was charged or trained. Take more than {least:.4g}."
+                f"regularization = {self.regularization!r} is too small for epsilon = "
+                f"{self.epsilon!r}: the determinant alone costs "
+                f"{math.log1p(self.facts.curvature / self.strength):.3g} per model. Nothing was "
+                f"charged or trained. Take more than {least:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now
 
@@ -101,7 +114,8 @@ class ObjectivePerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Lambda: the expected norm of b over the expected norm of weights, and enough to keep half of epsilon for the noise."""
+        """Lambda: the expected norm of b over the expected norm of weights, and enough to keep half of
+        epsilon for the noise."""
         if self.regularization is not None:
             return float(self.regularization)
         least = strength = self.facts.curvature / math.expm1(min(700.0, self._objective_epsilon / 2))
@@ -113,7 +127,8 @@ class ObjectivePerturbation(LinearERM):
         return self.facts.gradient_l1 / self._left(strength) * (1 + 1e-12)
 
     def _deviation(self, strength: float) -> float:
-        """Return the least standard deviation, to 1e-6, that is enough for Gaussian noise; infinity without a delta."""
+        """Return the least standard deviation, to 1e-6, that is enough for Gaussian noise; infinity without a
+        delta."""
         epsilon, delta = self._left(strength), self._model_delta
         # below this the failure of `inside.gaussian` would count
         if delta < 1e-40:
@@ -138,7 +153,8 @@ class ObjectivePerturbation(LinearERM):
 
     @cached_property
     def law(self) -> tuple[str, float]:
-        """The law of b's coordinates and its scale: "laplace" with the scale, or "gaussian" with the standard deviation."""
+        """The law of b's coordinates and its scale: "laplace" with the scale, or "gaussian" with the standard
+        deviation."""
         scale, deviation = self._laplace_scale(self.strength), self._deviation(self.strength)
         return ("laplace", scale) if math.sqrt(2) * scale <= deviation else ("gaussian", deviation)
 
@@ -188,16 +204,19 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def expected_excess(self) -> float:
-        """The expected loss in J by bias and noise, |b|² / 2 (lambda + typical curvature): for choosing a method, from public facts."""
+        """The expected loss in J by bias and noise, |b|² / 2 (lambda + typical curvature): for choosing a
+        method, from public facts."""
         typical = self.facts.size * self.facts.curvature / self.facts.width
         return self._bias + self._expected_noise(self.strength) ** 2 / (2 * (self.strength + typical))
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return |b| / lambda and the distance of what leaves, each with half of the failure probability, in the worst of the models."""
+        """Return |b| / lambda and the distance of what leaves, each with half of the failure probability, in
+        the worst of the models."""
         facts, (law, scale) = self.facts, self.law
         failure = (1 - confidence) / 2 / facts.models
         if law == "laplace":
-            # |b|_2 is at most |b|_1, which has the Gamma law, and at most sqrt(width) times the largest coordinate
+            # |b|_2 is at most |b|_1, which has the Gamma law, and at most sqrt(width) times the largest
+            # coordinate
             total = float(gammaincinv(facts.width, 1 - failure))
             length = scale * min(total, math.sqrt(facts.width) * math.log(facts.width / failure))
         else:

@@ -27,19 +27,24 @@ _CELLS = 64
 @described("learning.OutputPerturbation")
 @dataclass(frozen=True, kw_only=True)
 class OutputPerturbation(LinearERM):
-    """Releases the minimizer of J on a grid, with discrete noise on every coordinate (Chaudhuri, Monteleoni & Sarwate 2011, Algorithm 1).
+    """Releases the minimizer of J on a grid, with discrete noise on every coordinate (Chaudhuri, Monteleoni &
+    Sarwate 2011, Algorithm 1).
 
-    Without a delta the noise is discrete Laplace for the l1 sensitivity, at most sqrt(width) times that in l2: its l2 norm is 1.4 times
-    that of the paper's spherical noise, and it is exact. With a delta it is discrete Gaussian for the l2 sensitivity.
+    Without a delta the noise is discrete Laplace for the l1 sensitivity, at most sqrt(width) times that in
+    l2: its l2 norm is 1.4 times that of the paper's spherical noise, and it is exact. With a delta it is
+    discrete Gaussian for the l2 sensitivity.
 
     Guarantee: `event`, for each model an integer vector of sensitivity `moved` with exact discrete noise.
-    Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose gradients have l2 norm at
-               most G: at the minimizer of one the gradient of the other has norm at most changes G, so the minimizers are at most
-               changes G / lambda apart (CMS 2011, arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). The solver's point has a
-               gradient of at most `tolerance`, so it is within tolerance / lambda of the minimizer, in both tables. Rounding to the grid moves
-               each coordinate of either by at most half a cell.
-    Accuracy:  |released - minimizer| <= `error`; J(released) - J(minimizer) <= (lambda + n curvature) / 2 times its square.
-    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see `Problem.rounding`).
+    Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose
+               gradients have l2 norm at most G: at the minimizer of one the gradient of the other has norm at
+               most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
+               arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). The solver's point
+               has a gradient of at most `tolerance`, so it is within tolerance / lambda of the minimizer, in
+               both tables. Rounding to the grid moves each coordinate of either by at most half a cell.
+    Accuracy:  |released - minimizer| <= `error`; J(released) - J(minimizer) <= (lambda + n curvature) / 2
+               times its square.
+    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see
+               `Problem.rounding`).
     """
 
     def _check(self) -> None:
@@ -47,7 +52,8 @@ class OutputPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Lambda: where the bias lambda B² / 2 and the loss n curvature / (2 width) |noise|² are smallest together, B the expected norm."""
+        """Lambda: where the bias lambda B² / 2 and the loss n curvature / (2 width) |noise|² are smallest
+        together, B the expected norm."""
         if self.regularization is not None:
             return float(self.regularization)
         facts = self.facts

@@ -1,4 +1,5 @@
-"""Regressions and components from second moments, in scikit-learn's manner: `Ridge`, `LinearRegression`, `PCA`."""
+"""Regressions and components from second moments, in scikit-learn's manner: `Ridge`, `LinearRegression`,
+`PCA`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from .rows import Design, features_of
 
 
 class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Private ridge regression by sufficient statistics: one release serves every penalty (`path`), and AdaSSP's by default.
+    """Private ridge regression by sufficient statistics: one release serves every penalty (`path`), and
+    AdaSSP's by default.
 
     `penalty` is lambda for coordinates scaled to [-1, 1]; None is AdaSSP's choice (Wang 2018).
 
@@ -76,7 +78,8 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
 
 class LinearRegression(Ridge):
-    """Private linear regression: AdaSSP (Wang 2018), ridge regression with the least penalty that the noise needs.
+    """Private linear regression: AdaSSP (Wang 2018), ridge regression with the least penalty that the noise
+    needs.
 
     Guarantee: `event_`. Proof: `SecondMoments`.
     """
@@ -100,7 +103,8 @@ class LinearRegression(Ridge):
 
 
 class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
-    """Private principal components of coordinates scaled to [-1, 1]: eigenvectors of a noisy covariance (Dwork, Talwar, Thakurta & Zhang 2014).
+    """Private principal components of coordinates scaled to [-1, 1]: eigenvectors of a noisy covariance
+    (Dwork, Talwar, Thakurta & Zhang 2014).
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
@@ -126,7 +130,8 @@ class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        """Return the release of second moments of the features; `target` is left out of them where one is given."""
+        """Return the release of second moments of the features; `target` is left out of them where one is
+        given."""
         names = features_of(public, target) if features is None else tuple(features)
         design = Design(features=names, target=None)
         own = next((d for d in (self.delta, delta) if d is not None), 0.0)

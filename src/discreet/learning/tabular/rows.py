@@ -1,7 +1,9 @@
-"""Rows of a table as vectors of numbers, by what the schema declares and nothing else, with norms that are known beforehand.
+"""Rows of a table as vectors of numbers, by what the schema declares and nothing else, with norms that are
+known beforehand.
 
-A number becomes a coordinate in [-1, 1], a truth value -1 or 1, a category one indicator per declared value; what is missing or not
-declared is 0. Rows above the declared norms are scaled down to them. Of a unit with several rows one counts, drawn at random.
+A number becomes a coordinate in [-1, 1], a truth value -1 or 1, a category one indicator per declared value;
+what is missing or not declared is 0. Rows above the declared norms are scaled down to them. Of a unit with
+several rows one counts, drawn at random.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from ...sampling import Entropy
 from ...tables import Memory, Source
 
 Array = npt.NDArray[np.float64]
-# Norms are declared this much larger than what rows are scaled to: more than floating point adds when it scales them.
+# Norms are declared this much larger than what rows are scaled to: more than floating point adds when it
+# scales them.
 _MARGIN = 1 + 1e-9
 CLIPS = ("typical", "never")
 
@@ -34,9 +37,10 @@ CLIPS = ("typical", "never")
 class Design:
     """Which columns are the coordinates of a row, which one is the target, and how long a row may be.
 
-    `clip`: "never" takes the longest row that the declared bounds allow. "typical" takes the norm of a row whose numbers spread evenly
-    over their bounds (1/3 of a squared coordinate, 1/2 of an absolute one), and scales longer rows down: less noise for a little bias.
-    The intercept is a coordinate that is always 1, and counts in the norms.
+    `clip`: "never" takes the longest row that the declared bounds allow. "typical" takes the norm of a row
+    whose numbers spread evenly over their bounds (1/3 of a squared coordinate, 1/2 of an absolute one), and
+    scales longer rows down: less noise for a little bias. The intercept is a coordinate that is always 1, and
+    counts in the norms.
     """
 
     features: tuple[str, ...]
@@ -68,7 +72,8 @@ class Design:
                 )
         if public.unit.column in self.features:
             raise InvalidInput(
-                f"{public.unit.column!r} tells people apart and cannot be a feature. Nothing was charged or trained."
+                f"{public.unit.column!r} tells people apart and cannot be a feature. Nothing was "
+                f"charged or trained."
             )
 
     def names(self, public: Public) -> tuple[str, ...]:
@@ -103,7 +108,8 @@ class Design:
         """Return the rows, scaled down to `norms`, and their targets; of each unit one row.
 
         Guarantee: neighboring tables give the same rows but for one unit's, in law.
-        Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that unit's rows only.
+        Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that
+                   unit's rows only.
         """
         public, unit = source.public, source.public.unit.column
         wanted = [
@@ -138,7 +144,8 @@ class Design:
         return x
 
     def encode(self, X: Any, public: Public) -> Array:
-        """Return the coordinates of new rows (a mapping of columns, a data frame, an Arrow table), for prediction: never scaled down."""
+        """Return the coordinates of new rows (a mapping of columns, a data frame, an Arrow table), for
+        prediction: never scaled down."""
         held: Any = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
         names: Any = held.column_names if isinstance(held, pa.Table) else held
         if held is None or any(name not in names for name in self.features):
@@ -159,7 +166,8 @@ def _plain(values: Any) -> Any:
 
 
 def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np.int64]:
-    """Return the positions of one random row of each unit, sorted; rows of nobody (a missing unit) are left out.
+    """Return the positions of one random row of each unit, sorted; rows of nobody (a missing unit) are left
+    out.
 
     Guarantee: each of a unit's rows is equally likely, independently of all other units.
     Proof:     every row has a uniform number of its own; the one with the smallest counts.
@@ -196,7 +204,8 @@ def classes_of(public: Public, target: str) -> list[Any]:
     fact = public.fact(target)
     if not isinstance(fact, Categories | Boolean):
         raise InvalidInput(
-            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was charged or trained. "
+            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing "
+            f"was charged or trained. "
             f"Declare Categories or Boolean for it, or use a regression."
         )
     values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
@@ -217,7 +226,8 @@ def features_of(public: Public, target: str | None) -> tuple[str, ...]:
     )
     if not names:
         raise InvalidInput(
-            "no column is declared as a number with bounds, as categories or as boolean: nothing to learn from."
+            "no column is declared as a number with bounds, as categories or as boolean: nothing to "
+            "learn from."
         )
     return names
 

@@ -1,7 +1,7 @@
 """`PrivateSearch`: private tuning in scikit-learn's manner.
 
-search = people.fit(PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1), target="income")
-search.best_params_; search.predict(...); search.comparison()
+search = people.fit(PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1),
+target="income") search.best_params_; search.predict(...); search.comparison()
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ LAWS = {"logarithmic": logarithmic, "geometric": geometric}
 
 
 def gamma_of(law: str, mean: float) -> float:
-    """Return the gamma at which a law of trials has this mean: 1 / gamma, or (1 / gamma - 1) / log(1 / gamma)."""
+    """Return the gamma at which a law of trials has this mean: 1 / gamma, or (1 / gamma - 1) / log(1 /
+    gamma)."""
     if law == "geometric":
         return 1 / mean
     low, high = 1e-12, 1 - 1e-12
@@ -40,10 +41,12 @@ def gamma_of(law: str, mean: float) -> float:
 
 
 class PrivateSearch(TableEstimator):
-    """Tunes a linear estimator over all combinations of `space`, within one epsilon, and is the best model afterwards.
+    """Tunes a linear estimator over all combinations of `space`, within one epsilon, and is the best model
+    afterwards.
 
-    `trials` is the mean number of runs, `law` "logarithmic" (total: twice the epsilon of a run) or "geometric" (three times). One run
-    gets the same epsilon however many candidates there are. `holdout` is the share of units that scores. Pure: no delta is used.
+    `trials` is the mean number of runs, `law` "logarithmic" (total: twice the epsilon of a run) or
+    "geometric" (three times). One run gets the same epsilon however many candidates there are. `holdout` is
+    the share of units that scores. Pure: no delta is used.
 
     Guarantee: `event_`. Proof: `RandomTrials`.
     """
@@ -75,7 +78,8 @@ class PrivateSearch(TableEstimator):
             name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")
         ):
             raise InvalidInput(
-                f"space = {dict(self.space)!r} is empty, or varies the price or public facts, which no search may. Nothing was charged."
+                f"space = {dict(self.space)!r} is empty, or varies the price or public facts, which "
+                f"no search may. Nothing was charged."
             )
         return settings
 
@@ -120,7 +124,8 @@ class PrivateSearch(TableEstimator):
         return self
 
     def fit(self, X: Any, y: Any) -> PrivateSearch:
-        """Fit to arrays; what is public of them is declared at the estimator: `n`, `lower`, `upper`, and `classes` or target bounds."""
+        """Fit to arrays; what is public of them is declared at the estimator: `n`, `lower`, `upper`, and
+        `classes` or target bounds."""
         base = self.estimator
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
@@ -128,7 +133,8 @@ class PrivateSearch(TableEstimator):
             self._run(X, numbers_of(y, X), Bounds(base.target_lower, base.target_upper))
         elif classes is None:
             raise PrivateFact(
-                "which classes occur is private: declare them at the estimator, classes=[...]. Nothing was trained."
+                "which classes occur is private: declare them at the estimator, classes=[...]. "
+                "Nothing was trained."
             )
         else:
             # numbered by the sorted order, as the estimator does
@@ -158,7 +164,8 @@ class PrivateSearch(TableEstimator):
         return float(self.best_estimator_.score(X, y))
 
     def comparison(self) -> dict[str, float]:
-        """Return what this search cost, what trying every candidate once by plain composition would, and what hiding it would claim."""
+        """Return what this search cost, what trying every candidate once by plain composition would, and what
+        hiding it would claim."""
         check_is_fitted(self, "best_estimator_")
         run = float(self.mechanism_.run_epsilon)
         return {

@@ -1,4 +1,5 @@
-"""Tuning that pays: the best of a secret random number of trials, each a candidate drawn at random, trained and scored privately."""
+"""Tuning that pays: the best of a secret random number of trials, each a candidate drawn at random, trained
+and scored privately."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ CELLS = 1 << 10
 @described("learning.Selected")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """What tuning released: the best model, which candidate it was, and its noisy score: the share of held-out rows it got right."""
+    """What tuning released: the best model, which candidate it was, and its noisy score: the share of
+    held-out rows it got right."""
 
     model: LinearModel
     candidate: int
@@ -41,18 +43,22 @@ class Selected:
 @described("learning.RandomTrials")
 @dataclass(frozen=True, kw_only=True)
 class RandomTrials:
-    """Trains and scores a random candidate a random number of times, and releases the best run only (Liu & Talwar 2019; Papernot & Steinke 2022).
+    """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
+    Talwar 2019; Papernot & Steinke 2022).
 
-    Every unit is held out with probability `holdout`, by a coin of its own; the rest trains. A run draws one of `candidates` uniformly,
-    independently of earlier runs, trains it with its epsilon, and adds up the scores of held-out rows with discrete Laplace noise
-    for `score_epsilon`. The number of runs has the law `trials`, and is neither released nor kept; how long it took is what
-    tells it to whoever can time the curator.
+    Every unit is held out with probability `holdout`, by a coin of its own; the rest trains. A run draws one
+    of `candidates` uniformly, independently of earlier runs, trains it with its epsilon, and adds up the
+    scores of held-out rows with discrete Laplace noise for `score_epsilon`. The number of runs has the law
+    `trials`, and is neither released nor kept; how long it took is what tells it to whoever can time the
+    curator.
 
-    Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon and `score_epsilon`.
-    Proof:     given the coins, one unit is in the training part or in the held-out part, in every run the same: in the first case only
-               the training of a run touches it and the score is post-processing, in the second only the score does (parallel
-               composition). A run's output is model, candidate and noisy score; the best by that score is shown. Papernot & Steinke 2022
-               (arXiv:2110.03620), Theorem 2. A row's score is in [0, 1], so that one unit moves the sum of scores by at most 1.
+    Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
+               and `score_epsilon`.
+    Proof:     given the coins, one unit is in the training part or in the held-out part, in every run the
+               same: in the first case only the training of a run touches it and the score is post-processing,
+               in the second only the score does (parallel composition). A run's output is model, candidate
+               and noisy score; the best by that score is shown. Papernot & Steinke 2022 (arXiv:2110.03620),
+               Theorem 2. A row's score is in [0, 1], so that one unit moves the sum of scores by at most 1.
     Assumes:   candidates are pure, and all read the same rows.
     """
 
@@ -77,7 +83,8 @@ class RandomTrials:
                 raise _require.fail("candidates", type(candidate).__name__, "pure linear learners (delta 0)")
             if candidate.public != self.public or candidate.design != self.candidates[0].design:
                 raise InvalidInput(
-                    "all candidates must be priced for the same table and read the same columns. Nothing was charged."
+                    "all candidates must be priced for the same table and read the same columns. "
+                    "Nothing was charged."
                 )
 
     @property
@@ -148,8 +155,8 @@ def number_of_trials(trials: NegativeBinomialTrials, entropy: Entropy) -> int:
     """Return a draw of the truncated negative binomial law of shape 0 or 1, at least 1.
 
     Guarantee: exactly the stated law, for the binary value of gamma.
-    Proof:     shape 1: the number of the first success of trials with chance gamma. Shape 0: P(K = k) is proportional to
-               (1 - gamma)^k / k, which is the former times 1 / k: rejection.
+    Proof:     shape 1: the number of the first success of trials with chance gamma. Shape 0: P(K = k) is
+               proportional to (1 - gamma)^k / k, which is the former times 1 / k: rejection.
     """
     gamma = _require.exact(trials.gamma, "gamma")
     while True:

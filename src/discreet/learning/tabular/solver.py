@@ -1,8 +1,9 @@
-"""A certified minimizer of sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|²: it stops where the gradient is provably short.
+"""A certified minimizer of sum_i f(<w, x_i>, y_i) + <b, w> + (lambda/2) |w|²: it stops where the gradient is
+provably short.
 
-Privacy rests on the length of the gradient at the returned point and on nothing else, so the solver may be any: Newton's method, whose
-matrix comes from a part of the rows where there are many. The sums that decide are taken in blocks, and what floating point can have
-added to them is bounded and counted.
+Privacy rests on the length of the gradient at the returned point and on nothing else, so the solver may be
+any: Newton's method, whose matrix comes from a part of the rows where there are many. The sums that decide
+are taken in blocks, and what floating point can have added to them is bounded and counted.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ class Problem:
     def rounding(self, w: Array) -> float:
         """Return a bound on the l2 distance of the computed from the true gradient at w.
 
-        Proof: with u = 2^-53, a score is off by at most (d + 2) u sum_j |x_ij w_j| <= (d + 2) u R |w|, its slope by `smoothness` times
-               that plus a few u; a block of BLOCK products and the pairwise sum of blocks add at most (BLOCK + 64) u times the sum of
-               absolute values (Higham 2002, Sections 3.1 and 4.2), which coordinate by coordinate is at most that of |x_ij| L. The
-               vector of these has norm at most sum_i |x_i| L <= n R L. The last two summands add 4 u (lambda |w| + |b|).
+        Proof: with u = 2^-53, a score is off by at most (d + 2) u sum_j |x_ij w_j| <= (d + 2) u R |w|, its
+               slope by `smoothness` times that plus a few u; a block of BLOCK products and the pairwise sum
+               of blocks add at most (BLOCK + 64) u times the sum of absolute values (Higham 2002, Sections
+               3.1 and 4.2), which coordinate by coordinate is at most that of |x_ij| L. The vector of these
+               has norm at most sum_i |x_i| L <= n R L. The last two summands add 4 u (lambda |w| + |b|).
         """
         n, d = self.x.shape
         size = float(np.linalg.norm(w))
@@ -74,12 +76,17 @@ class Problem:
         return int(max(1, n // max(_LEAST, _PER_FEATURE * d)))
 
     def sampled(self) -> Problem:
-        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good start."""
+        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good
+        start."""
         stride = self.stride
         return replace(
-            self, x=np.ascontiguousarray(self.x[::stride]), y=self.y[::stride], linear=self.linear / stride, strength=self.strength / stride,
+            self,
+            x=np.ascontiguousarray(self.x[::stride]),
+            y=self.y[::stride],
+            linear=self.linear / stride,
+            strength=self.strength / stride,
             weights=None if self.weights is None else self.weights[::stride],
-        )  # fmt: skip
+        )
 
     def hessian(self, scores: Array) -> Array:
         """Return Newton's matrix, from every k-th row where there are many."""
@@ -108,7 +115,8 @@ def blocked(x: Array, slopes: Array) -> Array:
 
 
 def _newton(matrix: Array, gradient: Array) -> Array:
-    """Return the Newton direction; the gradient itself where rounding left no positive matrix: no table may end in an error."""
+    """Return the Newton direction; the gradient itself where rounding left no positive matrix: no table may
+    end in an error."""
     matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
     try:
         direction: Array = cho_solve(cho_factor(matrix, lower=True), gradient)
@@ -118,10 +126,12 @@ def _newton(matrix: Array, gradient: Array) -> Array:
 
 
 def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> tuple[Array, bool]:
-    """Return a point whose gradient is at most `tolerance` in l2, rounding included, and whether that is certified.
+    """Return a point whose gradient is at most `tolerance` in l2, rounding included, and whether that is
+    certified.
 
-    Newton steps, halved until the gradient gets shorter: for a strongly convex objective its length is a merit function that the
-    Newton direction descends. A gradient step with the inverse of the largest curvature stands in where none does.
+    Newton steps, halved until the gradient gets shorter: for a strongly convex objective its length is a
+    merit function that the Newton direction descends. A gradient step with the inverse of the largest
+    curvature stands in where none does.
     """
     n, d = problem.x.shape
     if start is None and problem.stride > 1:

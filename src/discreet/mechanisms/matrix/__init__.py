@@ -1,9 +1,11 @@
-"""The matrix mechanism: many linear questions answered together through a strategy, and noise that is correlated over time.
+"""The matrix mechanism: many linear questions answered together through a strategy, and noise that is
+correlated over time.
 
-W = matrix.prefix(1024)                      # or all_ranges, marginals, product(...), union(...), explicit(rows)
-best = matrix.optimize(W)                    # strategy, rmse, lower bound and the reason, before anything is spent
-best.rmse, best.bound, best.reason
-matrix.answer(public, cells, W, epsilon=1)   # the mechanism: exact integers plus noise, answers by least squares
+W = matrix.prefix(1024)                      # or all_ranges, marginals, product(...), union(...),
+explicit(rows) best = matrix.optimize(W)                    # strategy, rmse, lower bound and the reason,
+before anything is spent best.rmse, best.bound, best.reason
+matrix.answer(public, cells, W, epsilon=1)   # the mechanism: exact integers plus noise, answers by least
+squares
 """
 
 from .compound import Marginals, Product, Union, marginals, product, union

@@ -1,4 +1,7 @@
-"""Workloads made of others: products over attributes, unions and marginals. They stay implicit, whatever the number of cells."""
+"""Workloads made of others: products over attributes, unions and marginals.
+
+They stay implicit, whatever the number of cells.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from .workloads import Floats, Identity, Prefix, Total, Workload
 @described("matrix.Product")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product(Workload):
-    """The Kronecker product of workloads over different attributes: one question for each combination of theirs."""
+    """The Kronecker product of workloads over different attributes: one question for each combination of
+    theirs."""
 
     factors: tuple[Workload, ...]
 
@@ -68,7 +72,8 @@ class Product(Workload):
 @described("matrix.Union")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Union(Workload):
-    """Several workloads over the same cells, one after the other; an answer counts with the square of its part's weight in the error."""
+    """Several workloads over the same cells, one after the other; an answer counts with the square of its
+    part's weight in the error."""
 
     parts: tuple[Workload, ...]
     weights: tuple[float, ...] = ()
@@ -78,7 +83,8 @@ class Union(Workload):
         object.__setattr__(self, "weights", _weights(self.weights, len(self.parts)))
         if len({part.domain for part in self.parts}) > 1:
             raise InvalidInput(
-                f"the parts of a union must have the same cells, got {sorted({p.domain for p in self.parts})}. Nothing was computed."
+                f"the parts of a union must have the same cells, got "
+                f"{sorted({p.domain for p in self.parts})}. Nothing was computed."
             )
 
     @property
@@ -118,10 +124,11 @@ class Union(Workload):
 @described("matrix.Marginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marginals(Workload):
-    """Tables by some attributes, for each of `sets` (tuples of positions in `sizes`): a union of products, never written out.
+    """Tables by some attributes, for each of `sets` (tuples of positions in `sizes`): a union of products,
+    never written out.
 
-    `bases`: what is asked of each attribute in a table that has it, `Identity` (each value) unless given: with `Prefix` for age, a table by age
-    and sex holds the cumulative counts by age for each sex.
+    `bases`: what is asked of each attribute in a table that has it, `Identity` (each value) unless given:
+    with `Prefix` for age, a table by age and sex holds the cumulative counts by age for each sex.
     """
 
     sizes: tuple[int, ...]
@@ -139,7 +146,8 @@ class Marginals(Workload):
         for s in sets:
             if any(not _is_position(i, len(sizes)) for i in s) or list(s) != sorted(set(s)):
                 raise InvalidInput(
-                    f"a marginal is given by different positions between 0 and {len(sizes) - 1} in increasing order, got {s}. Nothing was computed."
+                    f"a marginal is given by different positions between 0 and {len(sizes) - 1} in "
+                    f"increasing order, got {s}. Nothing was computed."
                 )
         if len(set(sets)) < len(sets):
             raise InvalidInput(
@@ -151,7 +159,8 @@ class Marginals(Workload):
         bases = tuple(_require.listed(bases=self.bases)) or tuple(Identity(n=n) for n in sizes)
         if tuple(b.domain if isinstance(b, Workload) else None for b in bases) != tuple((n,) for n in sizes):
             raise InvalidInput(
-                f"bases are workloads over one attribute each, of sizes {sizes}, such as prefix({sizes[0]}). Nothing was computed."
+                f"bases are workloads over one attribute each, of sizes {sizes}, such as "
+                f"prefix({sizes[0]}). Nothing was computed."
             )
         object.__setattr__(self, "bases", bases)
 
@@ -213,7 +222,8 @@ class Marginals(Workload):
 
 
 def product(*factors: Workload) -> Product:
-    """Return the Kronecker product: every question of the first combined with every question of the others."""
+    """Return the Kronecker product: every question of the first combined with every question of the
+    others."""
     return Product(factors=factors)
 
 
@@ -230,7 +240,8 @@ def marginals(
     weights: Sequence[float] = (),
     bases: Mapping[int, Workload] | None = None,
 ) -> Marginals:
-    """Return the tables by the given sets of attributes, or by all sets of `ways` of them; `bases` by position, see `Marginals`.
+    """Return the tables by the given sets of attributes, or by all sets of `ways` of them; `bases` by
+    position, see `Marginals`.
 
     >>> marginals([2, 3, 4], ways=2).sets
     ((0, 1), (0, 2), (1, 2))
@@ -266,7 +277,8 @@ def row_squares(workload: Workload) -> Floats:
 
 
 def unweighted(workload: Workload) -> Workload:
-    """The same questions, each with weight 1: weights say what an error counts, not what is measured when a workload is its own strategy."""
+    """The same questions, each with weight 1: weights say what an error counts, not what is measured when a
+    workload is its own strategy."""
     if isinstance(workload, Union):
         return Union(parts=tuple(unweighted(part) for part in workload.parts))
     if isinstance(workload, Marginals):

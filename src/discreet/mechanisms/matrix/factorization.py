@@ -38,9 +38,11 @@ from .workloads import MOST_ENTRIES, Identity, Prefix, Workload
 
 # Cells of several attributes for which one dense matrix is searched beside products of smaller ones.
 DENSE = 512
-# Cells for which a strategy is searched by descent: 2,048 take a minute or two on one core, p-identity 1,024 about as long.
+# Cells for which a strategy is searched by descent: 2,048 take a minute or two on one core, p-identity 1,024
+# about as long.
 SEARCHED = {"l1": 1024, "l2": 2048}
-# Rounds of alternating minimization over the factors of a product; more gained less than 0.1% on unions of ranges and marginals.
+# Rounds of alternating minimization over the factors of a product; more gained less than 0.1% on unions of
+# ranges and marginals.
 ROUNDS = 4
 
 
@@ -48,8 +50,9 @@ ROUNDS = 4
 class Factorization:
     """A workload answered through a strategy: W = B A, with B from least squares.
 
-    `error` is the sum of the variances of all answers (times squared weights) and `rmse` the root of their mean, at sensitivity 1 in `norm` and
-    unit noise variance. Laplace noise for epsilon has variance 2 / epsilon², Gaussian noise for rho-zCDP 1 / (2 rho).
+    `error` is the sum of the variances of all answers (times squared weights) and `rmse` the root of their
+    mean, at sensitivity 1 in `norm` and unit noise variance. Laplace noise for epsilon has variance 2 /
+    epsilon², Gaussian noise for rho-zCDP 1 / (2 rho).
     """
 
     workload: Workload
@@ -62,7 +65,8 @@ class Factorization:
         _require.one_of(NORMS, norm=self.norm)
         if self.workload.cells != self.strategy.cells:
             raise InvalidInput(
-                f"the workload is about {self.workload.cells:,} cells, the strategy about {self.strategy.cells:,}. Nothing was computed."
+                f"the workload is about {self.workload.cells:,} cells, the strategy about "
+                f"{self.strategy.cells:,}. Nothing was computed."
             )
 
     @property
@@ -109,7 +113,8 @@ def mass(workload: Workload) -> float:
 
 
 def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
-    """The sum of the weighted variances at sensitivity 1 and unit noise; infinite where the strategy does not determine the answers."""
+    """The sum of the weighted variances at sensitivity 1 and unit noise; infinite where the strategy does not
+    determine the answers."""
     if isinstance(strategy, Residuals) and workload == strategy.marginals and norm == "l2":
         return strategy.error()
     if isinstance(strategy, MeasuredMarginals) and workload == strategy.marginals and norm == "l1":
@@ -152,7 +157,10 @@ def _nuclear_axis(base: Workload) -> bool:
 
 
 def _marginal_bound(workload: Marginals, plain: list[bool]) -> float:
-    """Exact where every base is the identity: the residual strategy attains it. Otherwise that of the largest table alone."""
+    """Exact where every base is the identity: the residual strategy attains it.
+
+    Otherwise that of the largest table alone.
+    """
     if all(plain):
         return Residuals(marginals=workload).error()
     tables = [
@@ -163,7 +171,8 @@ def _marginal_bound(workload: Marginals, plain: list[bool]) -> float:
 
 
 def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
-    """Choose the strategy of least expected error, for Gaussian ("l2") or Laplace ("l1") noise; `reason` says why."""
+    """Choose the strategy of least expected error, for Gaussian ("l2") or Laplace ("l1") noise; `reason` says
+    why."""
     if not isinstance(workload, Workload):
         raise _require.fail("workload", type(workload).__name__, "a workload, such as matrix.prefix(64)")
     _require.one_of(NORMS, norm=norm)
@@ -182,7 +191,8 @@ def _optimize(workload: Workload, norm: Norm) -> Factorization:
         tried.append((error_of(workload, strategy, norm), name, strategy))
     if not tried:
         raise InvalidInput(
-            f"no strategy is known for a workload with {workload.cells:,} cells that is neither a product nor made of marginals. "
+            f"no strategy is known for a workload with {workload.cells:,} cells that is neither a "
+            f"product nor made of marginals. "
             f"Nothing was computed. Write it as products over attributes, or as marginals."
         )
     best = min(range(len(tried)), key=lambda i: (tried[i][0] * (1 + 1e-6 * i), i))
@@ -221,7 +231,8 @@ def _is_products(workload: Workload) -> bool:
 
 
 def _for_products(workload: Workload, norm: Norm) -> Candidates:
-    """Products are measured cell by cell of all their factors, so they are for domains that can be written out."""
+    """Products are measured cell by cell of all their factors, so they are for domains that can be written
+    out."""
     if workload.cells > MOST_ENTRIES:
         return
     first = workload.as_union().parts[0] if isinstance(workload, Marginals) else workload
@@ -233,7 +244,8 @@ def _for_products(workload: Workload, norm: Norm) -> Candidates:
 
 
 def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Product:
-    """OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what the other factors make of them."""
+    """OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what the other
+    factors make of them."""
     parts = products(workload, sizes)
     factors: list[Workload] = [Identity(n=n) for n in sizes]
     errors = np.array(
@@ -296,7 +308,8 @@ def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: 
 def greedy_tree(
     n: int, branching: int = 2, *, workload: Workload | None = None, norm: Norm = "l2"
 ) -> Factorization:
-    """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its levels."""
+    """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its
+    levels."""
     asked = _on(n, workload)
     return Factorization(
         workload=asked,
@@ -318,7 +331,8 @@ def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> F
 
 
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
-    """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums, as streams do."""
+    """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums, as
+    streams do."""
     strategy = Lower(strategy=triangular.square_root(n, bands), n=n)
     return Factorization(workload=_on(n, workload), strategy=strategy, name="square root")
 

@@ -1,8 +1,10 @@
-"""Strategies on an integer grid: what is measured are exact integers, with a sensitivity that is proved after rounding.
+"""Strategies on an integer grid: what is measured are exact integers, with a sensitivity that is proved after
+rounding.
 
-A strategy is scaled so that its columns have norm at most one, multiplied by a power of two, and cut off towards zero. Cutting off makes no
-entry larger, so no column's norm grows beyond that power, whatever floating point did before; that is checked in integers when the grid is built. The
-measured vector is an integer matrix times integer counts. Answers come from it by least squares, in floats: post-processing.
+A strategy is scaled so that its columns have norm at most one, multiplied by a power of two, and cut off
+towards zero. Cutting off makes no entry larger, so no column's norm grows beyond that power, whatever
+floating point did before; that is checked in integers when the grid is built. The measured vector is an
+integer matrix times integer counts. Answers come from it by least squares, in floats: post-processing.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ DIRECT = 2_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Exact counts of cells, sparse: for each of some cells its position along every attribute, and the count."""
+    """Exact counts of cells, sparse: for each of some cells its position along every attribute, and the
+    count."""
 
     domain: tuple[int, ...]
     places: tuple[Integers, ...]
@@ -74,8 +77,8 @@ class Grid:
         """What one unit moves, if it moves the counts by so much.
 
         Guarantee: a change of l1 length s moves the measurements by at most s times the largest column norm.
-        Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` the change is one count in one cell against one in another
-                   (or in none): the distance of two columns.
+        Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` the change is one count in
+                   one cell against one in another (or in none): the distance of two columns.
         """
         times = int(counts.l1 or 0)
         l1, l2 = self.column
@@ -132,7 +135,8 @@ class DenseGrid(Grid):
     """A matrix of integers over all cells."""
 
     def __init__(self, matrix: Integers, bound: tuple[int, int] = (0, 0)) -> None:
-        """With a `bound` on the norms of columns, that is what is claimed: it does not depend on the last bits of floats.
+        """With a `bound` on the norms of columns, that is what is claimed: it does not depend on the last
+        bits of floats.
 
         Entries are below 2**21 and rows below 2**20, so that sums of squares stay within 64 bits.
         """
@@ -140,7 +144,8 @@ class DenseGrid(Grid):
         self.rows, self.largest = len(matrix), int(np.abs(matrix).max(initial=0))
         if self.largest > 1 << 21 or self.rows > 1 << 20:
             raise InvalidInput(
-                f"a strategy of {self.rows:,} rows with entries up to {self.largest:,} is too large. Nothing was read."
+                f"a strategy of {self.rows:,} rows with entries up to {self.largest:,} is too large. "
+                f"Nothing was read."
             )
         exact = (
             int(np.abs(matrix).sum(axis=0).max(initial=0)),
@@ -160,7 +165,8 @@ class DenseGrid(Grid):
             self.exchange = int((diagonal[:, None] + diagonal[None, :] - 2 * X).max(initial=0))
 
     def measure(self, counts: Counts) -> Integers:
-        """In three parts of 21 bits, so that no product leaves 64 bits: entries are below 2**22, cells at most 2**12."""
+        """In three parts of 21 bits, so that no product leaves 64 bits: entries are below 2**22, cells at
+        most 2**12."""
         x = counts.table(range(len(counts.domain))).ravel()
         exact = np.zeros(self.rows, dtype=object)
         for shift in (0, _LIMB, 2 * _LIMB):
@@ -261,7 +267,8 @@ def products(workload: Workload, sizes: tuple[int, ...]) -> list[tuple[float, Pr
         workload = Product(factors=(workload,))
     if tuple(f.cells for f in workload.factors) != sizes:
         raise Unsupported(
-            f"the strategy is a product over factors of {sizes} cells, the workload is not. Nothing was computed. Write the workload as "
+            f"the strategy is a product over factors of {sizes} cells, the workload is not. Nothing "
+            f"was computed. Write the workload as "
             f"products of the same factors."
         )
     return [(1.0, workload)]

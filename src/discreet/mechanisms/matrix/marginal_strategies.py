@@ -1,8 +1,10 @@
-"""Strategies for marginals, in closed form or by a small convex program: no matrix of all cells, whatever their number.
+"""Strategies for marginals, in closed form or by a small convex program: no matrix of all cells, whatever
+their number.
 
-Counts split into orthogonal interactions, one for each subset S of attributes. `Residuals` (ResidualPlanner: Xiao, He, Zhang & Kifer 2023,
-arXiv:2305.08175) measures each interaction by itself under Gaussian noise, with the best variances in closed form. `MeasuredMarginals` (OPT_M of
-HDMM) measures whole tables with weights, for Laplace noise, where interactions would be dear.
+Counts split into orthogonal interactions, one for each subset S of attributes. `Residuals` (ResidualPlanner:
+Xiao, He, Zhang & Kifer 2023, arXiv:2305.08175) measures each interaction by itself under Gaussian noise, with
+the best variances in closed form. `MeasuredMarginals` (OPT_M of HDMM) measures whole tables with weights, for
+Laplace noise, where interactions would be dear.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ Set = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """One attribute's part in every interaction: residual strategy R with R 1 = 0, and what the base workload asks.
+    """One attribute's part in every interaction: residual strategy R with R 1 = 0, and what the base workload
+    asks.
 
-    `inside`: trace(G (Rᵀ R)⁺), the error of the centered questions; `outside`: |W 1|² / n², that of an average spread over all values;
-    `cost`: the largest squared column norm of R. `exact`: whether R is the centering I - 11ᵀ/n.
+    `inside`: trace(G (Rᵀ R)⁺), the error of the centered questions; `outside`: |W 1|² / n², that of an
+    average spread over all values; `cost`: the largest squared column norm of R. `exact`: whether R is the
+    centering I - 11ᵀ/n.
     """
 
     R: Floats
@@ -44,7 +48,8 @@ class Axis:
 
 @lru_cache(maxsize=256)
 def axis_of(base: Workload, centered: bool = False) -> Axis:
-    """The residual strategy of one attribute; with `centered` always plain centering, as for tables that are measured as counts."""
+    """The residual strategy of one attribute; with `centered` always plain centering, as for tables that are
+    measured as counts."""
     n = base.cells
     if isinstance(base, Identity):
         return Axis(np.empty((0, 0)), n - 1.0, 1 / n, 1 - 1 / n, True)
@@ -81,11 +86,14 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
 @described("matrix.Residuals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residuals(Workload):
-    """Every interaction of the marginals measured once, with the variance that makes the weighted error least: ResidualPlanner.
+    """Every interaction of the marginals measured once, with the variance that makes the weighted error
+    least: ResidualPlanner.
 
-    Guarantee: with attributes whose base is `Identity`, no strategy has a smaller weighted error under Gaussian noise: it equals the SVD bound.
-    Proof:     the error is sum c_S v_S, the squared sensitivity sum p_S / v_S; v_S = sqrt(p_S / c_S) sum sqrt(p c) by Lagrange. The interactions are the
-               eigenspaces of Wᵀ W, and every column has the same norm, which is when the SVD bound is attained (Li & Miklau 2013).
+    Guarantee: with attributes whose base is `Identity`, no strategy has a smaller weighted error under
+               Gaussian noise: it equals the SVD bound.
+    Proof:     the error is sum c_S v_S, the squared sensitivity sum p_S / v_S; v_S = sqrt(p_S / c_S) sum
+               sqrt(p c) by Lagrange. The interactions are the eigenspaces of Wᵀ W, and every column has the
+               same norm, which is when the SVD bound is attained (Li & Miklau 2013).
     """
 
     marginals: Marginals
@@ -110,7 +118,10 @@ class Residuals(Workload):
         return [axis_of(base) for base in self.marginals.bases]
 
     def variances(self) -> dict[Set, float]:
-        """The variance of each interaction at l2 sensitivity 1 and unit noise. An interaction that cannot vary (one value) needs none."""
+        """The variance of each interaction at l2 sensitivity 1 and unit noise.
+
+        An interaction that cannot vary (one value) needs none.
+        """
         axes = self.axes()
         asked = importance(self.marginals, axes)
         cost = {s: math.prod(axes[a].cost for a in s) for s in asked}
@@ -147,9 +158,11 @@ class Residuals(Workload):
 @described("matrix.MeasuredMarginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMarginals(Workload):
-    """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under Laplace noise: OPT_M of HDMM.
+    """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under
+    Laplace noise: OPT_M of HDMM.
 
-    (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10).) Least squares over the tables is that of `inference.consistent_marginals`.
+    (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10).) Least squares over the tables is that of
+    `inference.consistent_marginals`.
     """
 
     marginals: Marginals

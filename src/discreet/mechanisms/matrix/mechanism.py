@@ -1,4 +1,5 @@
-"""The workload mechanism: counts of cells, measured through an integer strategy with exact noise, and answers by least squares.
+"""The workload mechanism: counts of cells, measured through an integer strategy with exact noise, and answers
+by least squares.
 
 >>> from discreet import Categories, Public
 >>> from discreet.mechanisms import matrix
@@ -61,9 +62,12 @@ class Attribute:
 @described("matrix.Cells")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """How many rows are in each cell of a table by several attributes. Values that nobody declared, and missing ones, are in no cell.
+    """How many rows are in each cell of a table by several attributes.
 
-    Guarantee: one row moves one cell by 1 under add_remove and zero_out, two under replace (and under zero_out where a blank row may land in a cell).
+    Values that nobody declared, and missing ones, are in no cell.
+
+    Guarantee: one row moves one cell by 1 under add_remove and zero_out, two under replace (and under
+               zero_out where a blank row may land in a cell).
     Proof:     every row is in at most one cell.
     """
 
@@ -82,7 +86,8 @@ class Cells:
         return cls(attributes=tuple(c if isinstance(c, Attribute) else Attribute(column=c) for c in columns))
 
     def domain(self, public: Public) -> tuple[int, ...]:
-        """The number of values of each attribute, from declared facts; refused for keys that nobody declared."""
+        """The number of values of each attribute, from declared facts; refused for keys that nobody
+        declared."""
         return tuple(Histogram(column=a.column, edges=a.edges).length(public) for a in self.attributes)
 
     def length(self, public: Public) -> int:
@@ -126,7 +131,8 @@ class Cells:
 @described("matrix.WorkloadAnswer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAnswer:
-    """What was measured, and what follows from it at no further cost: answers, variances, intervals, cells."""
+    """What was measured, and what follows from it at no further cost: answers, variances, intervals,
+    cells."""
 
     workload: Workload
     strategy: Workload
@@ -154,14 +160,18 @@ class WorkloadAnswer:
 
     @property
     def cells(self) -> Floats:
-        """The estimated count of every cell, where all cells were measured; negative ones are as likely as too large ones."""
+        """The estimated count of every cell, where all cells were measured; negative ones are as likely as
+        too large ones."""
         cells = self._grid().fit(self.workload, self.measured).cells
         if cells is None:
             raise InvalidInput("tables were measured, not cells. Ask for `answers`.")
         return cells
 
     def non_negative(self) -> Floats:
-        """The answers from the nearest cells that are not negative, in units of the noise. Biased: small counts are too large on average."""
+        """The answers from the nearest cells that are not negative, in units of the noise.
+
+        Biased: small counts are too large on average.
+        """
         grid = self._grid()
         matrix = getattr(grid, "matrix", None)
         if matrix is None:
@@ -182,8 +192,9 @@ class WorkloadMechanism:
     """A workload of counting questions answered together through a strategy.
 
     Guarantee: the noise's event, under the relation of `public`.
-    Proof:     counts move by `Cells.sensitivity`, measurements by at most that times the largest column norm of the integer strategy
-               (`Grid.moved`), which the noise covers: checked when this is built. Least squares is post-processing.
+    Proof:     counts move by `Cells.sensitivity`, measurements by at most that times the largest column norm
+               of the integer strategy (`Grid.moved`), which the noise covers: checked when this is built.
+               Least squares is post-processing.
     """
 
     public: Public
@@ -213,18 +224,21 @@ class WorkloadMechanism:
             len(self.workload.domain) > 1 and domain != self.workload.domain
         ):
             raise InvalidInput(
-                f"the cells are {' by '.join(map(str, domain))}, the workload is about {' by '.join(map(str, self.workload.domain))}. Nothing was read."
+                f"the cells are {' by '.join(map(str, domain))}, the workload is about "
+                f"{' by '.join(map(str, self.workload.domain))}. Nothing was read."
             )
         if self.strategy.cells != self.workload.cells:
             raise InvalidInput("the strategy is about other cells than the workload. Nothing was read.")
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
-                f"the noise is priced for {self.noise.neighbors}, the table is protected under {self.public.neighbors}. Nothing was read or released."
+                f"the noise is priced for {self.noise.neighbors}, the table is protected under "
+                f"{self.public.neighbors}. Nothing was read or released."
             )
         moved = moved_by(self.public, self.cells, self.strategy, self.norm)
         if not self.noise.covers(moved):
             raise InvalidInput(
-                f"one unit can move the measurements by {moved}, more than the noise is priced for: {self.noise}. Nothing was read or released."
+                f"one unit can move the measurements by {moved}, more than the noise is priced for: "
+                f"{self.noise}. Nothing was read or released."
             )
         if not math.isfinite(self.rmse):
             raise InvalidInput(
@@ -237,7 +251,8 @@ class WorkloadMechanism:
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error of the answers, known beforehand: of the strategy as it is measured, with the noise as it is drawn."""
+        """The root mean squared error of the answers, known beforehand: of the strategy as it is measured,
+        with the noise as it is drawn."""
         total = on_grid(self.strategy, self.norm).error(self.workload)
         return math.sqrt(total / mass(self.workload)) * self.noise.standard_deviation
 
@@ -275,10 +290,12 @@ def moved_by(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Se
 
 
 def width(noise: Noise, confidence: float) -> float:
-    """How many standard deviations of the noise an answer stays within: a normal quantile, or a bound for combinations of Laplace noises."""
+    """How many standard deviations of the noise an answer stays within: a normal quantile, or a bound for
+    combinations of Laplace noises."""
     if isinstance(noise, IntegerGaussian):
         return inference.width(confidence, "gaussian")
-    # The bound is for variances given as twice the squared scale; noise so small that its variance is 0 in floats needs no correction.
+    # The bound is for variances given as twice the squared scale; noise so small that its variance is 0 in
+    # floats needs no correction.
     if not noise.standard_deviation:
         return inference.width(confidence, "laplace")
     return (
@@ -315,7 +332,8 @@ def answer(
 ) -> WorkloadMechanism:
     """The mechanism that answers a workload at a price with the least expected error; `strategy` fixes how.
 
-    epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better. rho: Gaussian, in zCDP.
+    epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better.
+    rho: Gaussian, in zCDP.
     """
     norms = prices(epsilon, delta, rho)
     plans = [strategy] if strategy is not None else [optimize(workload, norm) for norm in norms]

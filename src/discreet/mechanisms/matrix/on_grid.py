@@ -46,7 +46,8 @@ def _require_room(entries: int) -> None:
     """Refuse before anything is charged what would not fit into memory."""
     if entries > MOST_ENTRIES:
         raise InvalidInput(
-            f"this strategy has {entries:,} cells or measurements, more than {MOST_ENTRIES:,}. Nothing was read. Ask for marginals of few "
+            f"this strategy has {entries:,} cells or measurements, more than {MOST_ENTRIES:,}. "
+            f"Nothing was read. Ask for marginals of few "
             f"attributes."
         )
 

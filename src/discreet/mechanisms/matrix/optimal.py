@@ -1,7 +1,8 @@
-"""The numerics of optimal strategies: fixed-point iteration for Gaussian noise, p-identity matrices for Laplace noise.
+"""The numerics of optimal strategies: fixed-point iteration for Gaussian noise, p-identity matrices for
+Laplace noise.
 
-Both look at a workload through its Gram matrix G = Wᵀ W alone. The error of a strategy A with X = Aᵀ A, whose columns have norm at most 1, is
-trace(G X⁻¹) in units of the noise variance.
+Both look at a workload through its Gram matrix G = Wᵀ W alone. The error of a strategy A with X = Aᵀ A, whose
+columns have norm at most 1, is trace(G X⁻¹) in units of the noise variance.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from scipy import linalg, optimize
 
 Floats = NDArray[np.float64]
 
-# Directions of G below this share of its largest eigenvalue are measured as if they had it: they carry no error worth speaking of, and keep X regular.
+# Directions of G below this share of its largest eigenvalue are measured as if they had it: they carry no
+# error worth speaking of, and keep X regular.
 FLOOR = 1e-10
 
 
@@ -29,13 +31,16 @@ class Optimum:
 
 
 def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
-    """Minimize trace(G X⁻¹) over positive definite X with diagonal at most 1, to a relative gap that is proved.
+    """Minimize trace(G X⁻¹) over positive definite X with diagonal at most 1, to a relative gap that is
+    proved.
 
     Guarantee: `bound <= optimum <= error`, and `error <= (1 + gap) bound` unless `rounds` ran out.
-    Proof:     for v > 0, X D_v X = G has the solution X = D^(-1/2) (D^(1/2) G D^(1/2))^(1/2) D^(-1/2), the minimizer of the Lagrangian, whose
-               value scaled by the best factor is trace((D^(1/2) G D^(1/2))^(1/2))² / sum(v): a lower bound for every v (weak duality). X
-               scaled to a unit diagonal is feasible: an upper bound. v <- v diag(X) is the fixed-point iteration of Denisov, McMahan, Rush,
-               Smith & Thakurta 2022 (arXiv:2202.08312), with the optimum as its fixed point. Bounds are to the rounding of eigenvalues.
+    Proof:     for v > 0, X D_v X = G has the solution X = D^(-1/2) (D^(1/2) G D^(1/2))^(1/2) D^(-1/2), the
+               minimizer of the Lagrangian, whose value scaled by the best factor is trace((D^(1/2) G
+               D^(1/2))^(1/2))² / sum(v): a lower bound for every v (weak duality). X scaled to a unit
+               diagonal is feasible: an upper bound. v <- v diag(X) is the fixed-point iteration of Denisov,
+               McMahan, Rush, Smith & Thakurta 2022 (arXiv:2202.08312), with the optimum as its fixed point.
+               Bounds are to the rounding of eigenvalues.
     """
     n = len(gram)
     G = gram + FLOOR * np.linalg.norm(gram, 2) * np.eye(n)
@@ -63,10 +68,11 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
 
 
 def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) -> Floats:
-    """The p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small error: OPT_0 of HDMM.
+    """The p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small error:
+    OPT_0 of HDMM.
 
-    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10), OPT_0). A local minimum; starts are
-    fixed, so that the same workload gives the same strategy.
+    L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10), OPT_0). A
+    local minimum; starts are fixed, so that the same workload gives the same strategy.
     """
     n = len(gram)
     scale = float(np.trace(gram)) or 1.0
@@ -87,7 +93,8 @@ def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) ->
 
 
 def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Floats]:
-    """trace(S G S M) with S = diag(1 + column sums of Θ), M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ, K = (I + Θ Θᵀ)⁻¹; and its gradient.
+    """trace(S G S M) with S = diag(1 + column sums of Θ), M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ, K = (I + Θ Θᵀ)⁻¹;
+    and its gradient.
 
     d/dΘ of M's part is -2 Θ M (S G S) M; of S's part, the same for all rows: 2 diag(G S M).
     """
@@ -106,7 +113,8 @@ def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Flo
 
 
 def svd_bound(gram: Floats) -> float:
-    """The least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of singular values of W)² / cells.
+    """The least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of
+    singular values of W)² / cells.
 
     Proof: Li & Miklau 2013, ICDT; it is `gaussian`'s dual at equal v.
     """
@@ -117,7 +125,8 @@ def svd_bound(gram: Floats) -> float:
 
 
 def trace_ratio(gram: Floats, X: Floats) -> float:
-    """trace(G X⁺), the error of least squares; infinite where the strategy does not see what the workload asks."""
+    """trace(G X⁺), the error of least squares; infinite where the strategy does not see what the workload
+    asks."""
     try:
         lower = linalg.cholesky(X, lower=True)
         diagonal = np.diag(lower)

@@ -1,7 +1,9 @@
-"""Strategies: the questions that are measured with noise, so that the answers of a workload follow from them by least squares.
+"""Strategies: the questions that are measured with noise, so that the answers of a workload follow from them
+by least squares.
 
-A strategy is a matrix like a workload, and any workload can be one. What counts is its sensitivity, the largest norm of a column (l1 for
-Laplace, l2 for Gaussian noise): moving one unit by one cell's worth moves the measurements by one column.
+A strategy is a matrix like a workload, and any workload can be one. What counts is its sensitivity, the
+largest norm of a column (l1 for Laplace, l2 for Gaussian noise): moving one unit by one cell's worth moves
+the measurements by one column.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def _matrix(strategy: Strategy) -> Floats:
 @described("matrix.Tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree(Strategy):
-    """Hierarchical counts: all of n cells, their `branching` parts, the parts of these, ... down to single cells (Hay et al. 2010).
+    """Hierarchical counts: all of n cells, their `branching` parts, the parts of these, ... down to single
+    cells (Hay et al. 2010).
 
     `weights`: one for each level from the top, all 1 unless given. Every cell is in one node of each level.
     """
@@ -89,7 +92,8 @@ class Tree(Strategy):
             _require.positive(weight=weight)
         if len(weights) != len(tree_levels(self.n, self.branching)):
             raise InvalidInput(
-                f"a tree over {self.n} cells with {self.branching} branches has {len(tree_levels(self.n, self.branching))} levels, got "
+                f"a tree over {self.n} cells with {self.branching} branches has "
+                f"{len(tree_levels(self.n, self.branching))} levels, got "
                 f"{len(weights)} weights. Nothing was computed."
             )
         object.__setattr__(self, "weights", tuple(float(w) for w in weights))
@@ -124,9 +128,11 @@ def tree_levels(n: int, branching: int) -> list[int]:
 @described("matrix.Haar")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Haar(Strategy):
-    """Haar wavelets: the total, and at each level of a binary tree the left half less the right (Privelet, Xiao, Wang & Gehrke 2010).
+    """Haar wavelets: the total, and at each level of a binary tree the left half less the right (Privelet,
+    Xiao, Wang & Gehrke 2010).
 
-    Entries are 0, 1 and -1 of all levels alike: the scaling of Privelet, for which each coefficient gets the same noise.
+    Entries are 0, 1 and -1 of all levels alike: the scaling of Privelet, for which each coefficient gets the
+    same noise.
     """
 
     n: int
@@ -152,7 +158,8 @@ class Haar(Strategy):
 @described("matrix.Fourier")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fourier(Strategy):
-    """Sines and cosines over the cells, each frequency weighted by the fourth root of what `workload` asks of it (Barak et al. 2007; eigen-design).
+    """Sines and cosines over the cells, each frequency weighted by the fourth root of what `workload` asks of
+    it (Barak et al. 2007; eigen-design).
 
     Sine and cosine of a frequency have one weight, so that all columns have one length.
     """
@@ -185,9 +192,11 @@ class Fourier(Strategy):
 @described("matrix.WeightedTree")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedTree(Strategy):
-    """A tree whose level weights are chosen for the workload and the norm, one level after the other until none gains: greedy, as in GreedyH.
+    """A tree whose level weights are chosen for the workload and the norm, one level after the other until
+    none gains: greedy, as in GreedyH.
 
-    (Li, Hay, Miklau & Wang 2014, PVLDB 7(5), choose each level's weight once, from the bottom; here rounds are repeated.)
+    (Li, Hay, Miklau & Wang 2014, PVLDB 7(5), choose each level's weight once, from the bottom; here rounds
+    are repeated.)
     """
 
     workload: Workload
@@ -277,7 +286,8 @@ def _optimum(workload: Workload, gap: float) -> optimal.Optimum:
 @described("matrix.PIdentity")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PIdentity(Strategy):
-    """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise. p is cells / 16, at least 1, unless given."""
+    """Single cells and p further questions, found by descent: OPT_0 of HDMM, for Laplace noise. p is cells /
+    16, at least 1, unless given."""
 
     workload: Workload
     p: int = 0
@@ -326,8 +336,8 @@ class Lower(Strategy):
 def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
     """The generalized sensitivity of any matrix: the largest l1 or l2 norm of a column.
 
-    Guarantee: one unit that is counted once more, or once less, in one cell moves A x by at most this much, in that norm; one that moves x by s
-               in l1 moves it by at most s times this much.
+    Guarantee: one unit that is counted once more, or once less, in one cell moves A x by at most this much,
+               in that norm; one that moves x by s in l1 moves it by at most s times this much.
     Proof:     A e_j is column j; a change of l1 length s is s times an average of ±e_j, and norms are convex.
 
     >>> from discreet.mechanisms.matrix.workloads import explicit
@@ -346,7 +356,8 @@ def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
 def _require_cells(n: int) -> None:
     if n > MOST_CELLS:
         raise InvalidInput(
-            f"strategies for {n:,} cells are not searched as one matrix (at most {MOST_CELLS:,}). Nothing was computed. Write the workload as "
+            f"strategies for {n:,} cells are not searched as one matrix (at most {MOST_CELLS:,}). "
+            f"Nothing was computed. Write the workload as "
             f"a product over attributes, or as marginals."
         )
 

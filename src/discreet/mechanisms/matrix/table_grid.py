@@ -19,7 +19,8 @@ from .workloads import Workload
 
 
 class TableGrid(Grid):
-    """Tables by sets of attributes, each turned by an integer matrix along every axis and multiplied by an integer weight."""
+    """Tables by sets of attributes, each turned by an integer matrix along every axis and multiplied by an
+    integer weight."""
 
     def __init__(
         self, marginals: Marginals, weights: dict[Set, float], axes: list[Axis] | None, norm: Norm
@@ -74,7 +75,10 @@ class TableGrid(Grid):
         return tuple(self.marginals.sizes[a] if turn is None else len(turn) for a, turn in turned)
 
     def measure(self, counts: Counts) -> Integers:
-        """Each table, turned and weighted. Counts are cut off where 64 bits would end: that moves no table by more than its own change."""
+        """Each table, turned and weighted.
+
+        Counts are cut off where 64 bits would end: that moves no table by more than its own change.
+        """
         parts = []
         for s, weight in self.weights.items():
             growth = weight * math.prod(2 * self._axis_column(a)[0] * self.marginals.sizes[a] for a in s)
@@ -89,7 +93,8 @@ class TableGrid(Grid):
         return np.concatenate([part.astype(object) for part in parts] if wide else parts)
 
     def tables(self, measured: Any) -> list[inference.Marginal]:
-        """The measured tables in counts, with their variances for unit noise; interactions are turned back and centered."""
+        """The measured tables in counts, with their variances for unit noise; interactions are turned back
+        and centered."""
         y, out = np.asarray(measured, dtype=np.float64), []
         for s, weight in self.weights.items():
             shape = self._shape(s)
@@ -104,7 +109,8 @@ class TableGrid(Grid):
                 )
             )
         if self.axes is not None:
-            # What cannot vary (an attribute of one value, or of which only the total is asked) was not measured: it is zero.
+            # What cannot vary (an attribute of one value, or of which only the total is asked) was not
+            # measured: it is zero.
             for s in set(self.marginals.closure) - set(self.weights):
                 zero = np.zeros(tuple(self.marginals.sizes[a] for a in s))
                 out.append(inference.Marginal(attributes=s, values=zero, variance=0.0, interaction=True))
@@ -152,14 +158,16 @@ class TableGrid(Grid):
         return Axis(axis.R, inside, axis.outside, axis.cost, False)
 
     def _vectors(self, a: int) -> tuple[Floats, Floats]:
-        """The variances of one attribute's questions: of its centered part, and of an average spread over its values."""
+        """The variances of one attribute's questions: of its centered part, and of an average spread over its
+        values."""
         base, n, turn = self.marginals.bases[a], self.marginals.sizes[a], self.turns[a]
         covariance = np.eye(n) - 1 / n if turn is None else _axis_covariance(turn, self._scale(a))
         inside = np.concatenate([np.einsum("ij,ij->i", block @ covariance, block) for block in base.rows()])
         return inside.clip(0), base.times(np.full(n, 1 / n)) ** 2
 
     def _spread(self, s: Set) -> float:
-        """The variance of interaction S for unit noise; an interaction that was not measured is zero by itself."""
+        """The variance of interaction S for unit noise; an interaction that was not measured is zero by
+        itself."""
         if self.axes is not None:
             return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
         size = self.marginals.size_of(s)
@@ -179,7 +187,8 @@ class TableGrid(Grid):
 
 
 def _residual(axis: Axis) -> Integers:
-    """The integer residual strategy: cut off, then centered exactly by n I - 11ᵀ, so that its rows add up to zero."""
+    """The integer residual strategy: cut off, then centered exactly by n I - 11ᵀ, so that its rows add up to
+    zero."""
     scaled = np.trunc(axis.R * (1 << BITS)).astype(np.int64)
     n = scaled.shape[1]
     return np.asarray(n * scaled - scaled.sum(axis=1, keepdims=True))

@@ -1,8 +1,10 @@
-"""Lower-triangular strategies: noise that cancels over time, made row by row, as DP-FTRL and continual sums need it.
+"""Lower-triangular strategies: noise that cancels over time, made row by row, as DP-FTRL and continual sums
+need it.
 
-Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is partly taken back in later ones, so
-that the *sum* so far has little noise. A strategy is C, given by its diagonals (`Toeplitz`) or whole (`Dense`); its sensitivity is that of C
-under a pattern of participation: how often one unit takes part, and how far apart.
+Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is
+partly taken back in later ones, so that the *sum* so far has little noise. A strategy is C, given by its
+diagonals (`Toeplitz`) or whole (`Dense`); its sensitivity is that of C under a pattern of participation: how
+often one unit takes part, and how far apart.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ Matrix = npt.NDArray[np.float64]
 
 
 class Triangular:
-    """A lower-triangular strategy: a matrix C with a diagonal that is nowhere zero, so that noise comes step by step.
+    """A lower-triangular strategy: a matrix C with a diagonal that is nowhere zero, so that noise comes step
+    by step.
 
-    `Strategy` of `learning`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the noise of the steps.
+    `Strategy` of `learning`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the noise of
+    the steps.
     """
 
     __slots__ = ()
@@ -50,7 +54,10 @@ class Triangular:
 @described("learning.Toeplitz")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toeplitz(Triangular):
-    """C[t, s] = coefficients[t - s], and zero beyond the last of them. Costs one vector of memory for each but the first."""
+    """C[t, s] = coefficients[t - s], and zero beyond the last of them.
+
+    Costs one vector of memory for each but the first.
+    """
 
     coefficients: tuple[float, ...]
 
@@ -86,7 +93,8 @@ class Dense(Triangular):
                 _require.finite(entry=value)
             if len(row) != t + 1 or not row[-1]:
                 raise InvalidInput(
-                    f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C is lower triangular and has an inverse."
+                    f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C "
+                    f"is lower triangular and has an inverse."
                 )
         object.__setattr__(self, "rows", tuple(tuple(float(value) for value in row) for row in rows))
 
@@ -104,11 +112,13 @@ IDENTITY = Toeplitz(coefficients=(1.0,))  # independent noise in every step
 
 
 def square_root(steps: int, bands: int | None = None) -> Toeplitz:
-    """The square root of the matrix of prefix sums: coefficient k is (2k choose k) / 4^k, the series of (1 - x)^(-1/2).
+    """The square root of the matrix of prefix sums: coefficient k is (2k choose k) / 4^k, the series of (1 -
+    x)^(-1/2).
 
-    Error within a constant of the best for sums so far (Fichtenberger, Henzinger & Upadhyay 2023, arXiv:2202.11205; Henzinger, Upadhyay &
-    Upadhyay 2023, arXiv:2211.05006). `bands` keeps the first so many coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): as much memory less, and
-    with at least so many steps between two turns of a person, the turns do not add up beyond their squares.
+    Error within a constant of the best for sums so far (Fichtenberger, Henzinger & Upadhyay 2023,
+    arXiv:2202.11205; Henzinger, Upadhyay & Upadhyay 2023, arXiv:2211.05006). `bands` keeps the first so many
+    coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): as much memory less, and with at least so many
+    steps between two turns of a person, the turns do not add up beyond their squares.
 
     >>> square_root(4).coefficients
     (1.0, 0.5, 0.375, 0.3125)
@@ -124,15 +134,20 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
 
 @lru_cache(maxsize=64)
 def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -> float:
-    """How far C G moves when one unit adds vectors of length at most 1 to at most `times` rows of G, any two at least `separation` apart.
+    """How far C G moves when one unit adds vectors of length at most 1 to at most `times` rows of G, any two
+    at least `separation` apart.
 
-    Guarantee: an upper bound of the Frobenius norm of the change, over all such patterns; exact for one time, for strategies with at most `separation`
-               bands, for all steps (separation 1, times = steps) where Cᵀ C >= 0, and for Toeplitz coefficients that do not increase and are not negative.
-    Proof:     the squared change is the sum over i, j of the pattern of X[i, j] u_i . u_j <= sum |X[i, j]|, X = Cᵀ C (Choquette-Choo et al. 2023,
-               arXiv:2211.06530). Row sums over a pattern are at most their largest over all patterns, found by dynamic programming, and so is
-               the sum of these (as in arXiv:2306.08153). With few bands X[i, j] = 0 off the diagonal of every pattern. For Toeplitz
-               coefficients that do not increase, X[i, j] = sum over u < n - j of c_u c_(u + j - i), for i <= j, falls in j - i and in j; the a-th place of a
-               pattern is at least a s, and the b-th at least (b - a) s further, so that 0, s, 2s, ... is worst (Kalinin & Lampert 2024, arXiv:2405.13763).
+    Guarantee: an upper bound of the Frobenius norm of the change, over all such patterns; exact for one time,
+               for strategies with at most `separation` bands, for all steps (separation 1, times = steps)
+               where Cᵀ C >= 0, and for Toeplitz coefficients that do not increase and are not negative.
+    Proof:     the squared change is the sum over i, j of the pattern of X[i, j] u_i . u_j <= sum |X[i, j]|, X
+               = Cᵀ C (Choquette-Choo et al. 2023, arXiv:2211.06530). Row sums over a pattern are at most
+               their largest over all patterns, found by dynamic programming, and so is the sum of these (as
+               in arXiv:2306.08153). With few bands X[i, j] = 0 off the diagonal of every pattern. For
+               Toeplitz coefficients that do not increase, X[i, j] = sum over u < n - j of c_u c_(u + j - i),
+               for i <= j, falls in j - i and in j; the a-th place of a pattern is at least a s, and the b-th
+               at least (b - a) s further, so that 0, s, 2s, ... is worst (Kalinin & Lampert 2024,
+               arXiv:2405.13763).
     """
     if times == 1 or strategy.bands <= separation:
         columns = np.square(strategy.matrix(steps)).sum(0)
@@ -155,7 +170,8 @@ def _falling(values: tuple[float, ...]) -> bool:
 
 
 def _best(weights: Matrix, separation: int, times: int) -> Matrix:
-    """For each row of non-negative weights [rows, steps]: the largest sum over at most `times` places, any two at least `separation` apart."""
+    """For each row of non-negative weights [rows, steps]: the largest sum over at most `times` places, any
+    two at least `separation` apart."""
     rows, steps = weights.shape
     before = np.zeros((rows, steps + separation))
     for _ in range(min(times, -(-steps // separation))):

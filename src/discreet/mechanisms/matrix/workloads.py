@@ -1,8 +1,9 @@
 """Workloads: matrices of linear counting questions over cells, most of them never written out.
 
-A workload W has one row for each question and one column for each cell of the data: W x are the answers, where x counts the units in each
-cell. Prefix sums, ranges and marginals know their products with vectors and their Gram matrix Wᵀ W, which is all that the error of a
-strategy depends on. Products over attributes (`Product`) and unions stay implicit, whatever the number of cells.
+A workload W has one row for each question and one column for each cell of the data: W x are the answers,
+where x counts the units in each cell. Prefix sums, ranges and marginals know their products with vectors and
+their Gram matrix Wᵀ W, which is all that the error of a strategy depends on. Products over attributes
+(`Product`) and unions stay implicit, whatever the number of cells.
 
 >>> ages = prefix(4)
 >>> ages.shape, ages.times([1, 2, 0, 5]).tolist()
@@ -93,14 +94,16 @@ class Workload:
         values = np.asarray(x, dtype=np.float64)
         if values.shape != (length,):
             raise InvalidInput(
-                f"a vector of {length} numbers is needed here, got shape {values.shape}. Nothing was computed."
+                f"a vector of {length} numbers is needed here, got shape {values.shape}. Nothing was "
+                f"computed."
             )
         return values
 
     def _require_small(self, entries: int, what: str) -> None:
         if entries > MOST_ENTRIES:
             raise InvalidInput(
-                f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells would have {entries:,} entries. Nothing was "
+                f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells "
+                f"would have {entries:,} entries. Nothing was "
                 f"computed. Keep it implicit: a product over attributes, or marginals."
             )
 
@@ -264,7 +267,8 @@ class AllRanges(Workload):
 @described("matrix.Explicit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explicit(Workload):
-    """Any matrix, row by row; `over` says how its cells are made of attributes (one attribute unless told otherwise)."""
+    """Any matrix, row by row; `over` says how its cells are made of attributes (one attribute unless told
+    otherwise)."""
 
     matrix: tuple[tuple[float, ...], ...]
     over: tuple[int, ...] = ()

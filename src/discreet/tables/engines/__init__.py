@@ -1,4 +1,6 @@
-"""The engines: DuckDB, embedded. Each engine is a module here, with the `Dialect` that writes the closed set of nodes for it.
+"""The engines: DuckDB, embedded.
+
+Each engine is a module here, with the `Dialect` that writes the closed set of nodes for it.
 
 `tests/contracts/engines.py` lists them; what an engine must do is tested there for all of them alike.
 """

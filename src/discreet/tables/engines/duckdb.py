@@ -1,8 +1,9 @@
 """DuckDB, embedded: the engine for files, data frames and Arrow.
 
-`connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an Arrow table. The
-query room builds trees of the closed set of nodes, `duckdb_dialect` writes them; only the aggregated result comes back, as Arrow. DuckDB
-has no access to files or network beyond the table itself. That lock is a second line: queries are rebuilt from checked plans.
+`connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an
+Arrow table. The query room builds trees of the closed set of nodes, `duckdb_dialect` writes them; only the
+aggregated result comes back, as Arrow. DuckDB has no access to files or network beyond the table itself. That
+lock is a second line: queries are rebuilt from checked plans.
 """
 
 from __future__ import annotations
@@ -68,11 +69,13 @@ class DuckDB:
         return self._opened.con
 
     def ready(self) -> None:
-        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an engine that is gone."""
+        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an
+        engine that is gone."""
         self._opened.renew()
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """What changes with the data that are held in memory; under a secret key, so that it tells nobody what they are."""
+        """What changes with the data that are held in memory; under a secret key, so that it tells nobody
+        what they are."""
         return self._opened.fingerprint(key)
 
     @property
@@ -120,7 +123,10 @@ class DuckDB:
             cursor.interrupt()
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time. No limit of time: who reads may take theirs."""
+        """The named columns of the main table, a batch at a time.
+
+        No limit of time: who reads may take theirs.
+        """
         known = self._kinds[self._public.table]
         if unknown := [name for name in columns if name not in known]:
             raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
@@ -176,7 +182,8 @@ class DuckDB:
 
     def _too_late(self) -> TimeLimit:
         return TimeLimit(
-            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. Nothing was released. Ask for "
+            f"the query took longer than the public limit of {self._seconds:g} seconds and was "
+            f"stopped. Nothing was released. Ask for "
             f"less, or have the steward raise the limit."
         )
 
@@ -197,7 +204,8 @@ class DuckDB:
             if missing:
                 near = _require.meant(missing[0], columns)
                 raise InvalidInput(
-                    f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It has: {', '.join(columns)}. "
+                    f"the schema declares {missing[0]!r}, and table {name!r} has no such "
+                    f"column.{near} It has: {', '.join(columns)}. "
                     f"Nothing was opened."
                 )
         check_public(public, self._kinds)
@@ -211,7 +219,8 @@ class DuckDB:
         (rows,) = self._con.execute(f"SELECT COUNT(*) FROM {quoted(public.table)}").fetchone()
         if rows != public.size:
             raise PublicMismatch(
-                f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the table has {rows} rows."
+                f"under {public.neighbors} the size is public and must be true: declared "
+                f"{public.size}, but the table has {rows} rows."
             )
 
     def _check_keys(self) -> None:
@@ -220,10 +229,14 @@ class DuckDB:
             if not table.key:
                 continue
             texts = ", ".join(f"CAST({quoted(column)} AS VARCHAR)" for column in table.key)
-            repeated = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1)"
+            repeated = (
+                f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING "
+                f"COUNT(*) > 1)"
+            )
             if self._con.execute(repeated).fetchone()[0]:
                 raise InvalidInput(
-                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: leave key out."
+                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: "
+                    f"leave key out."
                 )
 
     def __repr__(self) -> str:
@@ -231,7 +244,10 @@ class DuckDB:
 
 
 class _Opened:
-    """The connection with its tables in it. One that broke (the engine gives up as a whole after an internal error) is replaced."""
+    """The connection with its tables in it.
+
+    One that broke (the engine gives up as a whole after an internal error) is replaced.
+    """
 
     def __init__(
         self,
@@ -261,7 +277,8 @@ class _Opened:
         lock(self.con, self._reader.paths)
 
     def cursor(self) -> Any:
-        """A connection of its own, so that threads do not disturb each other; what is registered must be so for each."""
+        """A connection of its own, so that threads do not disturb each other; what is registered must be so
+        for each."""
         try:
             return self._registered()
         except Exception:
@@ -284,7 +301,8 @@ class _Opened:
                 _stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None
             ):
                 raise EngineError(
-                    "the engine stopped, and a file of the table has changed since it was opened. Nothing was charged. Open the table again."
+                    "the engine stopped, and a file of the table has changed since it was opened. "
+                    "Nothing was charged. Open the table again."
                 )
             try:
                 self._open()
@@ -295,14 +313,16 @@ class _Opened:
                 ) from None
 
     def _check_files(self) -> None:
-        """Refuse a Parquet file that is not the one that was opened: queries read it where it lies, and of another one nobody has made
-        sure that every value can be read, so that one row could decide whether queries fail."""
+        """Refuse a Parquet file that is not the one that was opened: queries read it where it lies, and of
+        another one nobody has made sure that every value can be read, so that one row could decide whether
+        queries fail."""
         for name, stamp in self._stamps.items():
             data = self._data[name]
             parquet = isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
             if parquet and stamp is not None and _stamp(data) != stamp:
                 raise EngineError(
-                    f"the file of table {name!r} has changed since it was opened, or is gone. Nothing was charged. Open the table again."
+                    f"the file of table {name!r} has changed since it was opened, or is gone. "
+                    f"Nothing was charged. Open the table again."
                 )
 
     def try_renew(self) -> None:
@@ -316,7 +336,8 @@ class _Opened:
             return False
 
     def fingerprint(self, key: bytes) -> bytes:
-        """A keyed hash of what is in memory, and of when files were last written, how long they are, and how they begin and end."""
+        """A keyed hash of what is in memory, and of when files were last written, how long they are, and how
+        they begin and end."""
         digest = hashlib.blake2b(key=key, digest_size=32)
         for name, mark in self._marks.items():
             digest.update(name.encode() + b"\0" + mark)
@@ -349,7 +370,10 @@ def _path_of(data: Any) -> Path | None:
 
 
 def _mark(data: Any) -> bytes | None:
-    """A hash of what tells one version of a file from another without reading all of it. Never shown: `fingerprint` puts it under a key."""
+    """A hash of what tells one version of a file from another without reading all of it.
+
+    Never shown: `fingerprint` puts it under a key.
+    """
     path = _path_of(data)
     if path is None:
         return None
@@ -374,7 +398,8 @@ def _stamp(data: Any) -> tuple[int, ...] | None:
 
 def _withheld() -> EngineError:
     return EngineError(
-        "the engine could not compute this query; its message is withheld, as it may speak of the data. Nothing was released."
+        "the engine could not compute this query; its message is withheld, as it may speak of the "
+        "data. Nothing was released."
     )
 
 
@@ -397,10 +422,12 @@ def connect(
     memory: str | None = None,
     seconds: float | None = None,
 ) -> DuckDB:
-    """An engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an Arrow table, or a mapping.
+    """An engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an Arrow
+    table, or a mapping.
 
-    `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine may use, four fifths of the
-    machine by default; what is larger goes to a private folder on disk. `seconds`: a query that takes longer fails with `TimeLimit`.
+    `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine
+    may use, four fifths of the machine by default; what is larger goes to a private folder on disk.
+    `seconds`: a query that takes longer fails with `TimeLimit`.
     """
     tables = {public.table: data, **(related or {})}
     return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds)
@@ -446,16 +473,18 @@ def draft(
     delimiter: str | None = None,
     looking: bool = False,
 ) -> str:
-    """A schema file for a table, with questions to the steward: from the names and types of its columns, never a value.
+    """A schema file for a table, with questions to the steward: from the names and types of its columns,
+    never a value.
 
-    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts the fields of a CSV file; by
-    default what parts the names in its first line. `looking`: take the kinds of columns in a CSV file from its values, which is not
-    private, and is marked in the draft.
+    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts
+    the fields of a CSV file; by default what parts the names in its first line. `looking`: take the kinds of
+    columns in a CSV file from its values, which is not private, and is marked in the draft.
     """
     csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
     if looking and not csv:
         raise InvalidInput(
-            f"{Path(file).name!r} has types already: there is nothing to look for. Nothing was drafted. Leave --look out."
+            f"{Path(file).name!r} has types already: there is nothing to look for. Nothing was "
+            f"drafted. Leave --look out."
         )
     if csv and delimiter is None:
         delimiter = delimiter_of(Path(file))
@@ -483,7 +512,9 @@ def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tup
 
 
 def version_of(file: str | Path) -> str:
-    """A version for a file that changes when the file does: when it was last written. Never anything computed from its contents.
+    """A version for a file that changes when the file does: when it was last written.
+
+    Never anything computed from its contents.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file: version_of(file.name)[:2]

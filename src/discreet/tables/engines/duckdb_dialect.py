@@ -13,8 +13,14 @@ from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, template, word
 
 _TYPES = {
-    "double": "DOUBLE", "integer": "INT", "bigint": "BIGINT", "wide": "INT128", "boolean": "BOOLEAN", "date": "DATE", "text": "TEXT",
-}  # fmt: skip
+    "double": "DOUBLE",
+    "integer": "INT",
+    "bigint": "BIGINT",
+    "wide": "INT128",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "text": "TEXT",
+}
 _INTEGERS = {**{name: name for name in d.INTEGERS}, "INTEGER": "INT", "HUGEINT": "INT128"}
 _ZERO = "CAST(0.0 AS DOUBLE)"
 _SPECIAL = set(r"\.+*?()|[]{}^$")
@@ -43,17 +49,21 @@ def _with_digits(name: str) -> Writer:
 
 
 def _clip(g: Generator, node: Any) -> str:
-    """Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the engine a third of the time of
-    its comparisons, which have to put NaN in order. -0.0 may fail the first test, and is then left as it is by the second."""
+    """Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the
+    engine a third of the time of its comparisons, which have to put NaN in order. -0.0 may fail the first
+    test, and is then left as it is by the second."""
     x, low, high = (argument(g, node, name) for name in ("this", "low", "high"))
     nan = f" OR ISNAN({x})" if node.args["may_be_nan"] else ""
     exactly = f"CASE WHEN {x} < {low} THEN {low} WHEN {x} > {high} THEN {high} ELSE {x} END"
-    return f"CASE WHEN NOT (SIGNBIT(({x} - {low})) OR SIGNBIT(({high} - {x})){nan}) THEN {x} WHEN ISFINITE({x}) THEN {exactly} END"
+    return (
+        f"CASE WHEN NOT (SIGNBIT(({x} - {low})) OR SIGNBIT(({high} - {x})){nan}) THEN {x} WHEN "
+        f"ISFINITE({x}) THEN {exactly} END"
+    )
 
 
 def _matches(g: Generator, node: Any) -> str:
-    """In time that grows with the text's length and no faster: the engine's own LIKE tries all ways to fit `_`, which takes hours
-    on some texts, and would tell who has one."""
+    """In time that grows with the text's length and no faster: the engine's own LIKE tries all ways to fit
+    `_`, which takes hours on some texts, and would tell who has one."""
     text, pattern = argument(g, node, "this"), node.args["pattern"]
     if "_" not in pattern.name:
         return f"({text} LIKE {g.sql(pattern)})"
@@ -76,11 +86,15 @@ def _rank(g: Generator, node: Any) -> str:
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Those up to the rank of the unit's last one: the engine keeps the n smallest of each unit as it goes, and sorts nothing."""
+    """Those up to the rank of the unit's last one: the engine keeps the n smallest of each unit as it goes,
+    and sorts nothing."""
     source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     kept = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'
-    return f'{kept}, {alias} AS (SELECT "u", "j"{columns} FROM {source} JOIN kept ON "u" = "ku" AND "h" <= "last")'
+    return (
+        f'{kept}, {alias} AS (SELECT "u", "j"{columns} FROM {source} JOIN kept ON "u" = "ku" AND "h" <= '
+        f'"last")'
+    )
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
@@ -154,10 +168,13 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.MonthName: template("MONTHNAME({this})"),
     d.WideSum: template("SUM({this})"),
     d.RunningSum: template(
-        "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
+        "CURRENT ROW)"
     ),
-    # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose the third of three groups half of
-    # the time, and two units the same group more often than chance. The outer hash mixes all bits, at no cost that was measurable (10 million rows).
+    # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose
+    # the third of three groups half of the time, and two units the same group more often than chance. The
+    # outer hash mixes all bits, at no cost
+    # that was measurable (10 million rows).
     d.KeyedHash: template("HASH(HASH(CAST({key} AS UBIGINT), {expressions}))"),
     d.ContentHash: template("HASH(HASH({expressions}))"),
     d.Rank: _rank,

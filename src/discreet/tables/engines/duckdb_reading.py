@@ -1,9 +1,11 @@
-"""How tables come into the engine: files, databases, data frames and Arrow, each under a view with a number for every row.
+"""How tables come into the engine: files, databases, data frames and Arrow, each under a view with a number
+for every row.
 
-Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. No query may fail on a row: the
-declared columns of a file are read once when it is opened, and where a value cannot be (text that is not UTF-8, a time beyond the engine's
-years), queries read a copy in the private folder in which it is missing or the nearest that can (`columns.held`). The connection has a limit on
-memory, spills what is larger into a private folder, and is locked once its tables are in.
+Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. No query
+may fail on a row: the declared columns of a file are read once when it is opened, and where a value cannot be
+(text that is not UTF-8, a time beyond the engine's years), queries read a copy in the private folder in which
+it is missing or the nearest that can (`columns.held`). The connection has a limit on memory, spills what is
+larger into a private folder, and is locked once its tables are in.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from ..quotes import multiline
 from ..source import Memory
 from ..spill import Spill
 
-# Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it, allow them. One row can move
-# these: with it, a query on ten million rows took a third longer.
+# Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it,
+# allow them. One row can move these: with it, a query on ten million rows took a third longer.
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
 
 
@@ -60,7 +62,8 @@ def as_arrow(data: Any) -> pa.Table:
     if isinstance(data, list | tuple):
         return as_arrow(_by_column(data))
     raise InvalidInput(
-        f"{type(data).__name__} is not a table. Give a path to a .parquet or .csv file, Database(path, table), a pandas or polars "
+        f"{type(data).__name__} is not a table. Give a path to a .parquet or .csv file, "
+        f"Database(path, table), a pandas or polars "
         f"data frame, or an Arrow table."
     )
 
@@ -69,8 +72,10 @@ def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
     """The columns of a list of rows, each a mapping; what a row does not name is missing."""
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput(
-            "a list is taken where each of its entries is a row, {'age': 34, 'ward': 'A'}, and there is one at least. Nothing was opened. Give a "
-            "path to a .parquet or .csv file, a data frame, an Arrow table, or a mapping of columns, {'age': [34, 51], ...}."
+            "a list is taken where each of its entries is a row, {'age': 34, 'ward': 'A'}, and there "
+            "is one at least. Nothing was opened. Give a "
+            "path to a .parquet or .csv file, a data frame, an Arrow table, or a mapping of columns, "
+            "{'age': [34, 51], ...}."
         )
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
@@ -89,7 +94,8 @@ def _series(series: Any) -> Any:
         return series.to_arrow()
     except BaseException:  # polars panics on what Arrow has no type for
         raise InvalidInput(
-            f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast or drop it."
+            f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast "
+            f"or drop it."
         ) from None
 
 
@@ -100,7 +106,8 @@ def file_kind(path: str) -> str:
     if any(s in (".csv", ".tsv") for s in suffixes):
         return "csv"
     raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz). For a DuckDB database give tables.Database(path, table)."
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz). For a DuckDB database "
+        f"give tables.Database(path, table)."
     )
 
 
@@ -207,7 +214,8 @@ class Reader:
             _write(path, batches(columns))
             read = f"read_parquet({literal(path)}, file_row_number=true)"
             self.con.execute(
-                f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * RENAME (file_row_number AS {ROW}) FROM {read}"
+                f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * RENAME (file_row_number AS "
+                f"{ROW}) FROM {read}"
             )
             described = {
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
@@ -266,7 +274,8 @@ class Reader:
 
 
 def _rewritten(written: Csv) -> str:
-    """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no known format is missing."""
+    """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
+    known format is missing."""
     format, parts = written.format, []
     if format.decimal != "." or format.thousands:
         for column in written.numbers:
@@ -285,7 +294,8 @@ def _rewritten(written: Csv) -> str:
 
 
 def _csv(path: str, table: str, delimiter: str | None = None) -> str:
-    """How to read a CSV file so that nothing about its rows is guessed or can fail: names from the first line, all else text.
+    """How to read a CSV file so that nothing about its rows is guessed or can fail: names from the first
+    line, all else text.
 
     Queries convert text to the declared type, and what does not convert is missing.
     """
@@ -300,11 +310,13 @@ def _csv(path: str, table: str, delimiter: str | None = None) -> str:
             spans = multiline(file, mark)
     except (OSError, EOFError, ValueError, csv.Error):
         raise InvalidInput(
-            f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. Convert the file."
+            f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
+            f"Convert the file."
         ) from None
     if spans is None:
         raise InvalidInput(
-            f"the quotes of {Path(path).name!r} do not pair up: an unclosed one would swallow the lines after it. Nothing was opened or "
+            f"the quotes of {Path(path).name!r} do not pair up: an unclosed one would swallow the "
+            f"lines after it. Nothing was opened or "
             f'charged. Put fields that hold quotes between quotes, and write "" for each inside.'
         )
     if not names or len(set(names)) < len(names):
@@ -312,15 +324,18 @@ def _csv(path: str, table: str, delimiter: str | None = None) -> str:
     check_names(table, [*names, ROW])
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
-        f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', escape='\"', header=true, "
-        f"auto_detect=false, ignore_errors=true, null_padding=true, strict_mode=false{', parallel=false' if spans else ''})"
+        f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', "
+        f"escape='\"', header=true, "
+        f"auto_detect=false, ignore_errors=true, null_padding=true, "
+        f"strict_mode=false{', parallel=false' if spans else ''})"
     )
 
 
 def _parquet_batches(path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no text.
+    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no
+    # text.
     with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
         yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
 
@@ -349,7 +364,10 @@ def _amount(memory: Any) -> str:
 
 
 def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
-    """An embedded DuckDB, and its private folder. `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk."""
+    """An embedded DuckDB, and its private folder.
+
+    `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk.
+    """
     # slow to load: nobody who asks no query should wait for it
     import duckdb
 
@@ -357,7 +375,8 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
     con.execute("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false;")
     con.execute("SET enable_progress_bar=false; SET preserve_insertion_order=false; SET TimeZone='UTC';")
     con.execute(f"SET disabled_optimizers={literal(','.join(DATA_DEPENDENT))}")
-    # Not encrypted: DuckDB 1.5 writes encrypted files only with its network extension (httpfs) loaded, and every spill fails without it.
+    # Not encrypted: DuckDB 1.5 writes encrypted files only with its network extension (httpfs) loaded, and
+    # every spill fails without it.
     spill = Spill()
     weakref.finalize(con, spill.remove)
     con.execute(f"SET temp_directory={literal(str(spill.path))}")
