@@ -40,15 +40,17 @@ class Leaderboard:
     @classmethod
     def find(cls, curator: Curator, number: int | None = None) -> Leaderboard:
         """A board that was started before: by the number of its charge, or the newest."""
-        found = [entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)]
-        if number is None and not found:
+        entries = [
+            entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)
+        ]
+        if number is None and not entries:
             raise InvalidInput(
                 "no leaderboard was started on this ledger. Start one: discreet leaderboard init"
             )
-        chosen = found[-1] if number is None else number
-        if chosen not in found:
+        chosen = entries[-1] if number is None else number
+        if chosen not in entries:
             raise InvalidInput(
-                f"entry {number} of the ledger is not the start of a leaderboard; these are: {found}."
+                f"entry {number} of the ledger is not the start of a leaderboard; these are: {entries}."
             )
         board = _registry.from_json(curator.ledger.entry(chosen).body["mechanism"])
         return cls(curator.resume(board, chosen))
@@ -63,8 +65,8 @@ class Leaderboard:
 
     def submit(self, name: str, predictions: Mapping[Any, Any]) -> Standing:
         """Hand in predicted labels by id. Halted once all improvements were told."""
-        told: Standing = self.live.answer(Submission.of(name, predictions)).value
-        return told
+        standing: Standing = self.live.answer(Submission.of(name, predictions)).value
+        return standing
 
     def standings(self) -> list[tuple[str, Standing]]:
         """Everything the board has told, in order: who submitted, and what they saw.

@@ -90,8 +90,8 @@ class Watch:
         """A condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a statistic
         from Python."""
         asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
-        told: Told = self.live.answer(asked).value
-        return told
+        answer: Told = self.live.answer(asked).value
+        return answer
 
 
 class Fed(NamedTuple):

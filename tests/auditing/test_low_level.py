@@ -174,7 +174,9 @@ def largest(draws) -> float:
 @pytest.mark.parametrize(("scale", "n"), [(10, 64), (10, 512), (10**4, 5)])
 def test_the_clock_does_not_tell_the_largest_of_many_draws(scale, n):
     entropy = sampling.Entropy()
-    found = auditing.timing(lambda: sampling.discrete_laplace(scale, n, entropy), draws=4000, told=largest)
+    found = auditing.timing(
+        lambda: sampling.discrete_laplace(scale, n, entropy), draws=4000, magnitude=largest
+    )
     assert found.p_value > 1e-9
 
 
@@ -197,7 +199,7 @@ def test_the_clock_tells_a_second_look_that_only_some_draws_take():
             found[open_] = sampler._value(sampler.table.resolve(prefixes, entropy))
         return found
 
-    assert auditing.timing(draw, draws=4000, told=largest).p_value < 1e-9
+    assert auditing.timing(draw, draws=4000, magnitude=largest).p_value < 1e-9
 
 
 def drifting(rng, n):

@@ -67,10 +67,10 @@ _BEST = [
 
 
 def _named(accountant: str) -> Accountant:
-    found = ACCOUNTANTS.get(accountant)
-    if found is None:
+    rule = ACCOUNTANTS.get(accountant)
+    if rule is None:
         raise _require.fail("accountant", accountant, f"one of {', '.join([TIGHTEST, *ACCOUNTANTS])}")
-    return found
+    return rule
 
 
 def _checked(event: Event) -> None:
@@ -143,18 +143,18 @@ def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[
     least."""
     if exact_by_pld(event) and math.isfinite(exact := price(ACCOUNTANTS["pld"])):
         return exact
-    found: list[float] = []
+    epsilons: list[float] = []
     many = sum(normal(event).parts.values()) > _FEW
     for accountant in routes:
-        if accountant.delta is None and many and found and math.isfinite(min(found)):
+        if accountant.delta is None and many and epsilons and math.isfinite(min(epsilons)):
             continue  # the pairs behind the loss distribution know more than the (epsilon, delta) of each
         try:
-            found.append(price(accountant))
+            epsilons.append(price(accountant))
         except Unsupported:
             continue
-    if not found:
+    if not epsilons:
         raise refuse(event, TIGHTEST, "none of the accountants has a theorem for it")
-    return min(found)
+    return min(epsilons)
 
 
 def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
@@ -177,8 +177,8 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
     if accountant.delta is not None:
         rule = accountant.delta
-        found = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon), 1.0))
-        return min(found, _at_less(event, rule, epsilon)) if normal(event).distance > 0 else found
+        bound = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon), 1.0))
+        return min(bound, _at_less(event, rule, epsilon)) if normal(event).distance > 0 else bound
     if _epsilon_by(accountant, event, 0.0) <= epsilon:
         return 0.0
     low, high = math.log(1e-300), 0.0  # logarithms of a delta that is too small, and of one that will do
@@ -269,8 +269,8 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
             break
     best = max(range(len(seen)), key=lambda k: seen[k])
     near = [math.log(_LOOKS[k]) for k in (max(best - 1, 0), min(best + 1, len(_LOOKS) - 1))]
-    found = -minimum(lambda t: -height(t), near[0], near[1], 11)[1]
-    return max(0.0, max(found, seen[best]) - 1e-15)
+    height_at_best = -minimum(lambda t: -height(t), near[0], near[1], 11)[1]
+    return max(0.0, max(height_at_best, seen[best]) - 1e-15)
 
 
 def table() -> str:

@@ -66,11 +66,11 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
     """
     _require.integer(steps=steps, at_least=1)
     _require.open_probability(delta=delta)
-    found = []
+    bounds = []
     for moment in range(1, LARGEST + 1):
         total = steps * integrals(moment, rate, noise_multiplier).log_larger
-        found.append((total - math.log(delta)) / moment)
-    return min(found)
+        bounds.append((total - math.log(delta)) / moment)
+    return min(bounds)
 
 
 def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> float:

@@ -82,20 +82,20 @@ _NONE = Fraction(0)
 
 
 def _reduce(event: Event, times: int) -> list[_Piece]:
-    found: list[_Piece] = []
+    pieces: list[_Piece] = []
     for part, count in ev.leaves(event).items():
         step = _STEPS.get(type(part))
         if step is None:
-            found.append((part, times * count, _NONE, _NONE))
+            pieces.append((part, times * count, _NONE, _NONE))
             continue
         inner, lost, apart = step(part)
         if inner == part:
-            found.append((part, times * count, _NONE, _NONE))
+            pieces.append((part, times * count, _NONE, _NONE))
             continue
-        found.extend(_reduce(inner, times * count))
+        pieces.extend(_reduce(inner, times * count))
         if lost or apart:
-            found.append((ev.NoOp(neighbors=event.neighbors), times * count, lost, apart))
-    return found
+            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, lost, apart))
+    return pieces
 
 
 _Step = tuple[Event, Fraction, Fraction]

@@ -42,12 +42,12 @@ def curve(event: Event, orders: Iterable[float]) -> list[float]:
 
         raise refuse(event, "rdp", "it can fail with some probability, so its Rényi divergence is infinite")
     moment = of_parts(form.parts)
-    found = []
+    moments = []
     for order in orders:
         if not order > 1:
             raise _require.fail("order", order, "above 1")
-        found.append(_pure(form) if math.isinf(order) else moment(float(order)) / (order - 1))
-    return found
+        moments.append(_pure(form) if math.isinf(order) else moment(float(order)) / (order - 1))
+    return moments
 
 
 def epsilon(event: Event, delta: float, *, classic: bool = False) -> float:
@@ -70,18 +70,18 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
     convert = rdp_to_epsilon_classic if classic else rdp_to_epsilon
 
     def at(room: float) -> AtOrder:
-        found = _search(lambda order: convert(order, moment(order) / (order - 1), room))
+        best = _search(lambda order: convert(order, moment(order) / (order - 1), room))
         exact = _pure(form)
-        return AtOrder(exact, math.inf) if exact <= found.value else found
+        return AtOrder(exact, math.inf) if exact <= best.value else best
 
     from .solve import with_room
 
     orders: list[float] = [math.inf]
 
     def price(room: float) -> float:
-        found = at(room)
-        orders.append(found.order)
-        return found.value
+        best = at(room)
+        orders.append(best.order)
+        return best.value
 
     return AtOrder(with_room(form, delta, price, _pure(form)), orders[-1])
 

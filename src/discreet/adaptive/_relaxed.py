@@ -54,8 +54,8 @@ class _Earned:
     def _convolved(self, paid: Levels, size: int) -> Levels:
         if size not in self._spectra:
             self._spectra[size] = fft.rfft(self._gamma[: 2 * size], 2 * size)
-        found: Levels = fft.irfft(fft.rfft(paid, 2 * size) * self._spectra[size], 2 * size)[size:]
-        return np.maximum(found, 0)  # rounding of the transform
+        levels: Levels = fft.irfft(fft.rfft(paid, 2 * size) * self._spectra[size], 2 * size)[size:]
+        return np.maximum(levels, 0)  # rounding of the transform
 
 
 def decide(
@@ -80,9 +80,9 @@ def decide(
         taken = np.arange(end - at + 1) if steps is None else np.concatenate([[0], np.cumsum(steps[at:end])])
         inside = int(np.searchsorted(taken[:-1], earned.end - used))
         positions = used + taken[:inside]
-        found = finish(earned.sums[positions])
-        levels[at : at + inside] = found
-        hits = values[at : at + inside] <= found
+        thresholds = finish(earned.sums[positions])
+        levels[at : at + inside] = thresholds
+        hits = values[at : at + inside] <= thresholds
         first = int(hits.argmax())
         if not hits[first]:
             at, used = at + inside, used + int(taken[inside])

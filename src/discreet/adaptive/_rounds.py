@@ -47,10 +47,12 @@ class Rounds:
     most: int
     redraws: bool
 
-    def price(self, moved: int, told: int, *, monotone: bool = False) -> Fraction:
+    def price(self, moved: int, answers: int, *, monotone: bool = False) -> Fraction:
         """The epsilon of one round, or of all together without `redraws`, exactly."""
         positives = 1 if self.redraws else self.most
-        each = (1 if monotone else 2) * moved / self.query + (0 if self.value is None else told / self.value)
+        each = (1 if monotone else 2) * moved / self.query + (
+            0 if self.value is None else answers / self.value
+        )
         return moved / self.threshold + positives * each
 
     def begin(self, entropy: Entropy) -> State:
@@ -98,20 +100,20 @@ class Rounds:
         """
         assert self.value is not None
         noisy = np.asarray(excess) + sampling.discrete_laplace(self.query, len(excess), entropy)
-        above, told, noise, at = np.zeros(len(noisy), bool), {}, state["noise"], 0
+        above, answers, noise, at = np.zeros(len(noisy), bool), {}, state["noise"], 0
         left = self.most - state["positives"]
         while left and at < len(noisy):
-            found = np.flatnonzero(noisy[at:] >= noise)
-            if not len(found):
+            positions = np.flatnonzero(noisy[at:] >= noise)
+            if not len(positions):
                 at = len(noisy)
                 break
-            here, at = at + int(found[0]), at + int(found[0]) + 1
+            here, at = at + int(positions[0]), at + int(positions[0]) + 1
             above[here], left = True, left - 1
-            told[here] = int(exact[here]) + draw(self.value, entropy)
+            answers[here] = int(exact[here]) + draw(self.value, entropy)
             if self.redraws:
                 noise = draw(self.threshold, entropy)
         after = {**state, "noise": noise, "positives": self.most - left, "asked": state["asked"] + at}
-        return after, above[:at], told
+        return after, above[:at], answers
 
     def slack(self, failure: Fraction, comparisons: int) -> int:
         """a: no noise on a threshold and on a comparison together reach beyond a, outside a chance of

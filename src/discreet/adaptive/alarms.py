@@ -135,12 +135,12 @@ class ChangeWatch:
         scores = np.cumsum(self.scores.parts(source)[question - self.window : question][::-1])[::-1]
         excess = int(scores.max()) - _steps(self.threshold)
         after, gap, _ = rounds.one(before, excess, 0, entropy)
-        found = Alarm(raised=False)
+        alarm = Alarm(raised=False)
         if gap is not None:
-            found = Alarm(
+            alarm = Alarm(
                 raised=True, time=int(question) - self.window + 1 + int(self.picker.pick(scores, entropy))
             )
-        return after, release(found, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
+        return after, release(alarm, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:
         """a, in nats: with probability `confidence`, an alarm has a best score of at least threshold - a, and
@@ -161,8 +161,8 @@ def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
     """For each end of a window: the largest sum of the last scores in it, one at least."""
     total = np.concatenate([[0], np.cumsum(np.asarray(parts, np.int64))])
     lowest = np.lib.stride_tricks.sliding_window_view(total[:-1], window).min(axis=1)
-    found: NDArray[np.int64] = total[window:] - lowest
-    return found
+    scores: NDArray[np.int64] = total[window:] - lowest
+    return scores
 
 
 def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000, seed: int = 0) -> float:

@@ -70,15 +70,15 @@ def climb(
     def submit(labels: Labels) -> float | None:
         nonlocal state
         try:
-            state, told = board.answer(
+            state, standing = board.answer(
                 state, source, Submission.of("attack", dict(enumerate(labels.tolist()))), entropy=entropy
             )
         except Halted:
             return None
-        return float(told.value.score) if plain or told.value.improved else None
+        return float(standing.value.score) if plain or standing.value.improved else None
 
-    wanted, found = set(at or (submissions,)), []
+    wanted, scores = set(at or (submissions,)), []
     for count, labels in enumerate(_votes(submit, len(truth), submissions, seed), 1):
         if count in wanted:
-            found.append(float((labels == truth).mean()))
-    return found
+            scores.append(float((labels == truth).mean()))
+    return scores

@@ -89,10 +89,10 @@ class BernoulliChange:
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Made-up values, for choosing thresholds."""
-        found: NDArray[np.float64] = (
+        draws: NDArray[np.float64] = (
             source.uniform(size=count) < (self.after if changed else self.before)
         ).astype(float)
-        return found
+        return draws
 
 
 @described("adaptive.GaussianChange")
@@ -131,10 +131,10 @@ class GaussianChange:
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         slope = float(self._exact_slope)
-        found: NDArray[np.float64] = np.clip(
+        log_ratios: NDArray[np.float64] = np.clip(
             slope * (values - (self.before + self.after) / 2), -self.most, self.most
         )
-        return found
+        return log_ratios
 
     def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
         """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the
@@ -168,8 +168,8 @@ def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
     range. No number is zero."""
     low, high = grid_range(change)
     steps = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
-    found: NDArray[np.int64] = np.clip(steps, low, high).astype(np.int64)
-    return found
+    steps_on_grid: NDArray[np.int64] = np.clip(steps, low, high).astype(np.int64)
+    return steps_on_grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,8 +304,8 @@ class RankScores(_Series):
             np.minimum.at(series, at, values)
         signs = np.abs(np.cumsum(_above_less_below(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
-        found: Integers = signs * (512 * self.margin) // (k * (self.times - k))
-        return found
+        scores: Integers = signs * (512 * self.margin) // (k * (self.times - k))
+        return scores
 
 
 def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -317,12 +317,12 @@ def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     here = np.isfinite(series)
     ordered = np.sort(series[here])
-    found = np.zeros(len(series), np.int64)
+    differences = np.zeros(len(series), np.int64)
     values = series[here]
-    found[here] = (
+    differences[here] = (
         len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
     )
-    return found
+    return differences
 
 
 @described("adaptive.Changepoint")

@@ -62,14 +62,14 @@ class Stream(Protocol):
 def pvalues_of(values: Any) -> Levels:
     """A vector of p-values; InvalidInput for anything else."""
     try:
-        found = np.asarray(values, dtype=np.float64)
+        pvalues = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput("p-values must be numbers in [0, 1].") from None
-    if found.ndim != 1:
-        raise InvalidInput(f"p-values must be a flat sequence; this has {found.ndim} dimensions.")
-    if not (np.all(found >= 0) and np.all(found <= 1)):
+    if pvalues.ndim != 1:
+        raise InvalidInput(f"p-values must be a flat sequence; this has {pvalues.ndim} dimensions.")
+    if not (np.all(pvalues >= 0) and np.all(pvalues <= 1)):
         raise InvalidInput("p-values must be in [0, 1], without NaN.")
-    return found
+    return pvalues
 
 
 def _checked(saved: Any, **kinds: type) -> dict[str, Any]:
@@ -175,10 +175,10 @@ class _RecentStream:
         procedure = self._procedure
         if self._used >= len(self._gamma):
             self._gamma = procedure.spending(2 * len(self._gamma))
-        gamma, found = self._gamma, np.asarray(self._found, dtype=np.intp)
-        earned = gamma[self._used - found]
+        gamma, discoveries = self._gamma, np.asarray(self._found, dtype=np.intp)
+        earned = gamma[self._used - discoveries]
         total = procedure.wealth * gamma[self._used] + procedure.alpha * earned.sum()
-        if len(found):
+        if len(discoveries):
             total -= procedure.wealth * earned[0]
         return float(procedure.finish(total))
 
@@ -267,8 +267,8 @@ class Addis(_Recent):
             )
 
     def steps(self, values: Levels) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (values > self.candidate) & (values <= self.discard)
-        return found
+        between: NDArray[np.bool_] = (values > self.candidate) & (values <= self.discard)
+        return between
 
     def finish(self, sums: Any) -> Any:
         return np.minimum(self.candidate, (self.discard - self.candidate) * sums)

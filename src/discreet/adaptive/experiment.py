@@ -77,8 +77,8 @@ def science(
     _require.flag(signal=signal, reusable=reusable, paper=paper)
     random, entropy = np.random.default_rng([seed, n, d, signal, reusable]), SeededEntropy(seed)
     asked = holdout_of(n, d, paper=paper) if reusable else None
-    found = [_Run(n, d, signal, random).play(sizes, asked, entropy) for _ in range(runs)]
-    training, holdout, fresh, findings = (np.array(part) for part in zip(*found, strict=True))
+    plays = [_Run(n, d, signal, random).play(sizes, asked, entropy) for _ in range(runs)]
+    training, holdout, fresh, findings = (np.array(part) for part in zip(*plays, strict=True))
     return Outcome(sizes=sizes, training=training, holdout=holdout, fresh=fresh, findings=findings)
 
 
@@ -121,8 +121,8 @@ class _Asked:
         question = Check(
             statistic=_Sums(whole, self.holdout.moved), training=tuple(np.asarray(training).tolist())
         )
-        self.state, told = self.holdout.answer(self.state, self.source, question, entropy=self.entropy)
-        return np.array(told.value.value)
+        self.state, answer = self.holdout.answer(self.state, self.source, question, entropy=self.entropy)
+        return np.array(answer.value.value)
 
 
 class _Nothing:
@@ -168,16 +168,16 @@ class _Run:
             self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept)
         )
         fresh = self._accuracies(sizes, signs * self.bias[chosen], known=False)
-        told = kept if asked is None else asked.means(self.n * kept, training)
-        return training, told, fresh, 0 if asked is None else asked.state["positives"]
+        released = kept if asked is None else asked.means(self.n * kept, training)
+        return training, released, fresh, 0 if asked is None else asked.state["positives"]
 
     def _chosen(self, seen: Floats, most: int) -> Any:
         """The attributes with one sign on both parts and enough of a correlation, the strongest on the
         training part first."""
         least = 1 / self.n**0.5
         both = (np.abs(self.training) >= least) & (np.abs(seen) >= least) & (self.training * seen > 0)
-        found = np.flatnonzero(both)
-        return found[np.argsort(-np.abs(self.training[found]))][:most]
+        chosen = np.flatnonzero(both)
+        return chosen[np.argsort(-np.abs(self.training[chosen]))][:most]
 
     def _accuracies(self, sizes: tuple[int, ...], means: Floats, known: bool = True) -> Floats:
         """Of the votes of the first k, for each k: a block of attributes adds its votes to those before it.
@@ -185,11 +185,11 @@ class _Run:
         `means`: of each attribute's vote over these n people, where these are `known`; else in the
         population.
         """
-        votes, before, found = np.zeros(self.n), 0, []
+        votes, before, accuracies = np.zeros(self.n), 0, []
         for k in sizes:
             block = means[before:k]
             noise = self.random.standard_normal(self.n) * len(block) ** 0.5
             votes += (noise - noise.mean() if known else noise) + block.sum()
-            found.append(float((votes > 0).mean()))
+            accuracies.append(float((votes > 0).mean()))
             before = k
-        return np.array(found)
+        return np.array(accuracies)

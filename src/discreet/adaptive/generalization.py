@@ -216,17 +216,17 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
     _require.open_probability(confidence=confidence)
     _require.integer(n=n, at_least=1)
     failure, twice = 1 - float(confidence), event.neighbors is not REPLACE
-    found = [(1.0, "no theorem says more than that a mean lies between 0 and 1")]
+    bounds = [(1.0, "no theorem says more than that a mean lies between 0 and 1")]
     pure = epsilon_of(event)
     if pure is not None:
         whole = float(pure) * (1 + twice)
-        found.append(
+        bounds.append(
             (
                 posterior(epsilon=whole, delta=0.0, sample_error=sample_error, failure=failure),
                 "Jung et al. 2020",
             )
         )
-        found.append(
+        bounds.append(
             (
                 max_information(epsilon=whole, n=n, sample_error=sample_error, failure=failure),
                 "max-information",
@@ -237,11 +237,11 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
         if one < 2:
             both = (2 * one, (1 + math.exp(one)) * delta) if twice else (one, delta)
             radius = posterior(epsilon=both[0], delta=both[1], sample_error=sample_error, failure=failure)
-            found.append((radius, "Jung et al. 2020"))
+            bounds.append((radius, "Jung et al. 2020"))
             radius = stability(
                 epsilon=both[0], delta=both[1], n=n, sample_error=sample_error, failure=failure
             )
-            found.append((radius, "monitor"))
+            bounds.append((radius, "monitor"))
     try:
         rho, extra = zcdp(event)
     except Unsupported:
@@ -250,8 +250,8 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
         radius = mutual_information(
             rho=rho * (4 if twice else 1), n=n, sample_error=sample_error, failure=failure
         )
-        found.append((radius, "mutual information"))
-    radius, theorem = min(found, key=lambda pair: pair[0])
+        bounds.append((radius, "mutual information"))
+    radius, theorem = min(bounds, key=lambda pair: pair[0])
     return Bound(radius=radius, confidence=float(confidence), theorem=theorem)
 
 

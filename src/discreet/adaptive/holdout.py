@@ -249,8 +249,8 @@ class Thresholdout:
             raise InvalidInput("the statistic has another number of entries than there are training values.")
         exact = [factor * int(total) for total in sums.tolist()]
         excess = [abs(total - center) - self._bar for total, center in zip(exact, centers, strict=True)]
-        after, overfit, told = self._compared(before, excess, exact, entropy)
-        values = self._means(question.means, overfit, told)
+        after, overfit, answers = self._compared(before, excess, exact, entropy)
+        values = self._means(question.means, overfit, answers)
         single = not isinstance(question.training, tuple)
         value = Estimate(
             value=values[0] if single else values,
@@ -267,17 +267,17 @@ class Thresholdout:
         self, before: State, excess: list[int], exact: list[int], entropy: Entropy
     ) -> tuple[State, tuple[bool, ...], dict[int, int]]:
         if len(excess) == 1:
-            after, gap, told = self.rounds.one(before, excess[0], exact[0], entropy)
-            return after, (gap is not None,), {} if told is None else {0: told}
+            after, gap, answer = self.rounds.one(before, excess[0], exact[0], entropy)
+            return after, (gap is not None,), {} if answer is None else {0: answer}
         after, above, numbers = self.rounds.many(before, excess, exact, entropy)
         return after, tuple(above.tolist()), numbers
 
     def _means(
-        self, given: tuple[Real, ...], overfit: tuple[bool, ...], told: dict[int, int]
+        self, given: tuple[Real, ...], overfit: tuple[bool, ...], answers: dict[int, int]
     ) -> tuple[float, ...]:
         """Training values where these agree, noisy means where not; all within the bounds of a mean."""
         worth, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
-        means = (told[i] * worth if i in told else float(given[i]) for i in range(len(overfit)))
+        means = (answers[i] * worth if i in answers else float(given[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
     def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
@@ -344,8 +344,8 @@ class Thresholdout:
         agreed = (
             self._bar + self.rounds.slack(failure / 2, self.questions) + 1
         )  # 1: the training mean is rounded
-        told = self.rounds.spread(failure / 2, min(self.budget, self.questions))
-        return _round.up(max(agreed, told) * self._grid / self.size)
+        spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
+        return _round.up(max(agreed, spread) * self._grid / self.size)
 
     def generalization(self, confidence: float = 0.95) -> Bound:
         """How far any answer is from the population, with probability `confidence`: the least of all theorems
@@ -364,8 +364,8 @@ def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
     def sample_error(beta: float) -> float:
         return holdout._sample_error(_require.exact(beta, "failure")) / width
 
-    found = best(holdout.event, n=holdout.size, sample_error=sample_error, confidence=confidence)
-    return Bound(radius=_round.up(found.radius * width), confidence=confidence, theorem=found.theorem)
+    bound = best(holdout.event, n=holdout.size, sample_error=sample_error, confidence=confidence)
+    return Bound(radius=_round.up(bound.radius * width), confidence=confidence, theorem=bound.theorem)
 
 
 def _with_round(

@@ -92,8 +92,8 @@ def _check_size(entries: int) -> None:
 
 @lru_cache(maxsize=64)
 def _binomial(trials: int, chance: float) -> Masses:
-    found: Masses = stats.binom.pmf(np.arange(trials + 1), trials, chance)
-    return found
+    masses: Masses = stats.binom.pmf(np.arange(trials + 1), trials, chance)
+    return masses
 
 
 @lru_cache(maxsize=16)
@@ -104,8 +104,8 @@ def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
     one = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
     length = fft.next_fast_len(top * trials + 1, real=True)
     whole = fft.irfft(fft.rfft(one, length) ** trials, length)[: top * trials + 1]
-    found: Masses = np.maximum(whole, 0)
-    return found
+    masses: Masses = np.maximum(whole, 0)
+    return masses
 
 
 @described("adaptive.Hypothesis")
@@ -157,8 +157,8 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
     """The logarithm of P(V >= v) for each value v, and at least `floor`."""
     tails = np.cumsum(masses[::-1])[::-1]
     with np.errstate(divide="ignore"):
-        found: Masses = np.maximum(np.log(np.minimum(tails, 1.0)), floor)
-    return found
+        logs: Masses = np.maximum(np.log(np.minimum(tails, 1.0)), floor)
+    return logs
 
 
 class Noise(Protocol):
@@ -177,8 +177,8 @@ class OneLaplace:
         """P(W >= m)."""
         m = np.asarray(at, dtype=np.float64)
         upper = np.exp(-np.where(m >= 1, m, 1 - m) / self.scale) / (1 + math.exp(-1 / self.scale))
-        found: Masses = np.where(m >= 1, upper, 1 - upper)
-        return found
+        tails: Masses = np.where(m >= 1, upper, 1 - upper)
+        return tails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,15 +198,15 @@ class TwoLaplaces:
         positive = np.where(m >= 1, m, 1 - m)
         upper = self._term(positive, self.first, self.second) + self._term(positive, self.second, self.first)
         upper = np.clip(upper, 0.0, 0.5)
-        found: Masses = np.where(m >= 1, upper, 1 - upper)
-        return found
+        tails: Masses = np.where(m >= 1, upper, 1 - upper)
+        return tails
 
     def _term(self, m: Masses, own: float, other: float) -> Masses:
         """c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
         loss, gone, apart = -math.expm1(-1 / own), -math.expm1(-1 / other), -math.expm1(1 / own - 1 / other)
         weight = loss * gone**2 / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * apart)
-        found: Masses = weight * np.exp(-m / own)
-        return found
+        masses: Masses = weight * np.exp(-m / own)
+        return masses
 
 
 def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: float) -> int:

@@ -118,9 +118,9 @@ class _Board:
         check_source(self.public, source)
         wrong = int(losses(source, question, self.target, self.id)[1].sum())
         bar = before["best"] - self._margin
-        after, gap, told = self.rounds.one(before, bar - wrong, wrong, entropy)
+        after, gap, noisy = self.rounds.one(before, bar - wrong, wrong, entropy)
         if gap is not None:
-            after["best"] = min(max(bar - gap if told is None else told, 0), before["best"])
+            after["best"] = min(max(bar - gap if noisy is None else noisy, 0), before["best"])
         value = Standing(
             score=1 - after["best"] / self.size,
             improved=gap is not None,

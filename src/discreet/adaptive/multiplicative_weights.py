@@ -55,14 +55,14 @@ class Where:
         pairs = tuple(_require.listed(condition=c) for c in _require.listed(conditions=self.conditions))
         if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
             raise _require.fail("conditions", self.conditions, "pairs of a column and the values it may have")
-        made = tuple(
+        conditions = tuple(
             (name, tuple(plain(v) for v in _require.listed(values=values))) for name, values in pairs
         )
-        if any(not isinstance(v, str | int) for _, values in made for v in values):
+        if any(not isinstance(v, str | int) for _, values in conditions for v in values):
             raise _require.fail("a value", self.conditions, "a text or a whole number, as declared")
-        if len({name for name, _ in made}) < len(made):
+        if len({name for name, _ in conditions}) < len(conditions):
             raise InvalidInput("a column is named twice in the conditions. List all its values in one.")
-        object.__setattr__(self, "conditions", made)
+        object.__setattr__(self, "conditions", conditions)
 
     monotone = True
 
@@ -235,14 +235,14 @@ class MultiplicativeWeights:
         check_source(self.public, source)
         guess = self.size * float(_pictured(self, moves)[self._cells(question)].sum())
         center, exact = round(guess), arrow_columns.integers(question(source)).item()
-        after, gap, told = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
-        if gap is not None and told is not None:
+        after, gap, noisy = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
+        if gap is not None and noisy is not None:
             after["moves"] = [
                 *before["moves"],
-                [[list(c) for c in question.conditions], self._step(guess, told)],
+                [[list(c) for c in question.conditions], self._step(guess, noisy)],
             ]
         value = Counted(
-            value=guess if told is None else float(min(max(told, 0), self.size)),
+            value=guess if noisy is None else float(min(max(noisy, 0), self.size)),
             updated=gap is not None,
             left=self.most - after["positives"],
             within=self.generalization(1 - float(self.failure)).radius * self.size,
@@ -250,14 +250,14 @@ class MultiplicativeWeights:
         paid = NoOp(neighbors=self.public.neighbors)
         return after, release(value, event=paid, entropy=entropy, error=self.error)
 
-    def _step(self, guess: float, told: int) -> float:
+    def _step(self, guess: float, answer: int) -> float:
         """What is added to the logarithms of the weights of the question's cells."""
-        toward = math.copysign(1.0, told - guess)
+        toward = math.copysign(1.0, answer - guess)
         if self.rule == TEXTBOOK:
             return toward * float(self.alpha) / 2
         spread = self.rounds.spread(self._share, min(self.most, self.questions))
         off = max(
-            float(self.alpha), (abs(told - guess) - spread) / self.size
+            float(self.alpha), (abs(answer - guess) - spread) / self.size
         )  # the picture is surely off by this
         return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
 

@@ -166,18 +166,18 @@ class PrivateBenjaminiHochberg:
             [self._evidence(hypothesis, source) for hypothesis in self.hypotheses], dtype=np.int64
         )
         peeled = self.chooser.pick(evidence, entropy)
-        told = [int(v) for v in self.noise(evidence[peeled], entropy=entropy)]
-        pvalues = [self._pvalue(self.hypotheses[i], value) for i, value in zip(peeled, told, strict=True)]
+        noisy = [int(v) for v in self.noise(evidence[peeled], entropy=entropy)]
+        pvalues = [self._pvalue(self.hypotheses[i], value) for i, value in zip(peeled, noisy, strict=True)]
         order = np.argsort(pvalues, kind="stable")
         cutoffs = self.level * np.arange(1, len(order) + 1) / len(self.hypotheses)
         passed = np.flatnonzero(np.asarray(pvalues)[order] <= cutoffs)
         rejected = order[: passed[-1] + 1 if len(passed) else 0]
-        found = Discoveries(
+        discoveries = Discoveries(
             peeled=tuple(peeled),
             pvalues=tuple(pvalues),
             rejected=tuple(sorted(peeled[int(i)] for i in rejected)),
         )
-        return release(found, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(discoveries, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:
         return _table(hypothesis.null, hypothesis.sign, self.floor if self.score == "log p" else None)
@@ -192,15 +192,15 @@ class PrivateBenjaminiHochberg:
         at = hypothesis.sign * number(hypothesis.statistic(source)) - low
         return int(scores[min(max(at, 0), len(scores) - 1)])
 
-    def _pvalue(self, hypothesis: Hypothesis, told: int) -> float:
+    def _pvalue(self, hypothesis: Hypothesis, noisy: int) -> float:
         """The chance that a true null shows this much; with `paper`, the p-value itself after the shift."""
         scale = float(self.noise.scale)
         if self.paper:
             return min(
-                1.0, math.exp(min(0.0, scale * math.log(6 * self.candidates / self.alpha) - told) / GRID)
+                1.0, math.exp(min(0.0, scale * math.log(6 * self.candidates / self.alpha) - noisy) / GRID)
             )
         scores, _, masses = self._table(hypothesis)
-        return at_most_one(float(masses @ survival(told - scores, scale)), 1e-14)
+        return at_most_one(float(masses @ survival(noisy - scores, scale)), 1e-14)
 
 
 def strict_level(alpha: float) -> float:

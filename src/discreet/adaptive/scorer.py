@@ -59,14 +59,14 @@ class HoldoutScorer:
                 f"or released."
             )
         if callable(self.training):
-            found = self.training(estimator, X, y)
+            score = self.training(estimator, X, y)
         else:
-            found = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
+            score = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
         form = _Form(X, self.features)
         right = Trusted(
             function=lambda source: self._right(estimator, source, form), claimed=Sensitivity(linf=1)
         )
-        return float(self.live.answer(Check(statistic=right, training=found)).value.value)
+        return float(self.live.answer(Check(statistic=right, training=score)).value.value)
 
     def _right(self, estimator: Any, source: Source, form: _Form) -> int:
         total = 0

@@ -78,9 +78,9 @@ class Listed:
 
     def __call__(self, count: int) -> Levels:
         """The first `count` terms."""
-        found = np.zeros(count)
-        found[: min(count, len(self.terms))] = self.terms[:count]
-        return found
+        levels = np.zeros(count)
+        levels[: min(count, len(self.terms))] = self.terms[:count]
+        return levels
 
 
 Spending = PowerLaw | Javanmard | Listed

@@ -56,8 +56,8 @@ class Submission:
             raise _require.fail("predictions", type(predictions).__name__, "labels by id, at least one")
         ids, labels = list(predictions), list(predictions.values())
         try:
-            made = pa.array(ids)
-            kind = made.type
+            array = pa.array(ids)
+            kind = array.type
             if not (pa.types.is_integer(kind) or pa.types.is_string(kind)):
                 raise TypeError(kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -66,7 +66,7 @@ class Submission:
             ) from None
         text = "\n".join(f"{i!r}:{label!r}" for i, label in zip(ids, labels, strict=True))
         self = cls(name=name, rows=len(ids), digest=hashlib.sha256(text.encode()).hexdigest())
-        object.__setattr__(self, "_ids", made)
+        object.__setattr__(self, "_ids", array)
         object.__setattr__(self, "_labels", labels)
         return self
 
@@ -119,15 +119,15 @@ def losses(source: Source, submission: Submission, target: str, id: str) -> tupl
                relation.
     """
     codes, labels = submission.codes(source.public, target), categories(source.public, target)
-    ids, found = [], []
+    ids, predictions = [], []
     for batch in source.batches([id, target]):
         keys, truth = (
             batch.column(0),
             arrow_columns.categories(arrow_columns.unpacked(batch.column(1)), labels, target),
         )
         ids.append(keys)
-        found.append(np.where(_predicted(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0))
-    return ids, np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+        predictions.append(np.where(_predicted(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0))
+    return ids, np.concatenate(predictions).astype(np.int64) if predictions else np.zeros(0, np.int64)
 
 
 def _predicted(keys: Any, ids: Any, codes: Bits) -> Bits:

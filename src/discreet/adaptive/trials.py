@@ -82,7 +82,7 @@ def online(
     source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
     truth = np.isin(np.arange(hypotheses), signals)
     empty = Memory({}, mechanism.public)
-    false, found = np.empty(runs), np.empty(runs)
+    false, true = np.empty(runs), np.empty(runs)
     for run in range(runs):
         values, rejected = draw(source, truth), np.zeros(hypotheses, dtype=np.bool_)
         state = mechanism.start(empty, entropy=entropy)
@@ -91,13 +91,13 @@ def online(
                 statistic=_Given(int(value), mechanism.sensitivity), null=null, alternative=alternative
             )
             try:
-                state, told = mechanism.answer(state, empty, asked, entropy=entropy)
+                state, answer = mechanism.answer(state, empty, asked, entropy=entropy)
             except Halted:
                 break
-            rejected[at] = told.value.rejected
+            rejected[at] = answer.value.rejected
         false[run] = (rejected & ~truth).sum() / max(1, rejected.sum())
-        found[run] = (rejected & truth).sum() / max(1, truth.sum())
-    return Trials(false, found)
+        true[run] = (rejected & truth).sum() / max(1, truth.sum())
+    return Trials(false, true)
 
 
 def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -> Floats:
@@ -106,12 +106,12 @@ def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -
     source, rounds = np.random.default_rng(seed), watch.rounds
     times = np.arange(1, watch.times + 1)
     changed = times >= (np.inf if change_at is None else change_at)
-    found = np.full(runs, np.inf)
+    delays = np.full(runs, np.inf)
     for run in range(runs):
         before, after = (watch.change.draw(source, watch.times, changed=c) for c in (False, True))
         best = best_scores(on_grid(watch.change, np.where(changed, after, before)), watch.window)
         noise = source.laplace(0, float(rounds.query), len(best)) - source.laplace(0, float(rounds.threshold))
         raised = np.flatnonzero(best + noise >= float(watch.threshold) * GRID)
         if len(raised):
-            found[run] = watch.window + raised[0]
-    return found
+            delays[run] = watch.window + raised[0]
+    return delays

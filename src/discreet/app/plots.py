@@ -142,8 +142,8 @@ def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
     one, most = _unit(event)
-    found = [_priced(name, one, _counts(most), delta) for name in accountants]
-    lines = [line for line in found if line is not None]
+    curves = [_priced(name, one, _counts(most), delta) for name in accountants]
+    lines = [line for line in curves if line is not None]
     for label, color, x, y in lines:
         axes.plot(
             x, y, color=color, linewidth=2.4 if label == "pld" else 1.5, zorder=4 if label == "pld" else 3
@@ -298,13 +298,13 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
     """The least delta found; near zero, where the exact profile takes long, by the quick accountants only."""
-    found = [1.0]
+    deltas = [1.0]
     for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
         try:
-            found.append(acc.delta(event, epsilon=epsilon, accountant=name))
+            deltas.append(acc.delta(event, epsilon=epsilon, accountant=name))
         except DiscreetError:
             continue
-    return min(found)
+    return min(deltas)
 
 
 def draw_tradeoff(axes: Axes, event: acc.Event) -> None:

@@ -51,20 +51,23 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
     columns = _require.listed(columns=columns)
     _require.non_empty(columns=columns)
     if isinstance(data, Engine):
-        made, name = data, data.public.table
+        connected, name = data, data.public.table
     elif isinstance(data, Source):
-        made, name = connect(pa.Table.from_batches(data.batches(list(columns))), Public(table="data")), "data"
+        connected, name = (
+            connect(pa.Table.from_batches(data.batches(list(columns))), Public(table="data")),
+            "data",
+        )
     else:
-        made, name = connect(data, Public(table="data")), "data"
-    unknown = [c for c in columns if c not in made.kinds[name]]
+        connected, name = connect(data, Public(table="data")), "data"
+    unknown = [c for c in columns if c not in connected.kinds[name]]
     if unknown:
-        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(made.kinds[name])}.")
-    return made, quoted(name)
+        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(connected.kinds[name])}.")
+    return connected, quoted(name)
 
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
-    made, table = engine(data, columns)
-    return dict(made.answer(sql.replace("FROM {table}", f"FROM {table}")).to_pylist()[0])
+    connected, table = engine(data, columns)
+    return dict(connected.answer(sql.replace("FROM {table}", f"FROM {table}")).to_pylist()[0])
 
 
 def names(columns: Sequence[str]) -> str:
@@ -128,8 +131,8 @@ def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -
         f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
         f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
     )
-    found = _row(data, [*identifiers, sensitive], sql)["h"]
-    return 0.0 if found is None else math.exp(max(0.0, found))
+    entropy = _row(data, [*identifiers, sensitive], sql)["h"]
+    return 0.0 if entropy is None else math.exp(max(0.0, entropy))
 
 
 def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str, *, l: int) -> float:  # noqa: E741
@@ -205,8 +208,10 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
     """
     parts = []
     for each in (data, population):
-        made, table = engine(each, identifiers)
-        parts.append(made.answer(f"SELECT {names(identifiers)}, COUNT(*) AS __n FROM {table} GROUP BY ALL"))
+        connected, table = engine(each, identifiers)
+        parts.append(
+            connected.answer(f"SELECT {names(identifiers)}, COUNT(*) AS __n FROM {table} GROUP BY ALL")
+        )
     joined = connect(parts[0], Public(table="inside", tables=()), related={"everyone": parts[1]})
     sql = (
         f"SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT "

@@ -34,22 +34,22 @@ class Attack:
 
 def fit(first: Outputs, second: Outputs) -> list[Attack]:
     """Every kind of attack, fitted to these runs."""
-    found = [by_label(first, second)]
+    attacks = [by_label(first, second)]
     if first.width == 0 and len(np.unique(np.vstack([first.numbers, second.numbers]))) == 1:
-        return found
+        return attacks
     center, scale = _center(first, second)
     columns = _columns(first, second, center, scale)
     parts = [_by_histogram(name, column, first, second) for name, column in columns]
-    found += [_by_size(name, column, first, second) for name, column in columns] + parts
+    attacks += [_by_size(name, column, first, second) for name, column in columns] + parts
     plain = [p for p, (name, _) in zip(parts, columns, strict=True) if name.startswith("output")]
     if len(plain) > 1:
-        found.append(
+        attacks.append(
             Attack(
                 "product of the coordinates' ratios", lambda x: np.sum([p.score(x) for p in plain], axis=0)
             )
         )
-        found.append(_logistic(first, second, center, scale))
-    return found
+        attacks.append(_logistic(first, second, center, scale))
+    return attacks
 
 
 def by_label(first: Outputs, second: Outputs) -> Attack:
@@ -90,17 +90,17 @@ def _columns(
         return lambda x: x.numbers[:, i] - x.numbers[:, j]
 
     names = ["number of answers", *(f"output{path}" for path in first.paths)]
-    found = [(names[j], coordinate(j)) for j in tops]
+    columns = [(names[j], coordinate(j)) for j in tops]
     if first.width > 1:
-        found.append(
+        columns.append(
             ("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap)
         )
-        found += [
+        columns += [
             (f"difference of {names[i]} and {names[j]}", difference(i, j))
             for i, j in combinations(tops, 2)
             if i
         ]
-    return found
+    return columns
 
 
 def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:

@@ -136,9 +136,9 @@ def invert(
 
 
 def _by_asking(objective: Objective, x: Floats, value: float, width: float = 1e-3) -> Floats:
-    found = np.zeros(x.size)
+    guesses = np.zeros(x.size)
     for i in range(x.size):
         near = x.copy()
         near.flat[i] += width
-        found[i] = (objective(near)[0] - value) / width
-    return found.reshape(x.shape)
+        guesses[i] = (objective(near)[0] - value) / width
+    return guesses.reshape(x.shape)

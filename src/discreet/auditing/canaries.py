@@ -56,13 +56,17 @@ def step_scores(
     _require.probability(rate=rate)
     exponent = (2 * seen - 1) / (2 * noise_multiplier**2)
     ratio = exponent if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + exponent)
-    found = {"likelihood ratio": ratio.sum(axis=0), "sum": seen.sum(axis=0), "largest step": seen.max(axis=0)}
+    scores = {
+        "likelihood ratio": ratio.sum(axis=0),
+        "sum": seen.sum(axis=0),
+        "largest step": seen.max(axis=0),
+    }
     if controls is not None:
         quiet = np.asarray(controls, dtype=float)
         if quiet.shape != seen.shape:
             raise InvalidInput(f"controls must have the observations' shape {seen.shape}, got {quiet.shape}.")
-        found["against a control"] = (seen - quiet).sum(axis=0)
-    return found
+        scores["against a control"] = (seen - quiet).sum(axis=0)
+    return scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

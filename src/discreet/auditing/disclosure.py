@@ -49,7 +49,7 @@ def background_knowledge(
 ) -> Disclosed:
     """People whose value follows for an attacker who knows that it is none of `ruled_out` (who have one of
     these are not attacked)."""
-    made, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
+    connected, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
     value = names([sensitive])
     excluded = ", ".join(literal(str(v)) for v in ruled_out)
     where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""
@@ -60,7 +60,7 @@ def background_knowledge(
         f"FROM {table} {where} "
         f"GROUP BY {names(identifiers)})"
     )
-    got = made.answer(sql).to_pylist()[0]
+    got = connected.answer(sql).to_pylist()[0]
     return Disclosed(rows=int(got["rows"]), found=int(got["found"]))
 
 
@@ -81,9 +81,9 @@ def intersection(
     """
     parts = []
     for data, keys in ((first, first_class), (second, second_class)):
-        made, table = engine(data, [person, *keys, sensitive])
+        connected, table = engine(data, [person, *keys, sensitive])
         parts.append(
-            made.answer(
+            connected.answer(
                 f"SELECT {names([person])} AS who, dense_rank() OVER (ORDER BY {names(keys)}) AS class, "
                 f"{names([sensitive])}::VARCHAR AS value FROM {table}"
             )

@@ -66,12 +66,12 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
 
 
 def _values(outputs: Sequence[Any]) -> list[float]:
-    found = [number(next(iter(atoms(output)), None)) for output in outputs]
-    if all(math.isnan(value) for value in found):
+    values = [number(next(iter(atoms(output)), None)) for output in outputs]
+    if all(math.isnan(value) for value in values):
         raise InvalidInput(
             "these attacks look at numbers, and the outputs begin with none. Nothing was measured."
         )
-    return found
+    return values
 
 
 def _both(run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int) -> tuple[list[float], list[float]]:

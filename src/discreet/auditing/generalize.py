@@ -71,11 +71,11 @@ def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()
     >>> generalize(people, {"age": Interval(10), "zip": Prefix(2)}).to_pylist()[0]
     {'age': 30.0, 'zip': '12*'}
     """
-    made, table = engine(data, [*steps, *keep])
+    connected, table = engine(data, [*steps, *keep])
     chosen = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [
         quoted(k) for k in keep
     ]
-    return made.answer(f"SELECT {', '.join(chosen)} FROM {table}")
+    return connected.answer(f"SELECT {', '.join(chosen)} FROM {table}")
 
 
 def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:

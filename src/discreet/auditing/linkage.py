@@ -133,6 +133,6 @@ def linked(ratings: Ratings, targets: Ratings, users: Any, **known: Any) -> tupl
     rightly and wrongly."""
     _require.non_empty(users=users)
     matches = [(user, link(ratings, side_knowledge(targets, int(user), **known)).user) for user in users]
-    right = sum(found == user for user, found in matches)
-    wrong = sum(found is not None and found != user for user, found in matches)
+    right = sum(match == user for user, match in matches)
+    wrong = sum(match is not None and match != user for user, match in matches)
     return right / len(matches), wrong / len(matches)

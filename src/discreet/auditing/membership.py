@@ -281,10 +281,10 @@ def _design(features: Any) -> Floats:
 def _quantile(x: Floats, y: Floats, level: float) -> Floats:
     """The linear function with the least pinball loss, by its dual linear program (Koenker & Bassett
     1978)."""
-    found = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
-    if not found.success:
+    solution = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
+    if not solution.success:
         raise InvalidInput("the quantile regression has no solution for these features: are they all finite?")
-    return np.asarray(-found.eqlin.marginals, dtype=float)
+    return np.asarray(-solution.eqlin.marginals, dtype=float)
 
 
 def _on_normal_scale(seen: Floats, quantiles: Floats, places: Floats) -> Floats:

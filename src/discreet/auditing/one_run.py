@@ -172,12 +172,12 @@ def audit_one_run(
     _require.non_empty(fractions=fractions)
     each = 1 - (1 - confidence) / len(fractions)
     count = len(np.asarray(scores))
-    found = []
+    bounds = []
     for fraction in fractions:
         _require.probability(fraction=fraction)
         guesses, right = guess_by_score(scores, included, max(1, math.floor(fraction * count)))
-        found.append(one_run_epsilon(count, guesses, right, delta=delta, confidence=each))
-    return max(found)
+        bounds.append(one_run_epsilon(count, guesses, right, delta=delta, confidence=each))
+    return max(bounds)
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:

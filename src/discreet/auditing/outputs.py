@@ -95,8 +95,8 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     known = getattr(output, "__dict__", None)
     if known and not isinstance(output, type):
         return None, ((f".{name}", known[name]) for name in sorted(known))
-    told = repr(output)
-    return (Opaque(kind=type(output).__qualname__) if " at 0x" in told else told), None
+    text = repr(output)
+    return (Opaque(kind=type(output).__qualname__) if " at 0x" in text else text), None
 
 
 def atoms(output: Any) -> list[Any]:

@@ -31,16 +31,16 @@ def at_least(hits: Any, trials: Any, level: float) -> Any:
                >= hits] = level.
     """
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
-    found = stats.beta.ppf(level, np.maximum(hits, 1), trials - hits + 1) * (1 - _SLACK)
-    return np.where(hits > 0, found, 0.0)
+    bound = stats.beta.ppf(level, np.maximum(hits, 1), trials - hits + 1) * (1 - _SLACK)
+    return np.where(hits > 0, bound, 0.0)
 
 
 def at_most(hits: Any, trials: Any, level: float) -> Any:
     """The upper Clopper-Pearson limit, as `at_least`."""
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
-    found = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
-    found = np.nextafter(found + _SLACK * np.minimum(found, 1 - found), 1.0)
-    return np.where(hits < trials, found, 1.0)
+    bound = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
+    bound = np.nextafter(bound + _SLACK * np.minimum(bound, 1 - bound), 1.0)
+    return np.where(hits < trials, bound, 1.0)
 
 
 def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:

@@ -78,14 +78,14 @@ def _linear_program(groups: Any, answers: Any) -> Any:
     """min sum r  such that  -r <= groups x - answers <= r,  0 <= x <= 1."""
     rows, people = groups.shape
     eye = np.eye(rows)
-    found = optimize.linprog(
+    solution = optimize.linprog(
         np.concatenate([np.zeros(people), np.ones(rows)]),
         A_ub=np.block([[groups, -eye], [-groups, -eye]]),
         b_ub=np.concatenate([answers, -answers]),
         bounds=[(0, 1)] * people + [(0, None)] * rows,
         method="highs",
     )
-    return found.x[:people]
+    return solution.x[:people]
 
 
 _METHODS: dict[str, Callable[[Any, Any], Any]] = {"least squares": _least_squares, "lp": _linear_program}

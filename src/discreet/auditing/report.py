@@ -57,11 +57,11 @@ class Report:
     ) -> Report:
         """`share` attacks are measured, each at that part of the level."""
         each = 1 - (1 - confidence) / share
-        found = guesses.epsilon(delta=claim.delta, confidence=each)
-        beaten = found > claim.epsilon if claim.pair else guesses.below(claim.tradeoff, confidence=each)
+        bound = guesses.epsilon(delta=claim.delta, confidence=each)
+        beaten = bound > claim.epsilon if claim.pair else guesses.below(claim.tradeoff, confidence=each)
         return cls(
             claim=claim,
-            epsilon=found,
+            epsilon=bound,
             mu=guesses.mu(confidence=each),
             refuted=bool(beaten),
             confidence=confidence,

@@ -61,11 +61,11 @@ class Roc:
 
     @classmethod
     def of(cls, members: Any, others: Any) -> Roc:
-        found = [np.asarray(x, dtype=float).ravel() for x in (members, others)]
-        for x in found:
+        scores = [np.asarray(x, dtype=float).ravel() for x in (members, others)]
+        for x in scores:
             if not len(x) or np.isnan(x).any():
                 raise InvalidInput("a ROC curve needs scores of members and of others, and none may be NaN.")
-        return cls(*(np.sort(x) for x in found))
+        return cls(*(np.sort(x) for x in scores))
 
     @classmethod
     def from_labels(cls, scores: Any, included: Any) -> Roc:

@@ -42,10 +42,10 @@ def timing(
     draw: Callable[[], Any],
     *,
     draws: int = 2000,
-    told: Callable[[Any], float] = lambda output: number(atoms(output)[0]),
+    magnitude: Callable[[Any], float] = lambda output: number(atoms(output)[0]),
 ) -> Timing:
-    """Does the time of a draw tell what was drawn? `told` is the number to learn from the output: the first,
-    unless you say otherwise.
+    """Does the time of a draw tell what was drawn? `magnitude` is the number to learn from the output: the
+    first, unless you say otherwise.
 
     On the first half of the draws a question is chosen (is it large? very large? zero? positive?) and the
     threshold on the time that answers it best: the time itself, or less the median of its window of 16 draws,
@@ -63,7 +63,7 @@ def timing(
         started = time.perf_counter_ns()
         value = draw()
         times[i] = time.perf_counter_ns() - started
-        values[i] = told(value)
+        values[i] = magnitude(value)
     question, p_value = _attack(values, times)
     sizes = np.abs(values)
     large = sizes > np.median(sizes)
@@ -95,7 +95,7 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
         for seen in (times, times - _around(times)):
             gap, later, cut = _gap(seen[:half], yes[:half])
             weight = gap * math.sqrt(yes[:half].mean() * (1 - yes[:half].mean()))
-            best = max(best, (weight, question, later, cut, seen, yes), key=lambda found: found[0])
+            best = max(best, (weight, question, later, cut, seen, yes), key=lambda candidate: candidate[0])
     _, question, later, cut, seen, yes = best
     guessed, right = (seen[half:] > cut) == later, yes[half:]
     hits = int((guessed & right).sum())

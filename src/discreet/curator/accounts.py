@@ -70,16 +70,16 @@ class Accounts:
             return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
         whole = self._stored(_WHOLE)
-        found = [
+        accounts = [
             Account(f"{prefix}period {p}", self.rule, whole.plus(self._stored((PERIOD, p))))
             for p in periods or self._seen()
         ]
         if not periods:
-            found.append(Account(f"{prefix}any other period", self.rule, whole))
+            accounts.append(Account(f"{prefix}any other period", self.rule, whole))
         if per.limit is not None:
             rule = per.limit.filter(self.public.neighbors)
-            found.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
-        return found
+            accounts.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
+        return accounts
 
     def preview(self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None) -> Preview:
         """What `event` would do to the account on which the least of it fits."""
@@ -279,9 +279,9 @@ def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
 def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
     """The periods that a charge read, if the budget still cuts the table in the same way; none is the whole
     table."""
-    told = body.get("periods")
-    same = told is not None and budget.per is not None and told["by"] == budget.per.cut
-    return tuple(told["in"]) if told is not None and same else ()
+    periods = body.get("periods")
+    same = periods is not None and budget.per is not None and periods["by"] == budget.per.cut
+    return tuple(periods["in"]) if periods is not None and same else ()
 
 
 def _choice(

@@ -154,12 +154,12 @@ def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
     """For each who asked: how often the dataset was charged for them, and how much of its budget that alone
     would have used."""
     rule = rule_of(ledger)
-    found: dict[str, tuple[int, Spent]] = {}
+    totals: dict[str, tuple[int, Spent]] = {}
     for event, body in spending(ledger):
-        times, spent = found.get(body["analyst"], (0, rule.start()))
+        times, spent = totals.get(body["analyst"], (0, rule.start()))
         item = priced(event, body, cap_name(None))
-        found[body["analyst"]] = times + 1, spent.plus(rule.price(item))
-    return {who: (times, rule.used(spent)) for who, (times, spent) in found.items()}
+        totals[body["analyst"]] = times + 1, spent.plus(rule.price(item))
+    return {who: (times, rule.used(spent)) for who, (times, spent) in totals.items()}
 
 
 def accounts(ledger: Ledger) -> list[Account]:

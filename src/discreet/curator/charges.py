@@ -58,8 +58,8 @@ def split_by_first(
 ) -> BudgetFilter:
     """Return the rule with the split of delta that the account's first charge fixed; later charges carry it
     along."""
-    told = None if last is None else last.get(first_name(analyst))
-    return rule if told is None else with_first(rule, _registry.from_json(told))
+    stated = None if last is None else last.get(first_name(analyst))
+    return rule if stated is None else with_first(rule, _registry.from_json(stated))
 
 
 def first_name(analyst: str | None) -> str:

@@ -466,31 +466,31 @@ class Curator:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             own = self._owners(writer, analyst, policy)[1:]
             self._post(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
-        value, told = values.decode(stored.body["value"]), stored.body.get("errors")
-        error = _own_error(value, mechanism) if told is None else values.recalled(told)
+        value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
+        error = _own_error(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
             value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error
         )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
         try:
-            made = _released(mechanism(self.source, entropy=self._entropy))
+            release = _released(mechanism(self.source, entropy=self._entropy))
         except Exception as error:
             raise self._failed(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
         try:
-            body |= {"value": values.encode(made.value), "scored": made.scored}
+            body |= {"value": values.encode(release.value), "scored": release.scored}
         except DescriptionError:
             # a trained model, say: it cannot be stored, so it is never served again
             key = None
         else:
-            if made._error != _own_error(
-                made.value, mechanism
+            if release._error != _own_error(
+                release.value, mechanism
             ):  # it is about this release, not about all of its kind
-                body["errors"] = values.tabulated(made._error)
+                body["errors"] = values.tabulated(release._error)
         with self.ledger.writing() as writer:
             writer.append("release", body, topic=key)
-        return made
+        return release
 
     def _failed(self, charge: Entry) -> ReleaseFailed:
         with self.ledger.writing() as writer:
@@ -574,13 +574,13 @@ def _check(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
     rehearse(mechanism, source)
 
 
-def _released(made: Any) -> Release:
+def _released(output: Any) -> Release:
     """What a mechanism gave, if it may leave: a release, made with the curator's own entropy."""
-    if not isinstance(made, Release):
-        raise TypeError(f"a mechanism gives a Release, not {type(made).__name__}")
-    if not made.private:
+    if not isinstance(output, Release):
+        raise TypeError(f"a mechanism gives a Release, not {type(output).__name__}")
+    if not output.private:
         raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
-    return made
+    return output
 
 
 def _described(mechanism: Any) -> Any:

@@ -171,11 +171,11 @@ def stretch(name: str, every: str) -> tuple[date, date]:
     (datetime.date(2024, 2, 1), datetime.date(2024, 3, 1))
     """
     form, example = _FORMS[every]
-    found = re.fullmatch(form, name, re.ASCII)
+    match = re.fullmatch(form, name, re.ASCII)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        return _days(every, [int(part) for part in found.groups()])
+        return _days(every, [int(part) for part in match.groups()])
     except (ValueError, OverflowError):
         raise _require.fail("period", name, f"a {every} such as {example!r}") from None
 

@@ -239,10 +239,10 @@ class Work:
             if writer.last("release", self.topic) is None:
                 body = {"charge": self.charge.seq, "analyst": self.charge.body["analyst"]}
                 writer.append("release", body, topic=self.topic)
-        made = part.release()
-        if not made.private:
+        release = part.release()
+        if not release.private:
             raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
-        return made
+        return release
 
     @property
     def _by_steward(self) -> bool:
@@ -274,7 +274,7 @@ class Work:
 def problems(ledger: Ledger) -> list[str]:
     """What is wrong with the counters of all runs, in words: each must only go forward, without a gap, to the
     number that was paid for."""
-    found: list[str] = []
+    sentences: list[str] = []
     counters: dict[int, int] = {}
     limits: dict[int, int] = {}
     for entry in ledger.entries():
@@ -284,9 +284,9 @@ def problems(ledger: Ledger) -> list[str]:
             continue
         charge, start, end = (int(entry.body[name]) for name in ("charge", "from", "to"))
         if start != counters.get(charge, 0) or not start < end <= limits.get(charge, 0):
-            found.append(f"entry {entry.seq} claims steps that were claimed before, or were not paid for")
+            sentences.append(f"entry {entry.seq} claims steps that were claimed before, or were not paid for")
         counters[charge] = end
-    return found
+    return sentences
 
 
 def _counter(head: Entry) -> int:

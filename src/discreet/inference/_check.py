@@ -71,18 +71,18 @@ def measured_only(name: str, given: Any, known: NDArray[Any]) -> Floats:
 def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | None = None) -> Any:
     """A dense float matrix, or a sparse one in CSR form, with finite entries and the stated shape."""
     if sparse.issparse(given):
-        found = sparse.csr_array(given, dtype=np.float64)
-        if not np.isfinite(found.data).all():
+        checked = sparse.csr_array(given, dtype=np.float64)
+        if not np.isfinite(checked.data).all():
             raise InvalidInput(f"{name} must have finite entries only. {NOTHING}")
     else:
-        found = np.atleast_2d(numbers(name, given, dimensions=None))
-        if found.ndim != 2:
-            raise InvalidInput(f"{name} must be a matrix, got shape {found.shape}. {NOTHING}")
+        checked = np.atleast_2d(numbers(name, given, dimensions=None))
+        if checked.ndim != 2:
+            raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}. {NOTHING}")
     for axis, wanted in ((0, rows), (1, columns)):
-        if wanted is not None and found.shape[axis] != wanted:
+        if wanted is not None and checked.shape[axis] != wanted:
             kind = ("rows", "columns")[axis]
-            raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {found.shape}. {NOTHING}")
-    return found
+            raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {checked.shape}. {NOTHING}")
+    return checked
 
 
 def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:

@@ -65,8 +65,8 @@ class Estimate:
 
     def answer(self, questions: Any) -> Floats:
         """The estimates of linear questions: one row of coefficients for each."""
-        found: Floats = self._questions(questions) @ self.values.ravel()
-        return found
+        answers: Floats = self._questions(questions) @ self.values.ravel()
+        return answers
 
     def variance_of(self, questions: Any) -> Floats:
         """The variances of `answer(questions)`."""
@@ -80,8 +80,8 @@ class Estimate:
             raise InvalidInput(
                 f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead."
             )
-        found = np.column_stack([self._times(unit) for unit in np.eye(n)])
-        return (found + found.T) / 2
+        matrix = np.column_stack([self._times(unit) for unit in np.eye(n)])
+        return (matrix + matrix.T) / 2
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
         """For each value an interval that holds the truth with probability `confidence`; see `width`."""
@@ -119,10 +119,8 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
         return chebyshev
     if noise != "laplace":
         raise _require.fail("noise", noise, "one of gaussian, laplace, any")
-    found = optimize.brentq(
-        lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside)
-    )
-    return min(chebyshev, float(found) / math.sqrt(2))
+    root = optimize.brentq(lambda a: _log_chernoff(a) - math.log(outside), 1e-6, 100 - 10 * math.log(outside))
+    return min(chebyshev, float(root) / math.sqrt(2))
 
 
 def _log_chernoff(a: float) -> float:

@@ -82,16 +82,16 @@ def measured(
     B, z, norms = _unit_rows(B, z, "A")
     v = v / norms**2
     if _direct(B, method):
-        found, lost = _measured_directly(_dense(B), z, v)
+        estimate, lost = _measured_directly(_dense(B), z, v)
     else:
-        found, lost = _measured_iteratively(sparse.csr_array(B), z, v)
+        estimate, lost = _measured_iteratively(sparse.csr_array(B), z, v)
     if len(lost) and unidentified == "refuse":
         raise InvalidInput(
             f"the answers do not determine {_check.some('cells', lost)} (counted from zero). "
             f"{NOTHING} Measure more, or ask for "
             f"unidentified='minimum_norm', which leaves their variance infinite."
         )
-    return found
+    return estimate
 
 
 def _direct(matrix: Any, method: Method) -> bool:
@@ -101,8 +101,8 @@ def _direct(matrix: Any, method: Method) -> bool:
 
 
 def _dense(matrix: Any) -> Floats:
-    found: Floats = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
-    return found
+    dense: Floats = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+    return dense
 
 
 def _unit_rows(matrix: Any, right: Floats, name: str) -> tuple[Any, Floats, Floats]:
@@ -198,8 +198,8 @@ def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     def times(q: Floats) -> Floats:
         if np.linalg.norm(unseen.T @ q) > 1e-8 * np.linalg.norm(q):
             return np.where(q == 0, 0.0, np.copysign(np.inf, q))
-        found: Floats = spread @ (spread.T @ q)
-        return found
+        product: Floats = spread @ (spread.T @ q)
+        return product
 
     lost = np.linalg.norm(unseen, axis=1) > 1e-8
     known = np.where(lost, np.inf, (spread**2).sum(axis=1))

@@ -155,10 +155,10 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
 
 def _centered(table: Any) -> Floats:
     """Without its averages along every axis: what only all axes together say."""
-    found = np.asarray(table, dtype=np.float64)
-    for axis in range(found.ndim):
-        found = found - found.mean(axis=axis, keepdims=True)
-    return found
+    centered = np.asarray(table, dtype=np.float64)
+    for axis in range(centered.ndim):
+        centered = centered - centered.mean(axis=axis, keepdims=True)
+    return centered
 
 
 def _rebuilt(

@@ -231,5 +231,5 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
     v = _check.variances(variances, z.shape, zero=False)
     weight = np.sqrt(v.min(initial=np.inf) / v)
     dense = (B if isinstance(B, np.ndarray) else sparse.csr_array(B).toarray()) * weight[:, None]
-    found, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
-    return np.asarray(found, dtype=np.float64)
+    solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
+    return np.asarray(solution, dtype=np.float64)

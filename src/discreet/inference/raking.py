@@ -117,5 +117,5 @@ def _require_agreement(targets: list[Target]) -> None:
 def _scaled(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
     now = x.sum(axis=others, keepdims=True)
     factor = np.divide(sums, now, out=np.zeros_like(now), where=now > 0)
-    found: Floats = x * factor
-    return found
+    scaled: Floats = x * factor
+    return scaled

@@ -121,8 +121,8 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     order = np.lexsort((base - x, family))  # stable: ties stay in the order given
     rank = np.empty(len(x), np.int64)
     rank[order] = np.arange(len(x)) - np.repeat(first, size)
-    found: Ints = base + (rank < missing[family])
-    return found
+    rounded: Ints = base + (rank < missing[family])
+    return rounded
 
 
 def _snapped(x: Floats) -> Floats:

@@ -72,7 +72,7 @@ def _apart(
     layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor
 ) -> list[Tensor]:
     """Queries, keys and values, [B, T, width] each."""
-    bias, width, found = layer.in_proj_bias, layer.embed_dim, []
+    bias, width, parts = layer.in_proj_bias, layer.embed_dim, []
     for place, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
         rows = (place * width, (place + 1) * width)
         part = slice(*rows)
@@ -85,8 +85,8 @@ def _apart(
         (shift,) = targets(layer, "in_proj_bias")
         shift = None if shift is None else Target(shift.parameter, rows)
         _note(recorder, out, into, shift, x.detach())
-        found.append(out)
-    return found
+        parts.append(out)
+    return parts
 
 
 def _note(recorder: Recorder, out: Tensor, into: Target | None, shift: Target | None, x: Tensor) -> None:

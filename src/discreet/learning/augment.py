@@ -113,5 +113,5 @@ def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
     count = len(torch.utils._pytree.tree_leaves(inputs)[0])
     if not count:
         return inputs
-    found = [function(tree_map(lambda t, i=i: t[i], inputs)) for i in range(count)]
-    return tree_map(lambda *parts: torch.stack(parts), found[0], *found[1:])
+    outputs = [function(tree_map(lambda t, i=i: t[i], inputs)) for i in range(count)]
+    return tree_map(lambda *parts: torch.stack(parts), outputs[0], *outputs[1:])

@@ -26,15 +26,17 @@ def as_floats(settings: Any, *names: str) -> None:
     beyond floats, in the first step."""
     for name in names:
         _require.finite(**{name: getattr(settings, name)})
-        found = _require.float_or_inf(getattr(settings, name))
-        _require.finite(**{name: found})
-        object.__setattr__(settings, name, found)
+        number = _require.float_or_inf(getattr(settings, name))
+        _require.finite(**{name: number})
+        object.__setattr__(settings, name, number)
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
     """[B, 1]: of all layers together. Few numbers: numpy's calls cost a third of torch's."""
-    found = squares.numpy()
-    total: npt.NDArray[np.float64] = found if found.shape[1] == 1 else found.sum(1, keepdims=True)
+    squared_norms = squares.numpy()
+    total: npt.NDArray[np.float64] = (
+        squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)
+    )
     return np.sqrt(total)
 
 
@@ -163,8 +165,8 @@ def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
                of the multiplication.
     Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product.
     """
-    found = rule.weights(squares)
+    weights = rule.weights(squares)
     if math.isfinite(squares.numpy().sum()):
-        return found.float(), None
+        return weights.float(), None
     keep = squares.sum(1).isfinite()
-    return torch.where(keep.unsqueeze(1), found, 0.0).float(), keep
+    return torch.where(keep.unsqueeze(1), weights, 0.0).float(), keep

@@ -35,8 +35,8 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
-        found: list[Tap] = [] if weight is None else [Convolved(weight, layer, single(x), g.contiguous())]
-        return found if bias is None else [*found, Rows(bias, g.flatten(2).sum(2))]
+        taps_here: list[Tap] = [] if weight is None else [Convolved(weight, layer, single(x), g.contiguous())]
+        return taps_here if bias is None else [*taps_here, Rows(bias, g.flatten(2).sum(2))]
 
     recorder.note((out,), taps)
     return out
@@ -44,13 +44,13 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
 
 @dataclass
 class Convolved(Tap):
-    """The gradient of a convolution's weight; `made` is [B, groups, k, p] where it was cheaper to build."""
+    """The gradient of a convolution's weight; `pieces` is [B, groups, k, p] where it was cheaper to build."""
 
     target: Target
     layer: Any
     x: Tensor  # [B, channels, ...]
     g: Tensor  # [B, channels, ...]
-    made: Tensor | None = field(default=None, init=False)
+    pieces: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.padded = padded(self.layer, self.x)
@@ -65,15 +65,15 @@ class Convolved(Tap):
         if groups == 1 and not build_is_cheaper(batch, self.places, self.k, self.p, cost):
             return self._ghost()
         self._make()
-        assert self.made is not None
-        return squares(self.made.flatten(1))
+        assert self.pieces is not None
+        return squares(self.pieces.flatten(1))
 
     def _make(self) -> None:
         batch, groups = len(self.g), self.layer.groups
-        if self.made is None:
-            self.made = self.g.new_empty(batch, groups, self.k, self.p)
+        if self.pieces is None:
+            self.pieces = self.g.new_empty(batch, groups, self.k, self.p)
             for part, x, g in self._chunks():
-                torch.bmm(x, g.transpose(1, 2), out=self.made[part].view(-1, self.k, self.p))
+                torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
 
     def _chunks(self) -> Any:
         """A few examples at a time: where, their patches [n, k, T], their gradients [n, p, T]."""
@@ -107,13 +107,13 @@ class Convolved(Tap):
 
     def built(self) -> Tensor:
         self._make()
-        assert self.made is not None
-        return self.made.transpose(2, 3).reshape(len(self.g), *self.layer.weight.shape)
+        assert self.pieces is not None
+        return self.pieces.transpose(2, 3).reshape(len(self.g), *self.layer.weight.shape)
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         out = self.target.of(sums)
-        if self.made is not None:
-            total = torch.mv(self.made.flatten(1).T, weights).view(self.layer.groups, self.k, self.p)
+        if self.pieces is not None:
+            total = torch.mv(self.pieces.flatten(1).T, weights).view(self.layer.groups, self.k, self.p)
             out.view(self.layer.groups, self.p, self.k).add_(total.transpose(1, 2))
             return
         scaled = self.g * weights.view((-1,) + (1,) * (self.g.dim() - 1))
@@ -137,7 +137,7 @@ class Convolved(Tap):
     def silence(self, keep: Tensor) -> None:
         self.g, self.padded = _zeroed(self.g, keep), _zeroed(self.padded, keep)
         self.patches = cut(self.layer, self.padded)
-        self.made = None if self.made is None else _zeroed(self.made, keep)
+        self.pieces = None if self.pieces is None else _zeroed(self.pieces, keep)
 
 
 def _column_lengths(rows: Tensor) -> Tensor:

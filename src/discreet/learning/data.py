@@ -207,10 +207,10 @@ class People:
 
         Guarantee: each set of `most` rows is equally likely, independently of everybody else's.
         """
-        found = self._order[self._first[person] : self._first[person + 1]]
-        if most is None or len(found) <= most:
-            return found
-        return found[np.asarray(sampling.subset(len(found), most, entropy), dtype=np.int64)]
+        positions = self._order[self._first[person] : self._first[person + 1]]
+        if most is None or len(positions) <= most:
+            return positions
+        return positions[np.asarray(sampling.subset(len(positions), most, entropy), dtype=np.int64)]
 
 
 def _listed(ids: Any) -> Any:
@@ -229,10 +229,10 @@ def _whose(public: Public, people: Any, rows: int) -> People | None:
         raise InvalidInput(
             f"the unit is everyone's rows together ({column!r}): say whose each row is, people=[...]."
         )
-    found = People(people)
-    if found.length != rows:
+    owners = People(people)
+    if owners.length != rows:
         raise InvalidInput("people must have one entry for each row.")
-    return found
+    return owners
 
 
 def _from_array(values: Any) -> Tensor:
@@ -249,10 +249,10 @@ def _from_array(values: Any) -> Tensor:
 
 
 def _tensor(values: Any) -> Tensor:
-    found = values if isinstance(values, Tensor) else _from_array(values)
-    if not found.dim():
+    tensor = values if isinstance(values, Tensor) else _from_array(values)
+    if not tensor.dim():
         raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")
-    return found.detach()
+    return tensor.detach()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,8 +152,8 @@ class Engine:
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         batch = _length(inputs)
         with full_precision():
-            found = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
-            taps, total, losses = found
+            result = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
+            taps, total, losses = result
             if by_layer or not taps:
                 squares = self._squares(taps, batch, lean)
             else:
@@ -277,12 +277,12 @@ class Engine:
         return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
 
     def _add_part(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        found = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), lean=True)
-        weights, keep = factors(rule, found.squares)
+        gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), lean=True)
+        weights, keep = factors(rule, gradients.squares)
         if keep is not None:
-            found.silence(keep)
+            gradients.silence(keep)
         with torch.no_grad(), full_precision():
-            found.add(weights.to(self.dtype), sums, self.layers)
+            gradients.add(weights.to(self.dtype), sums, self.layers)
 
 
 def _length(inputs: tuple[Any, ...]) -> int:
@@ -302,8 +302,8 @@ def _total(taps: list[Tap], lean: bool) -> Tensor:
     """[B]: of all layers together."""
     total: Tensor | None = None
     for tap in taps:
-        found = tap.square()
-        total = found if total is None else total.add_(found)
+        squares = tap.square()
+        total = squares if total is None else total.add_(squares)
         if lean:
             tap.slim()
     assert total is not None

@@ -454,9 +454,9 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return 1
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        found = self._outputs(X)[:, 0].double().numpy()
+        predictions = self._outputs(X)[:, 0].double().numpy()
         low, high = self.range_
-        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
+        return np.clip((predictions + 1) / 2 * (high - low) + low, low, high)
 
 
 def default_batch(n: int, epsilon: float | None) -> int:

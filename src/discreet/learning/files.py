@@ -66,14 +66,14 @@ def load(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise _broken("its header cannot be read")
     texts = header.pop("__metadata__", {})
     body = bytearray(raw[8 + length :])
-    found, end = {}, 0
+    tensors, end = {}, 0
     for name, facts in header.items():
-        found[name], end = _tensor(facts, body, end)
+        tensors[name], end = _tensor(facts, body, end)
     if end != len(body):
         raise _broken("it holds more than its header says")
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise _broken("its texts cannot be read")
-    return found, texts
+    return tensors, texts
 
 
 def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:

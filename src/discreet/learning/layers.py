@@ -117,8 +117,8 @@ def is_bare(module: nn.Module) -> bool:
 
 def targets(module: nn.Module, *names: str) -> list[Target | None]:
     """The named parameters as targets; None where there is none, or where it is frozen."""
-    found = [module._parameters.get(name) for name in names]
-    return [Target(p) if p is not None and p.requires_grad else None for p in found]
+    parameters = [module._parameters.get(name) for name in names]
+    return [Target(p) if p is not None and p.requires_grad else None for p in parameters]
 
 
 def owned(out: Tensor) -> Tensor:
@@ -147,8 +147,8 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
         return [] if bias is None else [over_places(bias, g)]
     if g.dim() == 2:
         return [Outer(weight, single(x), g, bias)]
-    found = [product(weight, single(x), g)]
-    return found if bias is None else [*found, over_places(bias, g)]
+    taps = [product(weight, single(x), g)]
+    return taps if bias is None else [*taps, over_places(bias, g)]
 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
@@ -222,13 +222,13 @@ def _scaled_last(
 def _shifted(
     weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]
 ) -> list[Tap]:
-    found: list[Tap] = []
+    taps: list[Tap] = []
     if weight is not None:
         x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)  # made for this: it may be overwritten
-        found.append(Rows(weight, x.sum(between) if between else x))
+        taps.append(Rows(weight, x.sum(between) if between else x))
     if bias is not None:
-        found.append(Rows(bias, g.sum(between) if between else g))
-    return found
+        taps.append(Rows(bias, g.sum(between) if between else g))
+    return taps
 
 
 def group_norm(layer: nn.GroupNorm, recorder: Recorder, input: Tensor) -> Tensor:

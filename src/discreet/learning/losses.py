@@ -101,13 +101,13 @@ class CrossEntropy:
             return None
         if self._ignored >= 0 and bool((targets == self._ignored).any()):
             return None
-        found = _softmax(outputs.detach())
+        result = _softmax(outputs.detach())
         places = targets.unsqueeze(0)
         try:
-            found.scatter_add_(0, places, _MINUS_ONE[found.dtype].expand(places.shape))
+            result.scatter_add_(0, places, _MINUS_ONE[result.dtype].expand(places.shape))
         except RuntimeError:  # a label below zero: ignored, or wrong. The general way knows which.
             return None
-        return found.T
+        return result.T
 
 
 _FEW_CLASSES = 64

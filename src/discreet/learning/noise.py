@@ -94,12 +94,12 @@ def _extended(squares: Tensor, entropy: Entropy) -> dict[int, float]:
     A size k stands for all that rounds to it, and zero for half as much. The odd multiple of 2**-53 is exact,
     and never one half: U is not zero.
     """
-    found = {}
+    noises = {}
     for place in torch.nonzero(squares < (_RARE * _UNIFORM) ** 2).flatten().tolist():
         size = round(math.sqrt(squares[place]) / _UNIFORM)
         more = (2 * entropy.integer(52) + 1) * 2.0**-53 - 0.5
-        found[place] = 2 * math.log(abs(size + more) * _UNIFORM)
-    return found
+        noises[place] = 2 * math.log(abs(size + more) * _UNIFORM)
+    return noises
 
 
 class Reservoir:

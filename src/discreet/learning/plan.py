@@ -152,14 +152,14 @@ def routes(model: nn.Module) -> dict[str, str]:
     {'0': 'tapped', '1': 'isolated'}
     """
     _check_module(model)
-    found = dict(_routes(model, ""))
+    chosen = dict(_routes(model, ""))
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidInput(
                 f"{name} has no shape yet (a lazy layer). Nothing was read or trained. Run the model "
                 f"once on made-up inputs first: model(torch.zeros(1, ...))."
             )
-    return found
+    return chosen
 
 
 def _check_module(model: Any) -> None:

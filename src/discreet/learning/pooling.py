@@ -49,7 +49,7 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
     return Owners(of, len(counts), each[of])
 
 
-def pooled(engine: Engine, found: Gradients, owners: Owners) -> Gradients:
+def pooled(engine: Engine, gradients: Gradients, owners: Owners) -> Gradients:
     """The gradients of owners, from those of rows.
 
     Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds
@@ -59,8 +59,8 @@ def pooled(engine: Engine, found: Gradients, owners: Owners) -> Gradients:
                the sum; its `square` has the guarantee of its class.
     """
     pooling = _Pooling(owners)
-    taps = [part for tap in found.taps for part in pooling(tap)]
-    return Gradients(taps, squares_of(engine, taps, owners.count), found.losses)
+    taps = [part for tap in gradients.taps for part in pooling(tap)]
+    return Gradients(taps, squares_of(engine, taps, owners.count), gradients.losses)
 
 
 def squares_of(engine: Engine, taps: list[Tap], batch: int) -> Tensor:
@@ -116,7 +116,7 @@ class _Pooling:
         return rows.reshape(self.owners.count, self.most * rows.shape[1], *rows.shape[2:])
 
 
-def built(engine: Engine, found: Gradients, buffer: Tensor | None = None) -> Tensor:
+def built(engine: Engine, gradients: Gradients, buffer: Tensor | None = None) -> Tensor:
     """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it
     has room.
 
@@ -126,10 +126,10 @@ def built(engine: Engine, found: Gradients, buffer: Tensor | None = None) -> Ten
     for p in engine.parameters.values():
         offsets[id(p)] = size
         size += p.numel()
-    batch = len(found.squares)
+    batch = len(gradients.squares)
     enough = buffer is not None and len(buffer) >= batch
     out = buffer[:batch].zero_() if enough else torch.zeros(batch, size, dtype=engine.dtype)  # type: ignore[index]
-    parts = [part for tap in found.taps for part in _parted(tap)]
+    parts = [part for tap in gradients.taps for part in _parted(tap)]
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())

@@ -126,10 +126,10 @@ def _way(
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g).transpose(0, 1)
-        found = _products(goals[0], inputs, g) + _biases(goals[2], g)
+        products = _products(goals[0], inputs, g) + _biases(goals[2], g)
         if not gru:
-            found += _products(goals[1], before, g) + _biases(goals[3], g)
-        return found
+            products += _products(goals[1], before, g) + _biases(goals[3], g)
+        return products
 
     recorder.note((gates,), taps)
     return (_turned(steps, lengths) if way else steps), last
@@ -173,7 +173,7 @@ def _lstm(
             outs.append(h)
             h = F.linear(h, w_hr)
         steps.append(h)
-    made = torch.stack(steps)
+    sequence = torch.stack(steps)
     if w_hr is not None and goals[4] is not None:
         held = torch.stack(outs).detach()
 
@@ -181,7 +181,7 @@ def _lstm(
             return _products(goals[4], held, single(torch.stack(g, 1)))
 
         recorder.note(tuple(steps), taps)
-    return made, (h, c if lengths is None else _at_ends(torch.stack(cells), lengths))
+    return sequence, (h, c if lengths is None else _at_ends(torch.stack(cells), lengths))
 
 
 def _gru(

@@ -159,16 +159,17 @@ class PrivateScaler:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        found = [self._measured(source, name, entropy) for name in self.columns]
+        measured = [self._measured(source, name, entropy) for name in self.columns]
         scales = [self._scale(name) for name in self.columns]
         value = Scaling(
             columns=self.columns,
             means=tuple(
                 float(_mean(_parts(noisy, None), scale)[0])
-                for noisy, scale in zip(found, scales, strict=True)
+                for noisy, scale in zip(measured, scales, strict=True)
             ),
             deviations=tuple(
-                _deviations(_parts(noisy, None), scale)[0] for noisy, scale in zip(found, scales, strict=True)
+                _deviations(_parts(noisy, None), scale)[0]
+                for noisy, scale in zip(measured, scales, strict=True)
             ),
             lower=tuple(float(scale.lower) for scale in scales),
             upper=tuple(float(scale.upper) for scale in scales),
@@ -176,7 +177,9 @@ class PrivateScaler:
 
         def error(confidence: float) -> dict[str, tuple[float, float]]:
             each = 1 - (1 - confidence) / len(self.columns)
-            return {name: _errors(n, s, each) for name, n, s in zip(self.columns, found, scales, strict=True)}
+            return {
+                name: _errors(n, s, each) for name, n, s in zip(self.columns, measured, scales, strict=True)
+            }
 
         return release(value, event=self.event, entropy=entropy, error=error)
 

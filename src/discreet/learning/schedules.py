@@ -212,11 +212,11 @@ class TruncatedPoisson(Schedule):
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         _true_size(self.size, size)
-        for found in _tossed(size, self.rate, self.steps, entropy):
-            if len(found) > self.limit:
-                yield found[np.asarray(sampling.subset(len(found), self.limit, entropy), dtype=np.int64)]
+        for batch in _tossed(size, self.rate, self.steps, entropy):
+            if len(batch) > self.limit:
+                yield batch[np.asarray(sampling.subset(len(batch), self.limit, entropy), dtype=np.int64)]
             else:
-                yield found
+                yield batch
 
 
 def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: float) -> int:
@@ -310,9 +310,9 @@ def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
     independent and alike have one joint law for the same people in any order, so the others' bins can be
     taken to be the same with and without that person.
     """
-    found = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
-    order = np.argsort(found, kind="stable")
-    edges = np.searchsorted(found[order], np.arange(bins + 1))
+    bin_of = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
+    order = np.argsort(bin_of, kind="stable")
+    edges = np.searchsorted(bin_of[order], np.arange(bins + 1))
     for start, end in itertools.pairwise(edges.tolist()):
         yield order[start:end]
 
@@ -421,8 +421,8 @@ def _passes(
         return BallsInBins(bins=bins, epochs=passes, divisor=divisor)
     if strategy is None or strategy == "identity":
         return Cyclic(bins=bins, epochs=passes, divisor=divisor)
-    found = square_root(bins * passes) if strategy == "square_root" else strategy
-    return Cyclic(bins=bins, epochs=passes, divisor=divisor, strategy=found)
+    chosen = square_root(bins * passes) if strategy == "square_root" else strategy
+    return Cyclic(bins=bins, epochs=passes, divisor=divisor, strategy=chosen)
 
 
 def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:

@@ -78,17 +78,17 @@ def _factors(trainer: Trainer) -> list[float]:
             "a function of the step that gives a factor, such as warmup_cosine(steps): the rate "
             "itself is the optimizer's, SGD(lr=...)",
         )
-    found = []
+    factors = []
     for step in (0, steps - 1):
         try:
-            found.append(float(factor(step)))
+            factors.append(float(factor(step)))
         except Exception as error:  # it was given the number of a step, and speaks of no person
             raise InvalidInput(
                 f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number "
                 f"for each of {steps} steps. Nothing was read or trained."
             ) from error
-        _require.finite(**{f"learning_rate({step})": found[-1]})
-    return found
+        _require.finite(**{f"learning_rate({step})": factors[-1]})
+    return factors
 
 
 def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:

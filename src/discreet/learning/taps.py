@@ -60,9 +60,9 @@ def lengths(rows: Tensor) -> Tensor:
     return _lengthened(torch.linalg.vector_norm(rows, dim=-1), rows.shape[-1])
 
 
-def _lengthened(found: Tensor, n: int) -> Tensor:
+def _lengthened(padded: Tensor, n: int) -> Tensor:
     """By what rounding may have hidden in the norms of n numbers; in place."""
-    return found.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
+    return padded.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
 
 
 def squares(rows: Tensor) -> Tensor:
@@ -71,8 +71,8 @@ def squares(rows: Tensor) -> Tensor:
     if n < 4 * BLOCK:
         return _few(rows) if rows.dim() == 2 and rows.numel() <= FEW else lengths(rows).double().square_()
     whole = n - n % BLOCK
-    found: Tensor = squares(rows[..., :whole].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
-    return found.add_(squares(rows[..., whole:])) if whole < n else found
+    sums: Tensor = squares(rows[..., :whole].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
+    return sums.add_(squares(rows[..., whole:])) if whole < n else sums
 
 
 @np.errstate(all="ignore")  # a warning would tell of the data
@@ -276,8 +276,12 @@ class Pieces(Tap):
         return self
 
     def square(self) -> Tensor:
-        found = torch.cat(self.norms)
-        return found if found.dim() == 1 else _lengthened(found, BLOCK).double().square_().sum(1)
+        squared_norms = torch.cat(self.norms)
+        return (
+            squared_norms
+            if squared_norms.dim() == 1
+            else _lengthened(squared_norms, BLOCK).double().square_().sum(1)
+        )
 
     def built(self) -> Tensor:
         return torch.cat(self.rows)
@@ -299,13 +303,13 @@ class Product(Tap):
     target: Target
     x: Tensor  # [B, T, k]
     g: Tensor  # [B, T, p]
-    made: Pieces | None = field(default=None, init=False)
+    pieces: Pieces | None = field(default=None, init=False)
 
     def square(self) -> Tensor:
         if not worth_building(len(self.x), self.x.shape[1], self.x.shape[2], self.g.shape[2]):
             return self._ghost()
-        self.made = Pieces(self.target).take(self.x, self.g)
-        return self.made.square()
+        self.pieces = Pieces(self.target).take(self.x, self.g)
+        return self.pieces.square()
 
     def _ghost(self) -> Tensor:
         """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
@@ -325,8 +329,8 @@ class Product(Tap):
         return torch.bmm(self.g.transpose(1, 2), self.x)
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
-        if self.made is not None:
-            return self.made.add(weights, sums)
+        if self.pieces is not None:
+            return self.pieces.add(weights, sums)
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
@@ -338,14 +342,14 @@ class Product(Tap):
         return None
 
     def silence(self, keep: Tensor) -> None:
-        if self.made is not None:
-            self.made.silence(keep)
+        if self.pieces is not None:
+            self.pieces.silence(keep)
             self.slim()
         else:
             self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
 
     def slim(self) -> None:
-        if self.made is not None:
+        if self.pieces is not None:
             self.x = self.g = self.x.new_empty(0)
 
 
@@ -384,12 +388,12 @@ class Lookup(Tap):
         """Sums of equal rows first, in float64, then their squares."""
         batch, _, d = self.g.shape
         size = self.target.parameter.shape[0]
-        found, place = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
-        sums = torch.zeros(len(found), d, dtype=torch.float64).index_add_(
+        unique, place = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
+        sums = torch.zeros(len(unique), d, dtype=torch.float64).index_add_(
             0, place.flatten(), self.g.reshape(-1, d).double()
         )
         return self._widened(
-            torch.zeros(batch, dtype=torch.float64).index_add_(0, found // size, squares(sums))
+            torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, squares(sums))
         )
 
     def _widened(self, total: Tensor) -> Tensor:

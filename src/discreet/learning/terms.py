@@ -56,10 +56,10 @@ class Terms:
     def _independent(self) -> Reservoir | Mixed:
         trainer, engine = self._trainer, self._engine
         deviation = trainer.deviation / (1 if self._adaptive is None else self._adaptive.clip)
-        found = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
+        noise = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
         plan = trainer.schedule
         return (
-            Mixed(found, plan.strategy) if isinstance(plan, Cyclic) and plan.strategy != IDENTITY else found
+            Mixed(noise, plan.strategy) if isinstance(plan, Cyclic) and plan.strategy != IDENTITY else noise
         )
 
     def noise(self, vector: Tensor) -> None:
@@ -88,29 +88,29 @@ class Terms:
                     self._trainer.augment(inputs, self._entropy),
                     self._trainer.augment.targets(targets),
                 )
-            found = self._engine.gradients(inputs, targets)
+            gradients = self._engine.gradients(inputs, targets)
             if not self._whole:
-                found = pooled(self._engine, found, self._owners(len(rows), counts))
-            self._clipped(found, sums)
+                gradients = pooled(self._engine, gradients, self._owners(len(rows), counts))
+            self._clipped(gradients, sums)
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
         each = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
         return owned(each, mean=self._trainer.pooling == "mean", copies=self._copies)
 
-    def _clipped(self, found: Gradients, sums: dict[int, Tensor]) -> None:
+    def _clipped(self, gradients: Gradients, sums: dict[int, Tensor]) -> None:
         if self._adaptive is not None:
-            short = found.squares.sum(1).sqrt() <= self.rule.clip
+            short = gradients.squares.sum(1).sqrt() <= self.rule.clip
             self._count += float(short.sum()) - len(short) / 2
-        weights, keep = factors(self.rule, found.squares)
+        weights, keep = factors(self.rule, gradients.squares)
         with torch.no_grad():
             if self._exact is not None:  # what is not finite has weight zero, is NaN then, and counts as zero
-                rows = built(self._engine, found, self._rows)
+                rows = built(self._engine, gradients, self._rows)
                 self._rows = rows if self._rows is None or len(rows) > len(self._rows) else self._rows
                 self._exact.add(rows, self._spread(weights.double()))
                 return
             if keep is not None:
-                found.silence(keep)
-            found.add(weights.to(self._engine.dtype), sums, self._engine.layers)
+                gradients.silence(keep)
+            gradients.add(weights.to(self._engine.dtype), sums, self._engine.layers)
 
     def _spread(self, weights: Tensor) -> Tensor:
         """[B, layers] factors to one for each parameter."""

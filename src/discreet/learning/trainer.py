@@ -126,7 +126,7 @@ class Trainer:
         size = self.n if self.n is not None else self.public.size
         if self.n is not None:
             _require.integer(n=self.n, at_least=1)
-        found = schedule(
+        resolved = schedule(
             self.sampling,
             neighbors=self.public.neighbors,
             size=size,
@@ -138,15 +138,15 @@ class Trainer:
             strategy=self.strategy,
             target=(self.epsilon, self.delta),
         )
-        self._set("schedule", found)
+        self._set("schedule", resolved)
         self._set("clip", as_clipping(self.clip))
         settings.check(self)
         self._set("performance", self.performance.updated(microbatch=microbatch, isolate=isolate))
         engine = self._engine(self.model)
         self._set("noise_multiplier", self._calibrated())
-        self._set("event", found.event(self.noise_multiplier, self.public.neighbors, self.grid))
+        self._set("event", resolved.event(self.noise_multiplier, self.public.neighbors, self.grid))
         if isinstance(self.clip, Adaptive):
-            self.clip.split(self.noise_multiplier, found.divisor)
+            self.clip.split(self.noise_multiplier, resolved.divisor)
         settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
             probe(engine, *self.synthetic)
@@ -243,8 +243,10 @@ class Trainer:
 
     def _try(self, engine: Engine, inputs: Any, targets: Any) -> None:
         """The probe, on made-up examples of these shapes, or on variants of them."""
-        made = made_up(inputs)
-        probe(engine, made if self.augment is None else one_each(self.augment, made), made_up(targets))
+        examples = made_up(inputs)
+        probe(
+            engine, examples if self.augment is None else one_each(self.augment, examples), made_up(targets)
+        )
 
     @property
     def length(self) -> int:
@@ -368,14 +370,14 @@ class Run:
     @property
     def model(self) -> nn.Module:
         """A copy of the model as it is now, with weights of its own."""
-        found = copy.deepcopy(self._live)
+        released = copy.deepcopy(self._live)
         vector = self._values if self._averaged is None else self._averaged
         parts = self._engine.parts(vector)
         with torch.no_grad():
-            for name, p in found.named_parameters():
+            for name, p in released.named_parameters():
                 p.data = parts[name].clone() if name in parts else p.data.clone()
-        plan.detach(found)
-        return found.eval()
+        plan.detach(released)
+        return released.eval()
 
 
 def _flattened(engine: Engine) -> Tensor:

@@ -37,16 +37,16 @@ def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]
     """
-    found, size = values.copy(), values.shape[-1]
+    transformed, size = values.copy(), values.shape[-1]
     step = 1
     while step < size:
-        pairs = found.reshape(*found.shape[:-1], size // (2 * step), 2, step)
+        pairs = transformed.reshape(*transformed.shape[:-1], size // (2 * step), 2, step)
         even, odd = pairs[..., 0, :], pairs[..., 1, :]
         even += odd
         odd *= -2
         odd += even
         step *= 2
-    return found
+    return transformed
 
 
 def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -134,10 +134,10 @@ class LocalHashing(FrequencyOracle):
 
     def hash(self, masks: Codes, values: Codes) -> Codes:
         """The buckets of values under rows of masks; the arrays are broadcast against each other."""
-        found = parity(masks[..., 0] & values)
+        bits = parity(masks[..., 0] & values)
         for bit in range(1, self._masks):
-            found |= parity(masks[..., bit] & values) << bit
-        return found
+            bits |= parity(masks[..., bit] & values) << bit
+        return bits
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         """The masks, one after the other; then whether the bucket is told truly, and if not, which other
@@ -199,28 +199,28 @@ class LocalHashing(FrequencyOracle):
         )
 
     def _counts_of(self, data: NDArray[Any], wanted: Codes) -> Codes:
-        found = np.zeros(len(wanted), np.int64)
+        counts = np.zeros(len(wanted), np.int64)
         rows = max(1, _CELLS // max(1, len(wanted)))
         for start in range(0, len(data), rows):
             part = data[start : start + rows]
-            found += (self.hash(part[:, None, :-1], wanted[None, :]) == part[:, -1:]).sum(axis=0)
-        return found
+            counts += (self.hash(part[:, None, :-1], wanted[None, :]) == part[:, -1:]).sum(axis=0)
+        return counts
 
     def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
         """`_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums are
         sums of parities.
         """
-        found = np.zeros((len(high), len(low)), np.int64)
+        counts = np.zeros((len(high), len(low)), np.int64)
         small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
         rows = max(1, _CELLS // (len(high) * len(low)))
         for start in range(0, len(data), rows):
             part = data[start : start + rows]
             masks = part[:, None, :-1]
             wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            found += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
+            counts += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
                 axis=0
             )
-        return found.ravel()
+        return counts.ravel()
 
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Unbiased estimates of the shares of some candidates."""

@@ -234,11 +234,11 @@ class Rappor(LocalRandomizer):
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
         """The Bloom filter of a word in a cohort."""
         raw = _word(word)
-        found = np.zeros(self.bits, bool)
+        bits = np.zeros(self.bits, bool)
         for number in range(self.hashes):
             digest = hashlib.sha256(b"rappor:%d:%d:" % (cohort, number) + raw).digest()
-            found[int.from_bytes(digest[:8], "little") % self.bits] = True
-        return found
+            bits[int.from_bytes(digest[:8], "little") % self.bits] = True
+        return bits
 
     def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
         """[cohort, permanent bits], for the device to keep secret; each call costs `epsilon`."""

@@ -422,6 +422,6 @@ class SubsetSelection(FrequencyOracle):
         return np.bincount(data.ravel(), minlength=self.domain)
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
-        found = np.zeros((len(data), self.domain), bool)
-        np.put_along_axis(found, data, True, axis=1)
-        return found
+        supported = np.zeros((len(data), self.domain), bool)
+        np.put_along_axis(supported, data, True, axis=1)
+        return supported

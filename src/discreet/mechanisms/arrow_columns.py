@@ -92,10 +92,10 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
             f"Nothing was released."
         )
     known = pa.array([values[i] for i in fitting], type=kind)
-    found = (
+    codes = (
         pc.fill_null(pc.index_in(array, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     )
-    numbered: Ints = np.append(np.array(fitting, np.int64), -1)[found]
+    numbered: Ints = np.append(np.array(fitting, np.int64), -1)[codes]
     return numbered
 
 

@@ -98,8 +98,8 @@ class JointQuantiles:
         grid, (unit, widths) = grid_of(self), self._widths()
         rows = indices(source, self.column, grid)
         up_to = np.cumsum(np.bincount(rows - grid.low, minlength=grid.high - grid.low + 1)).tolist()
-        found = draw_jointly(up_to, unit, widths, self._chooser().rate, entropy)
-        value = tuple(number((grid.low + at) * grid.step) for at in found)
+        positions = draw_jointly(up_to, unit, widths, self._chooser().rate, entropy)
+        value = tuple(number((grid.low + at) * grid.step) for at in positions)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
@@ -117,15 +117,15 @@ def draw_jointly(
     while True:
         bits, uniforms = bits + _BITS, [u << _BITS | entropy.integer(_BITS) for u in uniforms]
         tables = _Tables(up_to, unit, widths, rate, bits)
-        found: list[int] = []
+        positions: list[int] = []
         for j, u in enumerate(uniforms):
-            start, lows, highs = tables.weights(j, found[-1] if found else None)
+            start, lows, highs = tables.weights(j, positions[-1] if positions else None)
             at = decide(u, bits, list(accumulate(lows)), list(accumulate(highs)))
             if at is None:
                 break
-            found.append(start + at)
+            positions.append(start + at)
         else:
-            return found
+            return positions
 
 
 class _Tables:
@@ -177,10 +177,10 @@ class _Tables:
         return abs(self.unit * rows - self.aims[j])
 
     def _exp(self, cost: int) -> tuple[int, int]:
-        found = self._exps.get(cost)
-        if found is None:
-            found = self._exps[cost] = exp_neg(self.rate * cost, self.bits)
-        return found
+        enclosure = self._exps.get(cost)
+        if enclosure is None:
+            enclosure = self._exps[cost] = exp_neg(self.rate * cost, self.bits)
+        return enclosure
 
 
 __all__ = ["JointQuantiles"]

@@ -256,10 +256,10 @@ class MeanWithFoundBounds:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        found = self.finder(source, entropy=entropy).value
-        if found is None:
+        bounds = self.finder(source, entropy=entropy).value
+        if bounds is None:
             return release(None, event=self.event, entropy=entropy)
-        lower, upper = _require.exact(found.lower, "lower"), _require.exact(found.upper, "upper")
+        lower, upper = _require.exact(bounds.lower, "lower"), _require.exact(bounds.upper, "upper")
         scale = Scale(lower, (upper - lower) / self.cells, self.cells)
         noisy = measure(source, self.column, True, scale, self._noises(), entropy)
         return _answer(noisy, mean_span, scale, event=self.event, entropy=entropy)

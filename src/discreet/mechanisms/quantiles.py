@@ -254,8 +254,8 @@ class ApproximateQuantiles:
         grid = grid_of(self)
         rows = indices(source, self.column, grid)
         fine = (rows << self.jitter_bits) + sampling.uniform_below(1 << self.jitter_bits, len(rows), entropy)
-        found = self._recurse(np.sort(fine), self._exact(), *self._ends(), entropy)
-        value = tuple(number((at >> self.jitter_bits) * grid.step) for at in found)
+        quantiles = self._recurse(np.sort(fine), self._exact(), *self._ends(), entropy)
+        value = tuple(number((at >> self.jitter_bits) * grid.step) for at in quantiles)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _recurse(

@@ -322,8 +322,8 @@ class SubsampleAggregateStable:
         passed = lead - 2 * self.most + draw(self._scale, entropy) >= self.reach
         overloaded = bool((seen > self.most).any())
         winner = max(counts, key=lambda answer: counts[answer])
-        told = winner[0] if passed and not overloaded else None
-        return release(told, event=self.event, entropy=entropy)
+        value = winner[0] if passed and not overloaded else None
+        return release(value, event=self.event, entropy=entropy)
 
 
 def enough_subsamples(size: int, rate: Real, delta: float) -> int:

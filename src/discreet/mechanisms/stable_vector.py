@@ -133,13 +133,13 @@ class StableSparseVector:
         after = {**state, "failures": state["failures"] + failed, "asked": state["asked"] + 1}
         if failed and self.constants is not None:
             after["threshold"] = self.threshold + draw(self.scales[0], entropy)
-        told = release(
+        result = release(
             None if failed else stated(question, value),
             event=NoOp(neighbors=self.public.neighbors),
             entropy=entropy,
             error=None if failed else lambda confidence: 0,
         )
-        return after, told
+        return after, result
 
     def _check_state(self, state: Any) -> None:
         if (

@@ -99,8 +99,11 @@ def moves_up(question: Any, public: Public) -> bool:
         # another bin
         blank_adds_nothing = public.neighbors is ADD_REMOVE or public.bounds(question.column).nullable
         return blank_adds_nothing and (not isinstance(question, PowerSum) or question.range(public)[0] >= 0)
-    told = getattr(question, "monotone", False)
-    return isinstance(question, Count | CountNonNull) or (told(public) if callable(told) else told) is True
+    declared = getattr(question, "monotone", False)
+    return (
+        isinstance(question, Count | CountNonNull)
+        or (declared(public) if callable(declared) else declared) is True
+    )
 
 
 class Thresholds:
@@ -218,8 +221,8 @@ class Thresholds:
             return after, Answer(above=False)
         if redraw:
             after["threshold"] = self._noisy_threshold(entropy)
-        told = None if numeric_scale is None else value + draw(numeric_scale, entropy)
-        return after, Answer(above=True, value=told, gap=excess if gap else None)
+        noisy = None if numeric_scale is None else value + draw(numeric_scale, entropy)
+        return after, Answer(above=True, value=noisy, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
         """alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence, each

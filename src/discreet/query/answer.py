@@ -80,20 +80,20 @@ class Answer:
         """For every column that has one, how far each value may be off with this confidence, value by
         value."""
         _require.open_probability(confidence=confidence)
-        found: dict[str, list[float | None]] = {}
+        errors: dict[str, list[float | None]] = {}
         for i, name in enumerate(self.columns):
             widths = self._widths(i, confidence)
             if any(width is not None for width in widths):
-                found[name] = widths
-        return found
+                errors[name] = widths
+        return errors
 
     def interval(self, confidence: float = 0.95) -> dict[str, list[tuple[float, float] | None]]:
         """For every column that has one, the confidence interval of each value: from public parameters and
         released values only."""
-        found: dict[str, list[tuple[float, float] | None]] = {}
+        intervals: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
             ends = self._ends(self._at(name))
-            found[name] = [
+            intervals[name] = [
                 None
                 if v is None or w is None
                 else (float(v) - w, float(v) + w)
@@ -101,7 +101,7 @@ class Answer:
                 else ends.interval(r, confidence)
                 for r, (v, w) in enumerate(zip(self[name], widths, strict=True))
             ]
-        return found
+        return intervals
 
     def _ends(self, i: int) -> Mean | Range | None:
         mean = self.means[i] if self.means else None
@@ -114,10 +114,10 @@ class Answer:
             return [width] * len(self.rows)
         ends = self._ends(i)
         if ends is not None:
-            found = [ends.interval(r, confidence) for r in range(len(self.rows))]
+            ends_of_rows = [ends.interval(r, confidence) for r in range(len(self.rows))]
             return [
                 None if row[i] is None or end is None else max(end[1] - row[i], row[i] - end[0], 0.0)
-                for row, end in zip(self.rows, found, strict=True)
+                for row, end in zip(self.rows, ends_of_rows, strict=True)
             ]
         z = _normal_quantile((1 + confidence) / 2)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
@@ -233,10 +233,10 @@ class Answer:
         lines.insert(1, "  ".join("-" * w for w in widths))
         if len(self.rows) > most:
             lines.append(f"... {len(self.rows) - most} more rows")
-        told = (
+        footer = (
             f"{confidence:.0%} of errors are within ±" if errors else "how far off: see the plan, or preview"
         )
-        return "\n".join([*lines, f"({told}; {self.price})", *(f"({note})" for note in self.notes)])
+        return "\n".join([*lines, f"({footer}; {self.price})", *(f"({note})" for note in self.notes)])
 
     @property
     def price(self) -> str:

@@ -45,21 +45,23 @@ class Scope:
             if alias.lower() not in self.tables:
                 advice = f"There is: {', '.join(self.aliases)}.{meant(alias, self.aliases)}"
                 raise refuse(node, f"there is no table {alias!r} in FROM", advice)
-            found = [
+            matches = [
                 columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns
             ]
         else:
-            found = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
-        if len(found) > 1 and not all(frozenset((found[0], other)) in self.equal for other in found[1:]):
+            matches = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
+        if len(matches) > 1 and not all(
+            frozenset((matches[0], other)) in self.equal for other in matches[1:]
+        ):
             raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
-        if not found:
+        if not matches:
             advice = "Bounds and categories are never read off the data: the steward declares them."
             raise refuse(
                 _first_mention(node),
                 f"nothing is declared of a column {name!r}",
                 f"{meant(name, self.columns).strip()} Declared: {', '.join(self.columns)}. {advice}".strip(),
             )
-        return found[0]
+        return matches[0]
 
 
 def _first_mention(node: exp.Column) -> Node:
@@ -148,8 +150,8 @@ class Binder:
         if node is None:
             raise Refusal("a function lacks an argument")
         try:
-            found = self.special(node)
-            return self._bind(node) if found is None else found
+            expression = self.special(node)
+            return self._bind(node) if expression is None else expression
         except Refusal as refusal:
             raise refuse(node, str(refusal)) from None
 

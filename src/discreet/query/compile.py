@@ -181,11 +181,11 @@ class Compiler:
         others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
-        made = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
-        columns = [(f"x{i}", node) for i, (node, _) in enumerate(made)]
-        found = [Argument(name(f"x{i}"), times) for i, (_, times) in enumerate(made)]
+        summands = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
+        columns = [(f"x{i}", node) for i, (node, _) in enumerate(summands)]
+        arguments = [Argument(name(f"x{i}"), times) for i, (_, times) in enumerate(summands)]
         return columns, [
-            None if m.expression is None else found[unique.index(m.expression)] for m in measures
+            None if m.expression is None else arguments[unique.index(m.expression)] for m in measures
         ]
 
     def _steps(self, x: Expr) -> tuple[Node, int]:
@@ -212,9 +212,9 @@ class Compiler:
 
     def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
-        made = [aliased(node, alias) for alias, node in columns]
+        projections = [aliased(node, alias) for alias, node in columns]
         identities = [aliased(name(str(self.identity)), n) for n in self._names(choosing)]
-        rows = exp.select(aliased(name(self.plan.unit), "u"), *identities, *keys, *made, copy=False)
+        rows = exp.select(aliased(name(self.plan.unit), "u"), *identities, *keys, *projections, copy=False)
         return rows.from_(self._source(choosing).subquery("s", copy=False), copy=False)
 
     def _names(self, choosing: bool) -> list[str]:

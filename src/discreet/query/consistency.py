@@ -60,8 +60,8 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
     if counts:
         return _whole(tables)
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
-    found = inference.consistent_marginals(measured)
-    return tuple(_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, found, strict=True))
+    estimate = inference.consistent_marginals(measured)
+    return tuple(_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, estimate, strict=True))
 
 
 def _table(answer: Answer, column: str) -> _Table:
@@ -96,17 +96,17 @@ def _array(table: _Table) -> Any:
 
 def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
     """The answer with new numbers; their noise is no longer that of one draw."""
-    found = dict(zip(itertools.product(*table.levels), np.ravel(values).tolist(), strict=True))
+    by_key = dict(zip(itertools.product(*table.levels), np.ravel(values).tolist(), strict=True))
     answer, at = table.answer, table.value
-    rows = tuple((*row[:at], found[table.key(row)], *row[at + 1 :]) for row in answer.rows)
+    rows = tuple((*row[:at], by_key[table.key(row)], *row[at + 1 :]) for row in answer.rows)
     deviations = answer.deviations
     if deviation is not None:
         deviations = tuple((*row[:at], deviation, *row[at + 1 :]) for row in deviations)
     noises = (*answer.noises[:at], None, *answer.noises[at + 1 :])
-    told = "Made to agree with the other answers by least squares, at no cost."
+    note = "Made to agree with the other answers by least squares, at no cost."
     if deviation is None:
-        told = "Made whole, not negative and nested, at no cost; small counts are now too large on average."
-    return replace(answer, rows=rows, deviations=deviations, noises=noises, plan=(*answer.plan, told))
+        note = "Made whole, not negative and nested, at no cost; small counts are now too large on average."
+    return replace(answer, rows=rows, deviations=deviations, noises=noises, plan=(*answer.plan, note))
 
 
 def _whole(tables: list[_Table]) -> tuple[Answer, ...]:
@@ -123,9 +123,9 @@ def _whole(tables: list[_Table]) -> tuple[Answer, ...]:
             nodes[i, key] = len(parents) - 1
     values = [tables[i].cells[key] for i, key in nodes]
     variances = [tables[i].variance for i, _ in nodes]
-    found = inference.top_down(inference.Tree(parents), values, variances)
+    rounded = inference.top_down(inference.Tree(parents), values, variances)
     return tuple(
-        _with(t, [int(found[nodes[i, key]]) for key in itertools.product(*t.levels)], None)
+        _with(t, [int(rounded[nodes[i, key]]) for key in itertools.product(*t.levels)], None)
         for i, t in enumerate(tables)
     )
 

@@ -64,7 +64,7 @@ def statements(
     if not plan.known_keys and UNITS not in asked:
         asked.append(UNITS)
     try:
-        made = Statements(
+        written = Statements(
             compiler.additive(asked) if asked else None,
             tuple(asked),
             tuple(
@@ -79,8 +79,8 @@ def statements(
         )
     except RecursionError:
         raise QueryError("the query nests too deep. Nothing was read or charged.") from None
-    recipes.written[bounding, known, dialect.name] = made
-    return made
+    recipes.written[bounding, known, dialect.name] = written
+    return written
 
 
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
@@ -99,14 +99,14 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
         keys, index = _found_keys(plan, table)
         size = len(keys)
         columns = [integers(table.column(f"m{i}")) for i in range(len(written.asked))]
-    found = dict(zip(written.asked, columns, strict=True))
+    by_name = dict(zip(written.asked, columns, strict=True))
     for m, sql in written.distinct:
-        found[m] = _dense(answer(sql), "m0", size, index)
+        by_name[m] = _dense(answer(sql), "m0", size, index)
     scores = [
         _scores(answer(sql), c, size, index) for c, sql in zip(recipes.choices, written.choices, strict=True)
     ]
     return Exact(
-        keys, [found[m] for m in recipes.measures], scores, None if plan.known_keys else found[UNITS]
+        keys, [by_name[m] for m in recipes.measures], scores, None if plan.known_keys else by_name[UNITS]
     )
 
 

@@ -219,7 +219,7 @@ class Recipes:
         assert asked.parameter is not None
         if asked.function == "quantile":
             first, step, points = candidates(x.domain)
-            made = Choice(
+            choice = Choice(
                 kind="quantile",
                 expression=x,
                 parameter=asked.parameter,
@@ -229,10 +229,10 @@ class Recipes:
             )
         else:
             values = x.domain.members(1 << 16) or ()
-            made = Choice(kind=asked.function, expression=x, parameter=asked.parameter, values=values)
-        if made not in self.choices:
-            self.choices.append(made)
-        return self.choices.index(made)
+            choice = Choice(kind=asked.function, expression=x, parameter=asked.parameter, values=values)
+        if choice not in self.choices:
+            self.choices.append(choice)
+        return self.choices.index(choice)
 
     def _add(self, measure: Measure) -> int:
         if measure not in self.measures:

@@ -189,14 +189,14 @@ class Query:
 
     def _parts_of(self, name: str) -> set[int]:
         expression = dict(self._plan.outputs)[name]
-        found: set[int] = set()
+        parts: set[int] = set()
         for node in walk(expression):
             if isinstance(node, Output) and node.kind == "aggregate":
                 recipe = self._recipes.recipes[node.index]
-                found |= set(recipe.measures)
+                parts |= set(recipe.measures)
                 if recipe.choice is not None:
-                    found.add(len(self._recipes.measures) + recipe.choice)
-        return found
+                    parts.add(len(self._recipes.measures) + recipe.choice)
+        return parts
 
     @property
     def event(self) -> Event:

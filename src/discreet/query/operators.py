@@ -179,9 +179,9 @@ def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[
         plain = [None if v is None else function(v, *(np.ravel(r)[0] for r in rest)) for v in array.ravel()]
         if number:
             return np.array([np.nan if v is None else v for v in plain], dtype=float).reshape(array.shape)
-        made = np.empty(len(plain), dtype=object)
-        made[:] = plain
-        return made.reshape(array.shape)
+        texts = np.empty(len(plain), dtype=object)
+        texts[:] = plain
+        return texts.reshape(array.shape)
 
     return value
 
@@ -195,11 +195,11 @@ def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
 
 def _pasted(*args: Any) -> Any:
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
-    made = np.empty(arrays[0].shape, dtype=object)
-    for at in np.ndindex(made.shape):
+    texts = np.empty(arrays[0].shape, dtype=object)
+    for at in np.ndindex(texts.shape):
         parts: list[Any] = [array[at] for array in arrays]
-        made[at] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
-    return made
+        texts[at] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
+    return texts
 
 
 def _alike(a: Any, b: Any) -> Any:

@@ -78,11 +78,13 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
         near = "" if word.upper() in _KEYWORDS else meant(word, _STARTS if at == first[0] else _KEYWORDS)
         if near:
             return _at(text, at, f"{word[:40]!r} is not understood.{near}")
-    found = str(details.get("highlight") or "")[:40]
+    highlight = str(details.get("highlight") or "")[:40]
     wanted = str(details.get("description") or "")
     expected = f", where {wanted.lower()}" if wanted.startswith("Expecting") else ""
     return _at(
-        text, offset, f"{found!r} is not understood here{expected}." if found else "the text ends too early."
+        text,
+        offset,
+        f"{highlight!r} is not understood here{expected}." if highlight else "the text ends too early.",
     )
 
 

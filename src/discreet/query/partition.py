@@ -51,19 +51,19 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
     one = 1 << _BITS
     factor, step = int(exp_below(epsilon) * one), int(delta * one)  # both rounded down
-    found = [0]
-    while found[-1] < one:
-        p = found[-1]
+    entries = [0]
+    while entries[-1] < one:
+        p = entries[-1]
         up = (factor * p >> _BITS) + step
         down = one + ((p + step - one) << _BITS) // factor  # 1 - (1 - p - delta) / factor, rounded down
-        found.append(min(up, down, one))
-        if len(found) > LONGEST or found[-1] <= p:
+        entries.append(min(up, down, one))
+        if len(entries) > LONGEST or entries[-1] <= p:
             raise InvalidInput(
                 f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need "
                 f"more than {LONGEST} units to be "
                 f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups a unit."
             )
-    return tuple(found)
+    return tuple(entries)
 
 
 def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:

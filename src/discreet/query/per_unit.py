@@ -76,18 +76,18 @@ class PerUnitBinder:
         if isinstance(node, exp.Literal):
             return None
         if isinstance(node, exp.Column):
-            found = Binder(self.scope)(node)
-            if found in self.relation.whose:
+            expression = Binder(self.scope)(node)
+            if expression in self.relation.whose:
                 return self._unit
-            if found not in self.keys:
+            if expression not in self.keys:
                 raise refuse(
                     node, f"column {node.name!r} is neither grouped nor aggregated", "Add it to GROUP BY."
                 )
-            return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
+            return Column(f"{self.prefix}k{self.keys.index(expression)}", expression.domain)
         if not any(True for _ in node.find_all(exp.AggFunc)):
-            found = Binder(self.scope)(node)
-            if found in self.keys:
-                return Column(f"{self.prefix}k{self.keys.index(found)}", found.domain)
+            expression = Binder(self.scope)(node)
+            if expression in self.keys:
+                return Column(f"{self.prefix}k{self.keys.index(expression)}", expression.domain)
         return None
 
     def _aggregate(self, node: Node, function: str, argument: Node | None, condition: Node | None) -> Expr:

@@ -258,19 +258,19 @@ class _Planner:
         clause = self.select.args.get("order")
         if clause is None:
             return []
-        found = []
+        keys = []
         for item in clause.expressions:
             only(item, {"this", "desc", "nulls_first"}, "in ORDER BY")
             if item.args.get("nulls_first"):
                 raise refuse(item, "NULLS FIRST cannot be answered", "Missing values come last.")
             if isinstance(item.this, exp.Var) and item.this.name.upper() == "ALL":
-                found += [(bound, bool(item.args.get("desc"))) for _, bound in self.outputs]
+                keys += [(bound, bool(item.args.get("desc"))) for _, bound in self.outputs]
                 continue
             bound = self.post(by_position(item.this, self.select))
             if not computable(bound):
                 raise refuse(item, "this cannot be computed from released numbers")
-            found.append((bound, bool(item.args.get("desc"))))
-        return found
+            keys.append((bound, bool(item.args.get("desc"))))
+        return keys
 
     def _whole(self, clause: str) -> int | None:
         node = self.select.args.get(clause)

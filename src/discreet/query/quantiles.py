@@ -77,16 +77,16 @@ def _stacked(choice: Choice, picked: list[Any]) -> list[Any]:
     return result
 
 
-def _named(choice: Choice, found: list[Any]) -> Any:
+def _named(choice: Choice, quantiles: list[Any]) -> Any:
     if choice.kind == "quantile":
         domain = choice.expression.domain
-        values = [float(choice.first + int(i) * choice.step) for i in found]
+        values = [float(choice.first + int(i) * choice.step) for i in quantiles]
         return np.clip(np.array(values, dtype=float), domain.low, domain.high)
     if choice.kind == "top":
-        names = np.empty(len(found), dtype=object)
-        for g, indices in enumerate(found):
+        names = np.empty(len(quantiles), dtype=object)
+        for g, indices in enumerate(quantiles):
             names[g] = tuple(choice.values[i] for i in indices)
         return names
-    values_of = [choice.values[int(i)] for i in found]
+    values_of = [choice.values[int(i)] for i in quantiles]
     numeric = all(isinstance(v, int) and not isinstance(v, bool) for v in choice.values)
     return np.array(values_of, dtype=float if numeric else object)

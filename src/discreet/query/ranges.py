@@ -54,13 +54,13 @@ class Range:
         errors = [noise.error(each) for noise in self.noises]
         boxes = [(n[row] - e, n[row] + e) for n, e in zip(self.released, errors, strict=True)]
         try:
-            found = _enclosed(self.formula, boxes, row)
+            enclosure = _enclosed(self.formula, boxes, row)
         except (Refusal, ArithmeticError, ValueError):
             return None
-        if found.kind is not Kind.NUMBER or not found.bounded:
+        if enclosure.kind is not Kind.NUMBER or not enclosure.bounded:
             return None
-        slack = _SLACK * max(abs(found.low), abs(found.high))
-        return found.low - slack, found.high + slack
+        slack = _SLACK * max(abs(enclosure.low), abs(enclosure.high))
+        return enclosure.low - slack, enclosure.high + slack
 
 
 def range_of(
@@ -127,10 +127,10 @@ def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domai
         low, high = (end * rest[1] for end in boxes[rest[0]])
         return _number(max(low, 0) if what == "count" else low, max(high, 0) if what == "count" else high)
     if what in OPERATORS:
-        made = [_enclosed(part, boxes, row) for part in rest]
+        parts = [_enclosed(part, boxes, row) for part in rest]
         if what in ("/", "//", "%") and _counts(rest[1]):  # by zero there is no value
-            made[1] = _number(max(made[1].low, 1.0), max(made[1].high, 1.0))
-        return OPERATORS[what].domain(*made)
+            parts[1] = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
+        return OPERATORS[what].domain(*parts)
     if what in PAIRED:
         return _pairs(what, [boxes[i] for i in rest[0]], *rest[1:])
     return _moments(what, [boxes[i] for i in rest[0]], rest[1], *rest[2:])

@@ -93,10 +93,10 @@ class Relations:
             return {}
         if clause.args.get("recursive"):
             raise refuse(clause, "WITH RECURSIVE cannot be answered")
-        found: dict[str, Closed] = {}
+        closed: dict[str, Closed] = {}
         for cte in clause.expressions:
-            found[cte.alias.lower()] = Closed(cte.this, {**outer, **found}, _listed(cte))
-        return found
+            closed[cte.alias.lower()] = Closed(cte.this, {**outer, **closed}, _listed(cte))
+        return closed
 
     def _item(self, item: Node, ctes: dict[str, Closed]) -> tuple[str, Relation]:
         self.count += 1
@@ -280,8 +280,10 @@ class Relations:
             return Column(f"t{self.count - 1}p{computed.index(e)}", replace(e.domain, nullable=True))
 
         columns = {name: renamed(e) for name, e in relation.columns.items()}
-        made = {alias: {name: renamed(e) for name, e in own.items()} for alias, own in tables.items()}
-        return replace(relation, node=node, columns=columns), made
+        renamed_tables = {
+            alias: {name: renamed(e) for name, e in own.items()} for alias, own in tables.items()
+        }
+        return replace(relation, node=node, columns=columns), renamed_tables
 
     def _conditions(self, join: exp.Join, scope: Scope, tables: Tables, alias: str) -> Iterator[Expr]:
         for name in join.args.get("using") or []:

@@ -27,10 +27,10 @@ CHUNK = 10_000  # groups at a time
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
     """The value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for none;
     texts for chosen ones."""
-    found = []
+    columns = []
     for asked, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
-            found.append(choices[recipe.choice])
+            columns.append(choices[recipe.choice])
             continue
         used = [recipes.measures[i] for i in recipe.measures]
         values = [
@@ -38,11 +38,11 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
-            found.append(_paired(recipe.function, used, values, *limits_of(asked)))
+            columns.append(_paired(recipe.function, used, values, *limits_of(asked)))
             continue
         domain = None if asked.argument is None else asked.argument.domain
-        found.append(_formula(recipe, used, values, domain))
-    return found
+        columns.append(_formula(recipe, used, values, domain))
+    return columns
 
 
 def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: Domain | None) -> Any:
@@ -96,9 +96,9 @@ def table(
     is."""
     columns = key_columns(plan, keys)
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
-    found = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
+    deviations = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
     none = [None] * len(kept)
-    return rows, list(zip(*(none if d is None else _listed(d[kept]) for d in found), strict=True)), kept
+    return rows, list(zip(*(none if d is None else _listed(d[kept]) for d in deviations), strict=True)), kept
 
 
 def rows_of(
@@ -112,9 +112,9 @@ def rows_of(
     """The rows of the answer, and which group each is."""
     size = len(keys)
     columns = key_columns(plan, keys) if columns is None else columns
-    found = aggregates(plan, recipes, measures, choices)
-    kept = _kept(plan, columns, found, size)
-    outputs = [_broadcast(value(e, columns, found), size)[kept] for _, e in plan.outputs]
+    values = aggregates(plan, recipes, measures, choices)
+    kept = _kept(plan, columns, values, size)
+    outputs = [_broadcast(value(e, columns, values), size)[kept] for _, e in plan.outputs]
     cells = [_cells(plan, recipes, i, outputs[i], measures, kept) for i in range(len(outputs))]
     return list(zip(*cells, strict=True)), kept
 
@@ -160,14 +160,14 @@ def _listed(values: Any) -> list[Any]:
     return [None if v != v else v for v in plain] if np.isnan(values).any() else plain
 
 
-def _kept(plan: Plan, keys: list[Any], found: list[Any], size: int) -> list[int]:
+def _kept(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
     """The rows that pass HAVING, in the order asked for."""
     rows = list(range(size))
     if plan.having is not None:
-        passes = _broadcast(value(plan.having, keys, found), size) == 1.0
+        passes = _broadcast(value(plan.having, keys, values), size) == 1.0
         rows = [r for r in rows if passes[r]]
     for expression, descending in reversed(plan.order):  # sorts are stable: the first key decides last
-        by = _broadcast(value(expression, keys, found), size)
+        by = _broadcast(value(expression, keys, values), size)
         present = [r for r in rows if not _absent(by[r])]
         absent = [r for r in rows if _absent(by[r])]
         rows = sorted(present, key=lambda r: by[r], reverse=descending) + absent
@@ -197,12 +197,12 @@ def _deviations(
     noises: list[Noise],
     size: int,
 ) -> list[Any]:
-    found: list[Any] = [None] * len(plan.outputs)
+    deviations: list[Any] = [None] * len(plan.outputs)
     derived = []
     for i, (_, expression) in enumerate(plan.outputs):
         at = direct(plan, recipes, i)
         if at is not None:
-            found[i] = np.full(size, noises[at].standard_deviation * float(recipes.measures[at].worth))
+            deviations[i] = np.full(size, noises[at].standard_deviation * float(recipes.measures[at].worth))
         elif any(isinstance(n, Output) and n.kind == "aggregate" for n in _parts(expression)) and _random(
             plan, recipes, expression
         ):
@@ -210,8 +210,8 @@ def _deviations(
     for i, deviation in zip(
         derived, _simulated(plan, recipes, keys, measures, choices, noises, derived, size), strict=True
     ):
-        found[i] = deviation
-    return found
+        deviations[i] = deviation
+    return deviations
 
 
 def _parts(expression: Any) -> list[Any]:
@@ -240,7 +240,7 @@ def _simulated(
     if not outputs or size == 0:
         return [np.zeros(size) for _ in outputs]
     random = np.random.default_rng(0)  # a fixed stream: the same answer always shows the same deviations
-    found: list[list[Any]] = [[] for _ in outputs]
+    samples: list[list[Any]] = [[] for _ in outputs]
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
         here = [np.asarray(m, dtype=float)[part] for m in measures]
@@ -253,8 +253,8 @@ def _simulated(
         near = [k[part] for k in keys]
         for at, i in enumerate(outputs):
             values = np.broadcast_to(np.asarray(value(plan.outputs[i][1], near, drawn), dtype=float), shape)
-            found[at].append(_spread(values))
-    return [np.concatenate(parts) for parts in found]
+            samples[at].append(_spread(values))
+    return [np.concatenate(parts) for parts in samples]
 
 
 def _spread(values: Any) -> Any:

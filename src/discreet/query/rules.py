@@ -292,8 +292,8 @@ def replaced(a: Domain, old: Domain, new: Domain) -> Domain:
     if a.values is None:
         return text(nullable=a.nullable)
     cut = tuple(value[:LONGEST] for value in a.values)
-    made = (value[:LONGEST] for value in engine_values("replace", cut, *parts))
-    return text(tuple(dict.fromkeys(made)), nullable=a.nullable)
+    texts = (value[:LONGEST] for value in engine_values("replace", cut, *parts))
+    return text(tuple(dict.fromkeys(texts)), nullable=a.nullable)
 
 
 def formatted(a: Domain, pattern: Domain) -> Domain:
@@ -434,8 +434,8 @@ def to_integer(least: int, most: int) -> Rule:
         low, high = (float(round(end)) if math.isfinite(end) else end for end in (b.low, b.high))
         fits = least <= low and high <= most and a.kind is not Kind.TEXT
         low, high = min(max(low, least), most), max(min(high, most), least)
-        made = number(low, high, whole=True, nullable=b.nullable or not fits)
-        return replace(made, values=b.values if fits else None)
+        domain = number(low, high, whole=True, nullable=b.nullable or not fits)
+        return replace(domain, values=b.values if fits else None)
 
     return rule
 
@@ -444,10 +444,10 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
     """CAST to DECIMAL(width, scale): halves away from zero; what does not fit is missing."""
     b, digits = to_number(a), int(scale.low)
     half, most = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
-    made = number(max(b.low - half, -most), min(b.high + half, most), whole=digits == 0)
+    domain = number(max(b.low - half, -most), min(b.high + half, most), whole=digits == 0)
     if b.whole and -most < b.low and b.high < most and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
-    return made
+    return domain
 
 
 def to_float(a: Domain) -> Domain:

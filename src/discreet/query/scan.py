@@ -142,15 +142,15 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
             return joined.join(right.subquery("r"), on=on, join_type="left")
         # an inner join, in words that the engine can plan without moving filters about (see
         # `tables.engines.duckdb_reading`)
-        found = f"found{_joins(node)}"
-        right = right.select(aliased(exp.Boolean(this=True), found))
-        return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(found))
+        mark = f"found{_joins(node)}"
+        right = right.select(aliased(exp.Boolean(this=True), mark))
+        return joined.join(right.subquery("r"), on=on, join_type="left").where(not_null(mark))
     child = source_sql(node.child, used, kinds).subquery("p", copy=False)
     if isinstance(node, Marked):
         return _marked_sql(node, exp.select("*").from_(child), source_sql(node.right, used, kinds))
     if isinstance(node, Projected):
-        made = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
-        return exp.select("*", *made).from_(child)
+        projections = [aliased(sql(c), f"{node.prefix}p{i}") for i, c in enumerate(node.columns)]
+        return exp.select("*", *projections).from_(child)
     unit = name(node.unit)
     query = exp.select(
         aliased(unit, f"{node.prefix}u"), aliased(convert(unit.copy(), "text"), f"{node.prefix}w")

@@ -123,9 +123,9 @@ class Marks:
             Column(f"{prefix}{end}", number(0, 1e15, whole=True, nullable=False)) for end in "nc"
         )
         unknown = make("or", make("null?", x), make("<", present, total))
-        found, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))
+        marked, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))
         yes, no = Literal(True), Literal(False)
-        return make("case", found, yes, empty, no, unknown, Literal(None), no)
+        return make("case", marked, yes, empty, no, unknown, Literal(None), no)
 
     def _mark(
         self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...], *, counted: bool = False

@@ -89,8 +89,8 @@ class Entropy:
         _require.integer(bits=bits, n=n, at_least=0)
         size = -(-bits // 8)
         raw, excess = self.bytes(n * size), 8 * size - bits
-        found = (int.from_bytes(raw[i * size : (i + 1) * size], "little") >> excess for i in range(n))
-        return np.fromiter(found, dtype=object, count=n)
+        numbers = (int.from_bytes(raw[i * size : (i + 1) * size], "little") >> excess for i in range(n))
+        return np.fromiter(numbers, dtype=object, count=n)
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         """At least `size` fresh bytes at the front of a new array."""

@@ -228,9 +228,9 @@ class _Narrow:
 
     def _fill(self, out: npt.NDArray[np.int64], entropy: Entropy) -> None:
         bins = entropy.shorts(len(out))
-        found = self.values.take(bins)
-        out[:] = found
-        looks = _second_look(found == _OPEN, self.chance)
+        values = self.values.take(bins)
+        out[:] = values
+        looks = _second_look(values == _OPEN, self.chance)
         prefixes = bins[looks].astype(np.uint64) << np.uint64(48) | entropy.words(len(looks)) >> np.uint64(16)
         out[looks] = self._value(self.table.resolve(prefixes, entropy))
 

@@ -177,10 +177,10 @@ def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] |
     sign = prefix >> (length - 64) & 1
     rest = length - 64
     size = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
-    found = _bounds.minus_log(size, length - 1, bits)
-    if found is None:
+    enclosure = _bounds.minus_log(size, length - 1, bits)
+    if enclosure is None:
         return None
-    return (-found[1], -found[0]) if sign else found
+    return (-enclosure[1], -enclosure[0]) if sign else enclosure
 
 
 def _gumbel_floats(words: Words, error: float) -> tuple[Floats, Floats]:
@@ -222,9 +222,9 @@ class _Candidate:
 
     def _enclose(self) -> None:
         bits = self.length + 8
-        found = self.noise.certified(self.prefix, self.length, bits)
+        enclosure = self.noise.certified(self.prefix, self.length, bits)
         self.interval = (
-            None if found is None else tuple(self.score + Fraction(end, 1 << bits) for end in found)
+            None if enclosure is None else tuple(self.score + Fraction(end, 1 << bits) for end in enclosure)
         )
 
     def narrow(self) -> None:

@@ -60,8 +60,8 @@ def _kept(line: int, rate: Fraction, entropy: Entropy) -> Indices:
         places = np.cumsum(_gaps(wanted, line, rate, slope, entropy) + 1) + last
         parts.append(places)
         last = int(places[-1])
-    found = np.concatenate(parts)
-    return found[: np.searchsorted(found, line)]
+    positions = np.concatenate(parts)
+    return positions[: np.searchsorted(positions, line)]
 
 
 def _slope(rate: Fraction) -> float:

@@ -43,8 +43,8 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     capped = min(
         _require.float_or_inf(rate), 1e250
     )  # beyond it every cost but 0 is beyond _UNDERFLOW all the same
-    found = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
-    return _by_integers(costs, best, weights, rate, prefix, entropy) if found is None else found
+    index = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
+    return _by_integers(costs, best, weights, rate, prefix, entropy) if index is None else index
 
 
 def _integers(values: Any, name: str) -> NDArray[Any]:
@@ -91,9 +91,9 @@ def _by_integers(
     length = 53
     while True:
         prefix, length = prefix << 75 | entropy.integer(75), length + 75
-        found = decide(prefix, length, *_ends(gaps, sizes, rate, length))
-        if found is not None:
-            return found
+        index = decide(prefix, length, *_ends(gaps, sizes, rate, length))
+        if index is not None:
+            return index
 
 
 def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequence[int]) -> int | None:

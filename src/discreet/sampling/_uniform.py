@@ -118,8 +118,8 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     stretches = np.cumsum(np.array(exact, dtype=object))
     total = int(stretches[-1])
     ends = stretches.astype(np.int64) if total <= 1 << 62 else stretches
-    found = np.searchsorted(ends, uniform_below(total, n, entropy).astype(ends.dtype), side="right")
-    return found.astype(np.int64, copy=False)
+    codes = np.searchsorted(ends, uniform_below(total, n, entropy).astype(ends.dtype), side="right")
+    return codes.astype(np.int64, copy=False)
 
 
 def integers(values: Any, name: str) -> list[int]:

@@ -65,7 +65,7 @@ def data_of(file: Path) -> dict[str, Path | Database]:
     """Where the related tables of a schema file are, by name: what `data` says there, beside the file
     ("wards.csv", "hospital.duckdb::wards")."""
     load(file)
-    found: dict[str, Path | Database] = {}
+    data: dict[str, Path | Database] = {}
     for name, body in tomllib.loads(file.read_text(encoding="utf-8")).get("tables", {}).items():
         if "data" not in body:
             continue
@@ -79,8 +79,8 @@ def data_of(file: Path) -> dict[str, Path | Database]:
             raise InvalidInput(
                 f"[tables.{name}] has its data in {path!r}, and there is no such file beside {file.name!r}."
             )
-        found[name] = Database(where, table) if table else where
-    return found
+        data[name] = Database(where, table) if table else where
+    return data
 
 
 def was_looked(file: Path) -> bool:
@@ -159,10 +159,10 @@ def _fact(name: str, body: Any) -> Fact:
         "text": Text,
     }
     try:
-        made: Fact = makers[kind](**given)
+        fact: Fact = makers[kind](**given)
     except DiscreetError as error:
         raise InvalidInput(f"column {name!r}: {error}") from None
-    return made
+    return fact
 
 
 def _number(value: Any) -> Any:

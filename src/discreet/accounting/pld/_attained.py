@@ -52,12 +52,14 @@ def attained(event: Event, near: float | None = None) -> Event:
     same unit in question. `near` is about the epsilon in question: it only tells which of several mechanisms
     to look at.
     """
-    found = ev.compose([_one(part).repeated(times) for part, times in ev.leaves(event).items()])
+    attained_event = ev.compose([_one(part).repeated(times) for part, times in ev.leaves(event).items()])
     if near is None:
-        return found
+        return attained_event
     most = pure.epsilon_of(event)
     share = 0.5 + 0.5 * min(1.0, near / most) if most else 0.5
-    return ev.compose([_choice(part, share).repeated(times) for part, times in ev.leaves(found).items()])
+    return ev.compose(
+        [_choice(part, share).repeated(times) for part, times in ev.leaves(attained_event).items()]
+    )
 
 
 def _one(event: Event) -> Event:

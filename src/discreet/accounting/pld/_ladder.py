@@ -53,19 +53,19 @@ def solve(
     theta = (
         theta if theta * spread > 1e-6 else 0.3 / spread
     )  # near the mean hardly any tilt is left to start from
-    found, precise = near or Interval(0.0, k(theta)[1] + k.offset, theta), False
+    interval, precise = near or Interval(0.0, k(theta)[1] + k.offset, theta), False
     result: Interval | None = None
     for _ in range(_PASSES):
-        seen = _look(steps, k, theta, delta, found, precise, result is None and near is None)
+        seen = _look(steps, k, theta, delta, interval, precise, result is None and near is None)
         if seen is None:
             return result
-        found, lines, share = seen
-        better = result is None or found.high - found.low < result.high - result.low
-        settled = result is not None and found.high - found.low > 0.8 * (result.high - result.low)
-        result = found if better else result
-        if found.high - found.low <= _ENOUGH * found.high:
+        interval, lines, share = seen
+        better = result is None or interval.high - interval.low < result.high - result.low
+        settled = result is not None and interval.high - interval.low > 0.8 * (result.high - result.low)
+        result = interval if better else result
+        if interval.high - interval.low <= _ENOUGH * interval.high:
             return result
-        more = not precise and share != _FIRST and _limited_by_rounding(lines, found, delta, k.offset)
+        more = not precise and share != _FIRST and _limited_by_rounding(lines, interval, delta, k.offset)
         if settled and not more:
             return result
         precise = precise or more
@@ -79,10 +79,10 @@ class Ladder(NamedTuple):
 
     def read(self, epsilon: float) -> Reading:
         """Bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
-        found = [line.read(epsilon) for line in self.lines]
+        readings = [line.read(epsilon) for line in self.lines]
         return Reading(
-            math.fsum(one.low for one in found) * (1 - 4 * U),
-            math.fsum(one.high for one in found) * (1 + 4 * U),
+            math.fsum(one.low for one in readings) * (1 - 4 * U),
+            math.fsum(one.high for one in readings) * (1 + 4 * U),
         )
 
 
@@ -112,10 +112,10 @@ def _look(
     for share, climb, work in _FIRST_WAYS if first else _RARE_WAYS if few else _WAYS:
         tau = min(0.5, math.sqrt(2 * share * max(near.high, 0.02 / near.slope) / (near.slope + 1)))
         shape = Shape(tau, tail, min(work, _WORK_PRECISE) if precise else work, precise)
-        made = _climbing(steps, k, aim, shape, few) if climb else _straight(steps, k, aim, shape)
-        found = _invert(made, aim.epsilon, near.slope, delta, k.offset) if made else None
-        if made is not None and found is not None:
-            return found, made, share
+        lines = _climbing(steps, k, aim, shape, few) if climb else _straight(steps, k, aim, shape)
+        interval = _invert(lines, aim.epsilon, near.slope, delta, k.offset) if lines else None
+        if lines is not None and interval is not None:
+            return interval, lines, share
     return None
 
 
@@ -134,23 +134,23 @@ def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: 
     moments, size = Moments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
     levels = _steps.ladder(moments, aim, k.offset, few)
-    made: list[Line] = []
+    lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
         wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
         near = aim._replace(theta=10 / min(level.high, moments.most()))
         line = Line(steps, partial(moments.logs, level=level), near, shape._replace(tau=wide), level)
         if not line.usable:
             return None
-        made.append(line)
-    return Ladder(made) if made else None
+        lines.append(line)
+    return Ladder(lines) if lines else None
 
 
-def _limited_by_rounding(lines: Ladder, found: Interval, delta: float, offset: float) -> bool:
-    epsilon = found.high - offset
+def _limited_by_rounding(lines: Ladder, interval: Interval, delta: float, offset: float) -> bool:
+    epsilon = interval.high - offset
     error = math.fsum(
         x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines
     )
-    return error > 1e-5 * delta * found.slope * found.high
+    return error > 1e-5 * delta * interval.slope * interval.high
 
 
 def _invert(line: Ladder, epsilon: float, slope: float, delta: float, offset: float) -> Interval | None:

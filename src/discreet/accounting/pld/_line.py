@@ -96,11 +96,11 @@ class Line:
         (_, tail, work, self.precise), self.level, self.usable = shape, level, False
         self.jumps = level.low > -math.inf
         self.offset = math.fsum(times * offset for _, times, offset in steps)
-        found = window(logs, aim, shape.tau)
-        if found is None:
+        bounds = window(logs, aim, shape.tau)
+        if bounds is None:
             return
-        self.window, self.theta, self.spacing = found, found.theta, 2 * math.pi / found.period
-        self.tau = min(shape.tau, 2 / found.theta)
+        self.window, self.theta, self.spacing = bounds, bounds.theta, 2 * math.pi / bounds.period
+        self.tau = min(shape.tau, 2 / bounds.theta)
         self.steps = [Cut(step, tail, level) for step in steps]
         self.lost = math.fsum(step.lost for step in self.steps) * (1 + 1e-12)
         laws = self._laws(self.theta) if all(step.sound for step in self.steps) else None
@@ -114,9 +114,9 @@ class Line:
             self._terms(laws)
 
     def _laws(self, theta: float, u: float = 0.0) -> list[Tilted] | None:
-        found = [step.tilted(theta, u, self.precise) for step in self.steps]
-        made = [law for law in found if law is not None]
-        return made if len(made) == len(found) else None
+        tilted = [step.tilted(theta, u, self.precise) for step in self.steps]
+        laws = [law for law in tilted if law is not None]
+        return laws if len(laws) == len(tilted) else None
 
     def _most(self, laws: Sequence[Tilted]) -> float:
         """log of how much larger jumps make the moment, from above."""
@@ -198,14 +198,14 @@ class Line:
     def _bounds_around(self) -> bool:
         """log E exp(tL) at the exponents of Chernoff's bounds, from above; also that of the runs without a
         jump."""
-        found = []
+        bounds = []
         for t in (self.theta + self.window.up, self.theta - self.window.down):
             laws = self._laws(t) if t > 0 or self.jumps else []
             if laws is None:
                 return False
             value = summed(self.steps, laws, t).log_above(self.steps) if laws else 0.0
-            found.append(value + 0.5 * self.tau**2 * t * (t + 1))
-        self.beyond, self.below = found
+            bounds.append(value + 0.5 * self.tau**2 * t * (t + 1))
+        self.beyond, self.below = bounds
         if self.level.exponent is not None:
             cores = [step.core(self.level.exponent) for step in self.steps]
             whole = summed(self.steps, [Tilted(core, None) for core in cores if core], self.level.exponent)

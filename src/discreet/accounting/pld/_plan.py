@@ -189,8 +189,8 @@ def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
     _, mean, spread = k(0.0)
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
-    found = _root(lambda t: (target - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
-    return found if target == epsilon else min(found, 1.0 / sd)  # the largest loss may be nearer than that
+    root = _root(lambda t: (target - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
+    return root if target == epsilon else min(root, 1.0 / sd)  # the largest loss may be nearer than that
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:
@@ -225,27 +225,27 @@ def plan(
     width = (alias - log_delta) / max(t, 1e-12 / sd)
     down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
     high = max(high, first + width) if down is None else high
-    made = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
-    if t * made > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
-        return plan(k, theta, made, alias, 0.99 * _STEEPEST / (theta * made))
+    step = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
+    if t * step > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
+        return plan(k, theta, step, alias, 0.99 * _STEEPEST / (theta * step))
     low = min(first, low)
     tail = lost + math.log1p(
         theta
     )  # P(loss >= epsilon) is about (theta + 1) delta: what rounding is compared with
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
-        made = short(max(made, (high - low) / _MOST_PRECISE))
+        step = short(max(step, (high - low) / _MOST_PRECISE))
     return Plan(
         t,
         epsilon,
         k(t)[1],
-        made,
+        step,
         first,
         low,
         high,
         up,
         down,
-        precise and high - low < 2 * _MOST_PRECISE * made,
+        precise and high - low < 2 * _MOST_PRECISE * step,
     )
 
 
@@ -301,9 +301,9 @@ def wide(k: Cumulants, theta: float, factor: float) -> Plan:
     """A first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may be much
     too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
-    made = plan(k, theta, factor=0.8)
-    first = max(min(-k.offset, made.first), made.epsilon - 30 * sd)
-    return scaled(made._replace(first=first, low=min(first, made.low)), factor)
+    wider = plan(k, theta, factor=0.8)
+    first = max(min(-k.offset, wider.first), wider.epsilon - 30 * sd)
+    return scaled(wider._replace(first=first, low=min(first, wider.low)), factor)
 
 
 def scaled(plan: Plan, factor: float) -> Plan:

@@ -220,16 +220,18 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
     if sum(parts.values()) == 1:
         return law(next(iter(parts)), tail)
     laws = [(law(part, tail / n), n) for part, n in parts.items()]
-    infinite = math.fsum(n * found.infinite for found, n in laws)
+    infinite = math.fsum(n * component.infinite for component, n in laws)
     upper, lower = [], []
-    for i in range(max(len(found.upper) for found, _ in laws)):
-        above = [(found.upper[min(i, len(found.upper) - 1)], n) for found, n in laws]
+    for i in range(max(len(component.upper) for component, _ in laws)):
+        above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in laws]
         known = [
-            (found.lower[min(i, len(found.lower) - 1)], n) for found, n in laws if found.lower is not None
+            (component.lower[min(i, len(component.lower) - 1)], n)
+            for component, n in laws
+            if component.lower is not None
         ]
         both = joint(above, known if len(known) == len(laws) else None, tail)
         upper.append(both.upper)
-        infinite = max(infinite, math.fsum(n * found.infinite for found, n in laws) + both.infinite)
+        infinite = max(infinite, math.fsum(n * component.infinite for component, n in laws) + both.infinite)
         lower += [both.lower] if both.lower is not None else []
     return Law(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
 
@@ -387,13 +389,13 @@ def compositions(
     if many is not None:
         laws += _by_the_block(many, parts[many])
     if below:
-        known = [(found.lower, n) for found, n in laws if found.lower is not None]
+        known = [(component.lower, n) for component, n in laws if component.lower is not None]
         ways = max((len(pairs) for pairs, _ in known), default=0)
         return [Composition(tuple((_nth(pairs, i), n) for pairs, n in known)) for i in range(ways)]
-    infinite = math.fsum(times * found.infinite for found, times in laws) * (1 + 1e-12)
+    infinite = math.fsum(times * component.infinite for component, times in laws) * (1 + 1e-12)
     return [
-        Composition(tuple((_nth(found.upper, i), n) for found, n in laws), infinite)
-        for i in range(max(len(found.upper) for found, _ in laws))
+        Composition(tuple((_nth(component.upper, i), n) for component, n in laws), infinite)
+        for i in range(max(len(component.upper) for component, _ in laws))
     ]
 
 
@@ -411,11 +413,11 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
 
 
 def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
-    found, epsilon = [], _round.up(event.epsilon)
+    blocks, epsilon = [], _round.up(event.epsilon)
     for size, number in _choices.blocks(epsilon, times):
         atoms, infinite = _choices.chosen(epsilon, size)
-        found.append((Law((atoms,), None, infinite), number))
-    return found
+        blocks.append((Law((atoms,), None, infinite), number))
+    return blocks
 
 
 def ways(parts: dict[Event, int]) -> tuple[bool, ...]:

@@ -25,7 +25,7 @@ def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
 def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float, float] | None:
     """Lower and upper bound on epsilon at delta = goal, the lower also at deltas larger by rounding; None if
     no crossing is found."""
-    found = []
+    candidates = []
     for side, level in ((0, math.log(goal) + ROUNDED), (1, math.log(goal))):
 
         def excess(x: float, side: int = side, level: float = level) -> float:
@@ -34,6 +34,6 @@ def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float,
         one = crossing(excess, near, slope, 0.0)
         if one is None:
             return None
-        found.append(one[1 - side])
+        candidates.append(one[1 - side])
         near, slope = one[0], one[2]
-    return min(found), max(found)
+    return min(candidates), max(candidates)

@@ -101,12 +101,12 @@ class Solver:
         known = self._along(delta)
         if known is not None and (known.high <= enough or known.high - known.low <= _TIGHT * known.high):
             return known.high
-        found = self._lattice_above(delta, left, enough)
-        poor = max(enough, 0.0) < found < math.inf and (self.points > _LONG or self._by_jumps(found, delta))
+        bound = self._lattice_above(delta, left, enough)
+        poor = max(enough, 0.0) < bound < math.inf and (self.points > _LONG or self._by_jumps(bound, delta))
         if known is None and poor:
-            known = self._line(delta, Interval(0.0, found, self.theta))
+            known = self._line(delta, Interval(0.0, bound, self.theta))
             self.along = delta, known
-        return found if known is None else min(known.high, found)
+        return bound if known is None else min(known.high, bound)
 
     def _by_jumps(self, epsilon: float, delta: float) -> bool:
         """Whether delta is made of rare huge losses, for which a lattice is a poor place."""
@@ -127,33 +127,33 @@ class Solver:
             self.alias, self.tail = 15.0 + extra, max(delta * _TAIL * math.exp(-extra), 1e-280)
             plan = _plan.narrowest(self.k, theta, self.mesh, self.alias)
             plan = _plan.aimed(plan if self.mesh else _plan.scaled(plan, shrink), self.k, self.seen)
-            found = self._look(plan, left)
-            best = min(best, found.epsilon)
+            bound = self._look(plan, left)
+            best = min(best, bound.epsilon)
             if (
-                math.isfinite(found.epsilon)
-                and abs(found.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2
+                math.isfinite(bound.epsilon)
+                and abs(bound.epsilon - self.offset - plan.epsilon) * (theta + 1e-9) < 2
             ):
                 if self.mesh or plan.points > (_LARGEST >> 2 if plan.precise else _LARGEST):
                     break
-                wrong = (before.epsilon - found.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
-                wrong = max(wrong, self.k.inflation(plan, found.slope))
-                if width > plan.mesh and wrong <= _ACCEPTED * found.epsilon:
+                wrong = (before.epsilon - bound.epsilon) / max((width / plan.mesh) ** 2 - 1, 1e-9)
+                wrong = max(wrong, self.k.inflation(plan, bound.slope))
+                if width > plan.mesh and wrong <= _ACCEPTED * bound.epsilon:
                     break
-                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * found.epsilon / max(wrong, 1e-300))))
-            before, width = found, plan.mesh
+                shrink *= min(0.7, max(0.1, math.sqrt(0.5 * _ACCEPTED * bound.epsilon / max(wrong, 1e-300))))
+            before, width = bound, plan.mesh
         self.finest, self.points = plan.mesh, plan.points
         return best
 
     def _look(self, plan: Plan, delta: float) -> Found:
         curve = _engine.curve(self.parts, plan, self.tail)
-        found = _engine.epsilon_above(curve, delta, self.offset)
-        self.seen = curve.seen() if math.isfinite(found.epsilon) else None
-        return found
+        bound = _engine.epsilon_above(curve, delta, self.offset)
+        self.seen = curve.seen() if math.isfinite(bound.epsilon) else None
+        return bound
 
-    def _sensitivity(self, found: Found) -> float:
+    def _sensitivity(self, bound: Found) -> float:
         """log of how much a relative error of delta is magnified in epsilon; what is misplaced must be that
         much less."""
-        product = found.slope * found.epsilon
+        product = bound.slope * bound.epsilon
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 
     def _near(self, epsilon: float, extra: float = 0.0) -> Plan:
@@ -174,12 +174,12 @@ class Solver:
             known = self._line(left, Interval(0.0, near, self.theta))
             if known is not None and near - known.low <= _LOOSE * near:
                 return known.low
-        found = _engine.epsilon_below(
+        bound = _engine.epsilon_below(
             _engine.tests(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail), left, self.offset
         )
-        if known is None and near - found > _TIGHT * near:
-            known = self._line(left, Interval(found, near, self.theta))
-        return found if known is None else max(found, known.low)
+        if known is None and near - bound > _TIGHT * near:
+            known = self._line(left, Interval(bound, near, self.theta))
+        return bound if known is None else max(bound, known.low)
 
     def delta_above(self, epsilon: float) -> float:
         """Certified upper bound on delta."""

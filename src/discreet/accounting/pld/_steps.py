@@ -124,8 +124,8 @@ class Cut:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
             self._rough[key] = _transform.weights(self.pair, panels, theta, self.offset).log_total
         goal = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
-        made = _transform.split(self.pair, edges, theta, u, goal)
-        return made and _transform.weights(self.pair, made, theta, self.offset, precise)
+        weights = _transform.split(self.pair, edges, theta, u, goal)
+        return weights and _transform.weights(self.pair, weights, theta, self.offset, precise)
 
 
 class Whole(NamedTuple):
@@ -282,14 +282,14 @@ def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
 
 def _negligible(moments: Moments, aim: Aim, size: float) -> Level | None:
     """From the largest loss for which runs without one above it are negligible; None if there is none."""
-    found, low, high = None, _LEAST, 1.0
+    threshold, low, high = None, _LEAST, 1.0
     for _ in range(7):
         share = math.sqrt(low * high)
         tilts = np.geomspace(2.0, 400.0, 25) / (share * size)
         bound = moments.logs(tilts, Level(high=share * size)) - tilts * aim.epsilon
         i = int(np.argmin(bound))
         if bound[i] < aim.log_delta - aim.alias - 2.0:
-            found, low = Level(share * size, math.inf, float(tilts[i])), share
+            threshold, low = Level(share * size, math.inf, float(tilts[i])), share
         else:
             high = share
-    return found
+    return threshold

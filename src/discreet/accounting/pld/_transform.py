@@ -102,11 +102,11 @@ def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: fl
     polynomials vanish in both the integral and the rule, and each further one errs by at most 2 + 2/(k² - 1)
     (Trefethen 2008, SIAM Review 50, Theorem 4.5).
     """
-    found = [
+    errors = [
         _log_sup(pair, left, right, p, u, rho) - 2 * _NODES * math.log(rho) - math.log1p(-(rho**-2))
         for rho in _ELLIPSES
     ]
-    return np.asarray(np.min(found, axis=0) + np.log((right - left) / 2) + math.log(64 / 15) + 1e-9)
+    return np.asarray(np.min(errors, axis=0) + np.log((right - left) / 2) + math.log(64 / 15) + 1e-9)
 
 
 def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_goal: float) -> Panels | None:

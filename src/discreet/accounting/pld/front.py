@@ -152,10 +152,10 @@ def _worst(compositions: list[Composition], delta: float, known: list[Solved] | 
     best = 0.0
     for composition in compositions:
         solver = Solver(composition, delta)
-        found = solver.epsilon_above(delta, best)
+        bound = solver.epsilon_above(delta, best)
         if known is not None:
-            known.append((composition, solver, found))
-        best = max(best, found)
+            known.append((composition, solver, bound))
+        best = max(best, bound)
     return best
 
 
@@ -170,9 +170,9 @@ def _below(form: Normal, delta: float, known: list[Solved]) -> float:
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_epsilon(shift[0], delta)[0]
-    found = [_solved(c, delta, known) for c in _rules.compositions(parts, delta * _TAIL, 1)]
+    bounds = [_solved(c, delta, known) for c in _rules.compositions(parts, delta * _TAIL, 1)]
     best = 0.0
-    for solver, above in sorted(found, key=lambda pair: -pair[1]):
+    for solver, above in sorted(bounds, key=lambda pair: -pair[1]):
         if above > best:
             best = max(best, solver.epsilon_below(delta, above))
     return best
@@ -191,11 +191,11 @@ def _solved(composition: Composition, delta: float, known: list[Solved]) -> tupl
 
 
 def _delta_above(form: Normal, epsilon: float) -> float:
-    found = _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
+    bound = _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
     parts = _rules.merged(form)
     if parts and _rules.only_renyi(parts):
-        found = min(found, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
-    return found
+        bound = min(bound, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
+    return bound
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:
@@ -215,11 +215,11 @@ def _over_directions(
     shift = _shift(parts)
     if shift:
         return _closed.gaussian_delta(shift[side], epsilon)[side]
-    found = []
+    bounds = []
     for way in _rules.ways(parts) if which == 0 else (False,):
         best = 0.0
         for composition in _rules.compositions(parts, 1e-40, which, way):
             guess = _solve.guess_delta(composition.parts, epsilon)
             best = max(best, ask(Solver(composition, guess)))
-        found.append(best)
-    return min(found)
+        bounds.append(best)
+    return min(bounds)

@@ -111,8 +111,8 @@ class _FromCounts:
             statistic, pvalue = self.judge(
                 counts, (least, most), float(self.noise.scale), shared.random_source(entropy)
             )
-        told = TestResult(statistic=statistic, pvalue=shared.at_most_one(pvalue, DOUBT), people=people)
-        return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
+        result = TestResult(statistic=statistic, pvalue=shared.at_most_one(pvalue, DOUBT), people=people)
+        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
@@ -208,8 +208,8 @@ def _apart(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
     """Pearson's statistic of counts against shares of their sum, each divided by what it varies by, noise
     included."""
     apart = tables - tables.sum(axis=-1, keepdims=True) * shares
-    found: Floats = (apart**2 / (people * shares + 2 * scale**2)).sum(axis=-1)
-    return found
+    statistic: Floats = (apart**2 / (people * shares + 2 * scale**2)).sum(axis=-1)
+    return statistic
 
 
 @described("adaptive.IndependenceTest")
@@ -265,11 +265,11 @@ def _expected(tables: Floats) -> Floats:
     """What independence makes of the margins; margins below one count as one."""
     rows, columns = (np.maximum(tables.sum(axis=axis, keepdims=True), 1.0) for axis in (-1, -2))
     total = np.maximum(tables.sum(axis=(-1, -2), keepdims=True), 1.0)
-    found: Floats = rows * columns / total
-    return found
+    expected: Floats = rows * columns / total
+    return expected
 
 
 def _pearson(tables: Floats, scale: float) -> Floats:
     expected = _expected(tables)
-    found: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
-    return found
+    statistic: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
+    return statistic

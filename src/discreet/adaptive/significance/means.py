@@ -211,12 +211,12 @@ class TwoSampleMeanTest:
         )
         statistic = float(_difference(seen.sums, seen.counts, seen.half))
         pvalue = self._pvalue(seen, shared.random_source(entropy))
-        told = TestResult(
+        result = TestResult(
             statistic=statistic * float(as_step(self.step)),
             pvalue=shared.at_most_one(pvalue, 2 * DOUBT),
             people=round(float(noisy[0].sum())),
         )
-        return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _pvalue(self, seen: _Measured, random: np.random.Generator) -> float:
         """By simulation of differences that are not cut off at the range: at its ends Student's law would
@@ -245,12 +245,12 @@ def _variances(seen: _Measured, fewest: Floats) -> Floats:
     center = np.maximum(0, np.abs(seen.sums) - seen.slack[1]) / (seen.counts + seen.slack[0])
     unseen = _UNSEEN * (seen.half + center) ** 2
     squares = np.minimum((seen.squares + seen.slack[2] + unseen) / fewest, seen.half**2 + center**2)
-    found: Floats = np.clip(squares - center**2, 0.25, seen.half**2)
-    return found
+    variances: Floats = np.clip(squares - center**2, 0.25, seen.half**2)
+    return variances
 
 
 def _difference(sums: Floats, counts: Floats, half: float = math.inf) -> Floats:
     """First mean less second, each at most `half` from the middle."""
     means = np.clip(sums / np.maximum(counts, 1), -half, half)
-    found: Floats = means[..., 0] - means[..., 1]
-    return found
+    difference: Floats = means[..., 0] - means[..., 1]
+    return difference

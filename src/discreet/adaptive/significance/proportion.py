@@ -88,8 +88,8 @@ class YesNo:
 
     def _rows(self, batch: Any, fact: Any, public: Public) -> tuple[Any, Any]:
         if isinstance(fact, Categories):
-            found = shared.groups_in(batch, 0, self.column, public, fact.values)
-            return found == fact.values.index(self.success), found >= 0
+            codes = shared.groups_in(batch, 0, self.column, public, fact.values)
+            return codes == fact.values.index(self.success), codes >= 0
         if isinstance(fact, Bounds):
             values, here = shared.values_in(batch, 0, self.column, public)
             return values >= float(self.success), here  # type: ignore[arg-type]
@@ -161,10 +161,10 @@ class ProportionTest:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         counts = self.statistic(source)
-        told = (
+        result = (
             self._with_trials(counts, entropy) if self.trials is not None else self._bought(counts, entropy)
         )
-        return release(told, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _with_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         assert self.trials is not None

@@ -126,14 +126,14 @@ class _Signs:
         slack = certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
         most = [min(size, value + slack) for value in sizes]
         pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) >= _FEWEST else 1.0
-        told = TestResult(
+        result = TestResult(
             statistic=float(noisy), pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=sum(sizes)
         )
 
         def error(confidence: float) -> int:
             return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)
 
-        return release(told, event=self.event, entropy=entropy, error=error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=error, scored=True)
 
     def _tail(self, sizes: int) -> int:
         """So far may the sum of this many noises lie below zero, outside a chance of `delta`."""
@@ -164,10 +164,10 @@ class _Grouped(_Signs):
     def _rows(self, source: Source) -> tuple[Floats, NDArray[np.int64]]:
         values, groups = [np.zeros(0)], [np.zeros(0, np.int64)]
         for batch in source.batches([self.column, self.group]):
-            found, here = shared.values_in(batch, 0, self.column, source.public)
+            numbers, here = shared.values_in(batch, 0, self.column, source.public)
             group = shared.groups_in(batch, 1, self.group, source.public, self.compared)
             here &= group >= 0
-            values.append(found[here])
+            values.append(numbers[here])
             groups.append(group[here])
         return np.concatenate(values), np.concatenate(groups)
 

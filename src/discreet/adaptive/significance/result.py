@@ -73,8 +73,8 @@ def survival(at: Any, scale: float) -> Floats:
     """P(L >= m) for discrete Laplace noise L."""
     m = np.asarray(at, dtype=np.float64)
     upper = np.exp(-np.where(m >= 1, m, 1 - m) / scale) / (1 + math.exp(-1 / scale))
-    found: Floats = np.where(m >= 1, upper, 1 - upper)
-    return found
+    tails: Floats = np.where(m >= 1, upper, 1 - upper)
+    return tails
 
 
 def random_source(entropy: Entropy) -> np.random.Generator:
@@ -85,8 +85,8 @@ def random_source(entropy: Entropy) -> np.random.Generator:
 def simulated(random: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
     """Discrete Laplace noise for simulations: the difference of two geometric variables."""
     loss = -math.expm1(-1 / scale)
-    found: Floats = (random.geometric(loss, shape) - random.geometric(loss, shape)).astype(np.float64)
-    return found
+    noise: Floats = (random.geometric(loss, shape) - random.geometric(loss, shape)).astype(np.float64)
+    return noise
 
 
 def monte_carlo(observed: float, under_null: Floats) -> float:
@@ -106,18 +106,18 @@ def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats,
     """The numbers of a column inside their bounds, and which rows have one."""
     array = arrow_columns.unpacked(batch.column(at))
     bounds = public.bounds(column)
-    found = np.clip(
+    values = np.clip(
         arrow_columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper)
     )
-    return found, arrow_columns.present(array)
+    return values, arrow_columns.present(array)
 
 
 def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[Any, ...]) -> NDArray[np.int64]:
     """For each row the place of its category among `groups`, or -1."""
     values = public.categories(column).values
-    found = arrow_columns.categories(arrow_columns.unpacked(batch.column(at)), values, column)
+    codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(at)), values, column)
     place = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
-    named: NDArray[np.int64] = place[found]
+    named: NDArray[np.int64] = place[codes]
     return named
 
 

@@ -127,12 +127,12 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Any:
     """Import one command."""
     module, attribute, _ = COMMANDS[name]
-    found = getattr(import_module(f".{module}", __name__), attribute)
-    if not isinstance(found, typer.Typer):
+    loaded = getattr(import_module(f".{module}", __name__), attribute)
+    if not isinstance(loaded, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-        single.command(name)(found)
-        found = single
-    command = typer.main.get_command(found)
+        single.command(name)(loaded)
+        loaded = single
+    command = typer.main.get_command(loaded)
     command.name = name
     _say_nothing_of_flags(command)
     return command

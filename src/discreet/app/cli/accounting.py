@@ -144,17 +144,17 @@ def calibrate(
     asked = forms.settle(kind, _asked(locals()))
     option = _unknown(kind, find)
     target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
-    found = _solve(kind, asked, option, accountant, target)
-    priced = forms.event(kind, _with(asked, option, found))
+    solution = _solve(kind, asked, option, accountant, target)
+    priced = forms.event(kind, _with(asked, option, solution))
     reached = _reached(priced, target, accountant)
     if as_json:
-        _print_json(**{option: found, "event": priced.to_json(), "accountant": accountant, **reached})
+        _print_json(**{option: solution, "event": priced.to_json(), "accountant": accountant, **reached})
         return
     console = Console(highlight=False)
     name = "steps" if kind == "dpsgd" and option == "times" else option.replace("_", " ")
     console.print(
-        f"[bold]{name} = {found if option == 'times' else f'{found:.6g}'}[/] "
-        f"{_batch_of(kind, asked, option, found)}{_why(option, reached)}",
+        f"[bold]{name} = {solution if option == 'times' else f'{solution:.6g}'}[/] "
+        f"{_batch_of(kind, asked, option, solution)}{_why(option, reached)}",
         soft_wrap=True,
     )
 
@@ -176,8 +176,8 @@ def _event(kind: str | None, source: str | None, asked: Asked) -> acc.Event:
     if kind is not None:
         return forms.event(kind, asked)
     assert source is not None
-    found = forms.described(source)
-    return found if asked.times is None else found.repeated(asked.times)
+    event = forms.described(source)
+    return event if asked.times is None else event.repeated(asked.times)
 
 
 def _lower(event: acc.Event, delta: float) -> float | None:
@@ -247,17 +247,17 @@ def _with(asked: Asked, option: str, value: float) -> Asked:
 def _solve(kind: str, asked: Asked, option: str, accountant: str, target: dict[str, Any]) -> float:
     """A rate is searched through its odds, which have no upper end that a search could run into."""
     of_odds = option == "rate"
-    found = acc.calibrate(
+    solution = acc.calibrate(
         lambda x: forms.event(kind, _with(asked, option, x / (1 + x) if of_odds else x)),
         accountant=accountant,
         integer=option == "times",
         **target,
     )
     if option == "times":
-        return int(found)
+        return int(solution)
     if of_odds:
-        return _six_digits(found / (1 + found), up=False)
-    return _six_digits(float(found), up=forms.kind(kind).grows)
+        return _six_digits(solution / (1 + solution), up=False)
+    return _six_digits(float(solution), up=forms.kind(kind).grows)
 
 
 def _six_digits(value: float, *, up: bool) -> float:
@@ -294,7 +294,7 @@ def _why(option: str, reached: dict[str, float]) -> str:
     return f"is {words} within the target; it gives {facts}."
 
 
-def _batch_of(kind: str, asked: Asked, option: str, found: float) -> str:
+def _batch_of(kind: str, asked: Asked, option: str, rate: float) -> str:
     if kind == "dpsgd" and option == "rate" and asked.n is not None:
-        return f"(an expected batch of {math.floor(found * asked.n)} of {asked.n}) "
+        return f"(an expected batch of {math.floor(rate * asked.n)} of {asked.n}) "
     return ""

@@ -99,16 +99,16 @@ def _function(target: str) -> Callable[[Any], Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except Exception as problem:  # whatever somebody's module does while it is loaded
         raise InvalidInput(
             f"{target!r} cannot be loaded: {type(problem).__name__}: {problem}. Nothing was run."
         ) from None
-    if not callable(found):
+    if not callable(value):
         raise InvalidInput(f"{target!r} is not a function. Nothing was run.")
-    return found  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]
 
 
 def _table(mechanism: Any, columns: Any, option: str) -> Any:

@@ -69,9 +69,9 @@ def init(
         "public": opened.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
         "step": _number(step, "--step"), "budget": improvements, "submissions": submissions,
     }  # fmt: skip
-    made = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
-    board = Leaderboard.open(opened.curator, made)
-    _say(f"board {board.number} is open: {made.improvements} improvements, {_promise(made)}")
+    mechanism = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
+    board = Leaderboard.open(opened.curator, mechanism)
+    _say(f"board {board.number} is open: {mechanism.improvements} improvements, {_promise(mechanism)}")
     left = opened.remaining
     _say(f"used so far: {opened.spent:.4g}; left: {left if left > 1e-9 else 0:.4g}")
 
@@ -87,22 +87,22 @@ def submit(
     as_json: bool = JSON,
 ) -> None:
     """Hand in predictions, and see the best score. Exit code 1 once the board has halted."""
-    found = _board(data, schema, ledger, board)
+    handle = _board(data, schema, ledger, board)
     try:
-        told = found.submit(name, read(predictions, found.board.public, found.board.target))
+        standing = handle.submit(name, read(predictions, handle.board.public, handle.board.target))
     except Halted as halted:
         _say(str(halted))
         raise typer.Exit(1) from None
     if as_json:
-        print(json.dumps(dataclasses.asdict(told)))
+        print(json.dumps(dataclasses.asdict(standing)))
         return
-    news = "a new best score" if told.improved else "not above the best score by a step"
+    news = "a new best score" if standing.improved else "not above the best score by a step"
     near = (
         ""
-        if told.within is None or told.within >= 1
-        else f", within {told.within:.3f} of the truth for 95 in 100 boards"
+        if standing.within is None or standing.within >= 1
+        else f", within {standing.within:.3f} of the truth for 95 in 100 boards"
     )
-    print(f"{news}: {told.score:.4f}{near} ({told.left} improvements left)")
+    print(f"{news}: {standing.score:.4f}{near} ({standing.left} improvements left)")
 
 
 @leaderboard.command()
@@ -114,18 +114,20 @@ def show(
     as_json: bool = JSON,
 ) -> None:
     """All submissions so far, and what each was told. Free: it is in the ledger."""
-    found = _board(data, schema, ledger, board)
-    rows = found.standings()
+    handle = _board(data, schema, ledger, board)
+    rows = handle.standings()
     if as_json:
-        print(json.dumps([{"name": name, **dataclasses.asdict(told)} for name, told in rows]))
+        print(json.dumps([{"name": name, **dataclasses.asdict(standing)} for name, standing in rows]))
         return
     table = Table("", "name", "best score", "", box=None)
-    for i, (name, told) in enumerate(rows, 1):
-        table.add_row(str(i), Text(visible(name)), f"{told.score:.4f}", "new best" if told.improved else "")
+    for i, (name, standing) in enumerate(rows, 1):
+        table.add_row(
+            str(i), Text(visible(name)), f"{standing.score:.4f}", "new best" if standing.improved else ""
+        )
     Console().print(table)
     _say(
-        f"{len(rows)} submissions; {rows[-1][1].left if rows else found.board.improvements} "
-        f"improvements left. {_promise(found.board)}"
+        f"{len(rows)} submissions; {rows[-1][1].left if rows else handle.board.improvements} "
+        f"improvements left. {_promise(handle.board)}"
     )
 
 
@@ -178,6 +180,6 @@ def _promise(board: Any) -> str:
 
 
 def _number(text: str, option: str) -> Fraction:
-    found = exact(text, option)
-    assert found is not None
-    return found
+    number = exact(text, option)
+    assert number is not None
+    return number

@@ -211,20 +211,20 @@ def enter(
     )
     if period:
         curator = curator.during(*period)
-    made = curator.enter(price, note)
+    charge = curator.enter(price, note)
     if as_json:
-        print(json.dumps(made.to_json()))
+        print(json.dumps(charge.to_json()))
     else:
         Console().print(
-            f"entered as {made.seq}; used so far: {curator.used:.4g}, left: {curator.remaining:.4g}",
+            f"entered as {charge.seq}; used so far: {curator.used:.4g}, left: {curator.remaining:.4g}",
             highlight=False,
         )
 
 
 def _number(text: str | None, option: str) -> Fraction:
-    found = exact(text, option)
-    assert found is not None, "options that were not given are not asked for"
-    return found
+    number = exact(text, option)
+    assert number is not None, "options that were not given are not asked for"
+    return number
 
 
 def _entered(
@@ -264,20 +264,20 @@ def budget(
     if analyst is not None:
         own = books.policy_of(opened).of(analyst)
         owners = [owned for owned in owners if owned.owner == (None if own is None else analyst)]
-    found = [row for owned in owners for row in _rows(owned, epsilon)]
+    rows = [row for owned in owners for row in _rows(owned, epsilon)]
     everybody = analyst is None
     askers = books.spent_for(opened) if everybody else {}
     total = _odometer(opened) if everybody else None
-    found[0]["asked"] = {who: {"times": times, "alone": alone} for who, (times, alone) in askers.items()}
-    found[0]["odometer"] = None if total is None else total._asdict()
+    rows[0]["asked"] = {who: {"times": times, "alone": alone} for who, (times, alone) in askers.items()}
+    rows[0]["odometer"] = None if total is None else total._asdict()
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(rows, indent=2))
         return
     titles = ["budget of", "used", "of", "", "left", "delta", *([f"buys at {epsilon:g}"] if epsilon else [])]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
         table.add_column(title, justify="left" if title in ("budget of", "", "delta") else "right")
-    for row in found:
+    for row in rows:
         bar = ProgressBar(total=row["limit"], completed=row["used"], width=24)
         cells: list[Any] = [
             _plainly(row["of"]),
@@ -292,7 +292,7 @@ def budget(
     for who, (times, alone) in askers.items():
         said = (
             f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth "
-            f"{found[0]['unit']} {alone:.4g}"
+            f"{rows[0]['unit']} {alone:.4g}"
         )
         Console().print(_plainly(said), style="dim")
     if total is not None:
@@ -401,11 +401,11 @@ def _price(body: dict[str, Any], delta: float) -> str:
 def _epsilon(event: events.Event, delta: float) -> str:
     for at in (0.0, delta):
         try:
-            found = acc.epsilon(event, delta=at)
+            value = acc.epsilon(event, delta=at)
         except Unsupported:
             continue
-        if math.isfinite(found):
-            return f"epsilon {found:.4g}{f' at delta {at:g}' if at else ''}: "
+        if math.isfinite(value):
+            return f"epsilon {value:.4g}{f' at delta {at:g}' if at else ''}: "
     return ""
 
 

@@ -215,8 +215,8 @@ def _drawable() -> None:
 def _picture(path: Path, answer: Answer, confidence: float) -> Path:
     from ..demo.stage import Bar, draw
 
-    found = answer.bars(confidence=confidence)
-    trios = zip(found["labels"], found["heights"], found["errors"], strict=True)
+    drawn = answer.bars(confidence=confidence)
+    trios = zip(drawn["labels"], drawn["heights"], drawn["errors"], strict=True)
     bars = [Bar(label, float(height), float(error or 0), None) for label, height, error in trios]
     return draw(path, bars, "", f"{answer.sql}\n{answer.price}; bars: {confidence:.0%} intervals")
 

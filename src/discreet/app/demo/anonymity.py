@@ -37,21 +37,21 @@ def run(stage: Stage) -> None:
 def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, float]]:
     """Shares given away by the class alone, and to someone who knows that the target is not in excellent
     health."""
-    found = []
+    lines = []
     for k, table in blurred.items():
         alone = auditing.homogeneity(table, KNOWN, "health").share
         more = auditing.background_knowledge(table, KNOWN, "health", ruled_out=["excellent"]).share
-        found.append((k, alone, more))
+        lines.append((k, alone, more))
     stage.say(
         "Ages, sites and schooling are blurred until everybody shares theirs with k - 1 others "
         "([bold]k-anonymity[/]). Whose health still follows, "
         "because all in their class have the same; and for a neighbor who has seen that they are not "
         "in excellent health?\n"
     )
-    rows = [[f"k = {k}", f"{alone:.1%}", f"{more:.1%}"] for k, alone, more in found]
+    rows = [[f"k = {k}", f"{alone:.1%}", f"{more:.1%}"] for k, alone, more in lines]
     stage.table(["", "class alone", "with what the neighbor saw"], rows)
     stage.say("")
-    return found
+    return lines
 
 
 def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
@@ -69,14 +69,14 @@ def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
         second_class=KNOWN[2:] + KNOWN[:1],
         sensitive="health",
     )
-    found = [("first alone", alone[0]), ("second alone", alone[1]), ("both", both.share)]
+    shares = [("first alone", alone[0]), ("second alone", alone[1]), ("both", both.share)]
     stage.say(
         "Two releases about the same people, both 5-anonymous, and an attacker who lays them side by "
         "side ([bold]composition[/]):\n"
     )
-    stage.table(["release", "health given away"], [[name, f"{share:.1%}"] for name, share in found])
+    stage.table(["release", "health given away"], [[name, f"{share:.1%}"] for name, share in shares])
     stage.say("")
-    return found
+    return shares
 
 
 def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], float]:
@@ -94,7 +94,7 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
         "off by up to 1": lambda group: exact(group) + int(rng.integers(-1, 2)),
         f"private, epsilon {EPSILON}": lambda group: int(noise(np.array([exact(group)]), entropy=entropy)[0]),
     }
-    found = [
+    shares = [
         (name, float((auditing.differencing(ask, PEOPLE) == secret).mean())) for name, ask in askers.items()
     ]
     always = float(max(secret.mean(), 1 - secret.mean()))
@@ -103,9 +103,9 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
         f"without this one ([bold]differencing[/], two questions a "
         f"person)? Guessing “healthy” for all is right for {always:.0%}.\n"
     )
-    stage.table(["counts", "people guessed right"], [[name, f"{share:.0%}"] for name, share in found])
+    stage.table(["counts", "people guessed right"], [[name, f"{share:.0%}"] for name, share in shares])
     stage.say("")
-    return found, always
+    return shares, always
 
 
 def _films(stage: Stage) -> list[tuple[int, float, float]]:
@@ -113,16 +113,16 @@ def _films(stage: Stage) -> list[tuple[int, float, float]]:
     mentioned elsewhere."""
     ratings = auditing.made_up_ratings(seed=3)
     users = range(0, 400, 4)
-    found = [(films, *auditing.linked(ratings, ratings, users, items=films)) for films in FILMS]
+    matches = [(films, *auditing.linked(ratings, ratings, users, items=films)) for films in FILMS]
     stage.say(
         f"{ratings.users:,} people's film ratings under numbers instead of names (made up, with the "
         f"long tail of real ones). Who knows a few of somebody's "
         f"ratings, give or take a star and a fortnight ([bold]linkage[/]), finds all the others of theirs:\n"
     )
-    rows = [[str(films), f"{right:.0%}", f"{wrong:.0%}"] for films, right, wrong in found]
+    rows = [[str(films), f"{right:.0%}", f"{wrong:.0%}"] for films, right, wrong in matches]
     stage.table(["films known", "found", "found wrongly"], rows)
     stage.say("")
-    return found
+    return matches
 
 
 def _picture(stage: Stage, classes: Any, together: Any, counts: Any, films: Any) -> None:

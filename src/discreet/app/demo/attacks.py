@@ -26,10 +26,12 @@ def run(stage: Stage) -> None:
     table = pa.Table.from_batches(rand_hie(year=1).batches([*KNOWN, "health"]))
     _uniqueness(stage, table)
     secret = np.isin(np.array(table["health"].to_pylist()[:PEOPLE], dtype=object), ["fair", "poor"])
-    found = {name: auditing.reconstruct(ask, PEOPLE, seed=1) for name, ask in _askers(secret).items()}
-    _reconstruction(stage, secret, found)
+    reconstructions = {
+        name: auditing.reconstruct(ask, PEOPLE, seed=1) for name, ask in _askers(secret).items()
+    }
+    _reconstruction(stage, secret, reconstructions)
     _last_bits(stage)
-    _picture(stage, secret, found)
+    _picture(stage, secret, reconstructions)
 
 
 def _uniqueness(stage: Stage, table: pa.Table) -> None:
@@ -65,7 +67,7 @@ def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
     }
 
 
-def _reconstruction(stage: Stage, secret: Any, found: dict[str, auditing.Reconstruction]) -> None:
+def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reconstruction]) -> None:
     stage.say(
         f"Then publish only counts? An attacker asks how many people in random groups are in fair or "
         f"poor health, {4 * PEOPLE} questions about "
@@ -73,7 +75,8 @@ def _reconstruction(stage: Stage, secret: Any, found: dict[str, auditing.Reconst
     )
     blind = max(secret.mean(), 1 - secret.mean())
     rows = [
-        [name, f"{one.accuracy(secret):.0%}", f"{_ill_found(one, secret):.0%}"] for name, one in found.items()
+        [name, f"{one.accuracy(secret):.0%}", f"{_ill_found(one, secret):.0%}"]
+        for name, one in reconstructions.items()
     ]
     stage.table(
         ["answers", "people guessed right", "of the ill found"],
@@ -115,7 +118,7 @@ def _last_bits(stage: Stage) -> None:
     stage.say("")
 
 
-def _picture(stage: Stage, secret: Any, found: dict[str, auditing.Reconstruction]) -> None:
+def _picture(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reconstruction]) -> None:
     try:
         import matplotlib
     except ImportError:
@@ -124,8 +127,8 @@ def _picture(stage: Stage, secret: Any, found: dict[str, auditing.Reconstruction
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(found), figsize=(10, 4.6), layout="constrained")
-    for axis, (name, one) in zip(axes, found.items(), strict=True):
+    figure, axes = pyplot.subplots(1, len(reconstructions), figsize=(10, 4.6), layout="constrained")
+    for axis, (name, one) in zip(axes, reconstructions.items(), strict=True):
         x, y = np.arange(PEOPLE) % 15, np.arange(PEOPLE) // 15
         right = one.bits == secret
         for mask, color, label in ((right, ALARM, "guessed right"), (~right, ACCENT, "guessed wrong")):

@@ -37,9 +37,9 @@ COIN = Binomial(trials=1000, chance=0.5)
 def run(stage: Stage) -> None:
     """Thirty columns tested, a stream of a hundred hypotheses, and a change."""
     _columns(stage)
-    found = _stream(stage)
+    trials_by_epsilon = _stream(stage)
     curves = _alarms(stage)
-    _pictures(stage, found, curves)
+    _pictures(stage, trials_by_epsilon, curves)
 
 
 def _columns(stage: Stage) -> None:
@@ -84,7 +84,7 @@ def _columns(stage: Stage) -> None:
 
 def _stream(stage: Stage) -> dict[float, trials.Trials]:
     procedure = AlphaInvesting(alpha=0.05, wealth=0.05, spending=Listed(terms=(0.01,) * 100))
-    found = {
+    trials_by_epsilon = {
         epsilon: trials.online(
             Paprika(public=Public(), epsilon=epsilon, rejections=10, procedure=procedure, monotone=True),
             null=COIN,
@@ -102,11 +102,11 @@ def _stream(stage: Stage) -> dict[float, trials.Trials]:
         ["epsilon", "signals found", "false among findings"],
         [
             [f"{epsilon:g}", *(f"{mean:.1%} ± {off:.1%}" for mean, off in (one.power, one.rate))]
-            for epsilon, one in found.items()
+            for epsilon, one in trials_by_epsilon.items()
         ],
     )
     stage.say("")
-    return found
+    return trials_by_epsilon
 
 
 def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
@@ -142,13 +142,13 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
 
 
 def _pictures(
-    stage: Stage, found: dict[float, trials.Trials], curves: dict[str, list[tuple[float, float]]]
+    stage: Stage, trials_by_epsilon: dict[float, trials.Trials], curves: dict[str, list[tuple[float, float]]]
 ) -> None:
     from .. import discovery_plots
 
     try:
         paths = [
-            discovery_plots.power(stage.out / "discoveries.png", found, target=0.05),
+            discovery_plots.power(stage.out / "discoveries.png", trials_by_epsilon, target=0.05),
             discovery_plots.alarms(stage.out / "alarms.png", curves),
         ]
     except MissingExtra as missing:

@@ -48,13 +48,13 @@ def run(stage: Stage) -> None:
         f"{acc.epsilon(trainer.event, delta=DELTA):.4g} at delta {DELTA:g}.\n"
     )
     plain = data.plain()
-    found = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
+    accuracies = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
     width = max(
         8, min(40, stage.console.width - 52)
     )  # what the other columns leave: a bar that is cut says nothing
     rows = [
         [f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy, width)]
-        for epsilon, noise, accuracy in found
+        for epsilon, noise, accuracy in accuracies
     ]
     rows.append(["no privacy", "0", f"{plain:.1%}", _bar(plain, width)])
     stage.table(["epsilon", "noise over clip", "test accuracy", ""], rows)
@@ -63,7 +63,7 @@ def run(stage: Stage) -> None:
         "are, and what they have in "
         "common grows with their number. With many more, the gap narrows.\n"
     )
-    _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in found], plain)
+    _picture(stage, [(epsilon, accuracy) for epsilon, _, accuracy in accuracies], plain)
     _crash(stage, data)
 
 
@@ -116,16 +116,16 @@ def _bar(share: float, width: int) -> str:
     return ("█" * round(width * share)).ljust(width)
 
 
-def _picture(stage: Stage, found: list[tuple[float, float]], plain: float) -> None:
+def _picture(stage: Stage, accuracies: list[tuple[float, float]], plain: float) -> None:
     try:
-        path = _draw(stage.out / "learning.png", found, plain)
+        path = _draw(stage.out / "learning.png", accuracies, plain)
     except MissingExtra as missing:
         stage.say(f"[dim]{missing}[/]")
         return
     stage.say(f"[dim]picture saved as[/] {path}")
 
 
-def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
+def _draw(path: Path, accuracies: list[tuple[float, float]], plain: float) -> Path:
     try:
         import matplotlib
     except ImportError:
@@ -138,14 +138,14 @@ def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
     axes.axhline(plain, color=PALE, linewidth=2, zorder=1)
     axes.annotate(
         "without privacy",
-        (found[0][0], plain),
+        (accuracies[0][0], plain),
         xytext=(0, -14),
         textcoords="offset points",
         color=INK,
         fontsize=10,
     )
-    axes.plot(*zip(*found, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
-    for epsilon, accuracy in found:
+    axes.plot(*zip(*accuracies, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
+    for epsilon, accuracy in accuracies:
         axes.annotate(  # to the right of a curve that rises
             f"{accuracy:.0%}",
             (epsilon, accuracy),
@@ -155,8 +155,8 @@ def _draw(path: Path, found: list[tuple[float, float]], plain: float) -> Path:
             color=INK,
         )
     axes.set_xscale("log", base=2)
-    axes.set_xticks([epsilon for epsilon, _ in found], [f"{epsilon:g}" for epsilon, _ in found])
-    axes.set_ylim(min(0.5, min(a for _, a in found) - 0.1), 1.04)
+    axes.set_xticks([epsilon for epsilon, _ in accuracies], [f"{epsilon:g}" for epsilon, _ in accuracies])
+    axes.set_ylim(min(0.5, min(a for _, a in accuracies) - 0.1), 1.04)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_title(
         "Reading digits: accuracy against epsilon", loc="left", fontsize=13, color=INK, fontweight="bold"

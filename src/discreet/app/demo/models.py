@@ -78,9 +78,9 @@ def _network(x: Any, y: Any) -> Any:
 
 
 def _logs(model: Any, x: Any) -> Any:
-    found = np.full((len(x), CLASSES), -50.0)
-    found[:, model.classes_] = np.maximum(model.predict_log_proba(x), -50.0)
-    return found
+    logs = np.full((len(x), CLASSES), -50.0)
+    logs[:, model.classes_] = np.maximum(model.predict_log_proba(x), -50.0)
+    return logs
 
 
 def _overfitted(x: Any, y: Any, members: Any) -> Callable[[], Any]:
@@ -107,9 +107,9 @@ def _private(x: Any, y: Any, members: Any) -> Callable[[], Any]:
 def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
     rows = []
     for name, roc in curves.items():
-        found = roc.at(0.01)
+        rate = roc.at(0.01)
         rows.append(
-            [name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{found.tpr[0]:.1%} to {found.tpr[1]:.1%}"]
+            [name, f"{roc.auc:.2f}", f"{roc.tpr_at(0.01):.1%}", f"{rate.tpr[0]:.1%} to {rate.tpr[1]:.1%}"]
         )
     stage.table(
         ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"],
@@ -127,13 +127,13 @@ def _attribute(stage: Stage, x: Any, y: Any) -> None:
     def losses(value: int) -> Any:
         return -_logs(model, np.hstack([x, np.full((PEOPLE, 1), 4.0 * value)]))[np.arange(PEOPLE), y]
 
-    found = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
+    attack = auditing.attribute_inference(np.stack([losses(0), losses(1)], axis=1), coin, inside)
     stage.say(
         f"A yes or no is added to every record, that says nothing about the digit. Whoever knows the "
         f"rest of a record tries both and keeps the one that surprises the "
         f"network less ([bold]attribute inference[/], Yeom et al. 2018): right for "
-        f"{found.right / found.members:.0%} of the people it was trained on, and for "
-        f"{found.right_of_others / found.others:.0%} of others, where a coin has 50%.\n"
+        f"{attack.right / attack.members:.0%} of the people it was trained on, and for "
+        f"{attack.right_of_others / attack.others:.0%} of others, where a coin has 50%.\n"
     )
 
 

@@ -264,8 +264,8 @@ def _places(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         same = False
     if same:
-        found = pc.fill_null(pc.index_in(values, value_set=declared), -1)
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+        positions = pc.fill_null(pc.index_in(values, value_set=declared), -1)
+        return np.asarray(positions.to_numpy(zero_copy_only=False), dtype=np.int64)
     place = {value: i for i, value in reversed(list(enumerate(fact.values)))}
     return np.array([place.get(value, -1) for value in values.to_pylist()], dtype=np.int64)
 

@@ -438,8 +438,8 @@ def engine_of(source: Source) -> Engine:
     if isinstance(source, Engine):
         return source
     if isinstance(source, Memory) and source._discreet_engine is not None:
-        made: Engine = source._discreet_engine
-        return made
+        engine: Engine = source._discreet_engine
+        return engine
     columns = [name for name, _ in source.public.schema]
     unit = source.public.unit.column
     wanted = list(dict.fromkeys([*columns, *([unit] if unit else [])]))

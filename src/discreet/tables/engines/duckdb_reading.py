@@ -251,9 +251,9 @@ class Reader:
     ) -> str:
         """What a view says of columns that queries could fail on, or take two values of for one."""
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
-        made = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
+        columns = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
         listed = ", ".join(
-            f"{new} AS {quoted(column)}" for column, new in {**made, **known}.items() if new is not None
+            f"{new} AS {quoted(column)}" for column, new in {**columns, **known}.items() if new is not None
         )
         return f"REPLACE ({listed}) " if listed else ""
 
@@ -357,8 +357,8 @@ def _write(path: str, batches: Iterator[pa.RecordBatch]) -> None:
 
 def _amount(memory: Any) -> str:
     """An amount of memory that an engine can start with, as it writes it."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([MGT])i?B", memory) if isinstance(memory, str) else None
-    if found is None or float(found[1]) * {"M": 1, "G": 1000, "T": 10**6}[found[2]] < 50:
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([MGT])i?B", memory) if isinstance(memory, str) else None
+    if match is None or float(match[1]) * {"M": 1, "G": 1000, "T": 10**6}[match[2]] < 50:
         raise _require.fail("memory", memory, "an amount of at least 50MB, such as '4GB'")
     return str(memory)
 
