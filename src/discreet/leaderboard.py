@@ -16,7 +16,7 @@ from . import _registry
 from ._errors import InvalidInput
 from .adaptive.leaderboard import ShakyLadder, SparseVectorBoard, Standing
 from .adaptive.submissions import Submission
-from .curator import STEWARD, Curator, Live, books, values
+from .curator import STEWARD, Curator, InteractiveHandle, books, values
 
 Board = ShakyLadder | SparseVectorBoard
 
@@ -25,7 +25,7 @@ Board = ShakyLadder | SparseVectorBoard
 class Leaderboard:
     """A started board. All it tells is in the ledger, with the name and the digest of each submission."""
 
-    live: Live
+    live: InteractiveHandle
 
     @classmethod
     def open(cls, curator: Curator, board: Board, *, analyst: str = STEWARD) -> Leaderboard:

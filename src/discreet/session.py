@@ -24,9 +24,8 @@ from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
 from .accounting.caps import asked_of, share
 from .accounting.filters import Filter
 from .accounting.filters import Preview as Cost
-from .curator import STEWARD, Account, Budget, Curator, Ledger, Live, Policy, segments
-from .mechanisms import Answer as Told
-from .mechanisms import RedrawnSparseVector, SparseVector
+from .curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy, segments
+from .mechanisms import RedrawnSparseVector, SparseVector, ThresholdAnswer
 from .mechanisms.protocols import AnySource, ExampleSource, Interactive, Mechanism, Release, Stepped
 from .query import Answer, Preview, Query, ask, cut_off_sql, several_counts, where
 from .tables import SEVERAL, Database, Memory, Source, connect, data_of, dummy, formatted, load, version_of
@@ -42,7 +41,7 @@ _SHARE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueryPreview:
     """What a question would cost and how good its answer would be.
 
     `fits`: how many more of these the budget buys.
@@ -80,17 +79,17 @@ class Watch:
     `number` finds it again after a restart: `session.watch(..., number=...)` with the same terms.
     """
 
-    live: Live
+    live: InteractiveHandle
 
     @property
     def number(self) -> int:
         return self.live.number
 
-    def ask(self, question: Any) -> Told:
+    def ask(self, question: Any) -> ThresholdAnswer:
         """A condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a statistic
         from Python."""
         asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
-        answer: Told = self.live.answer(asked).value
+        answer: ThresholdAnswer = self.live.answer(asked).value
         return answer
 
 
@@ -218,7 +217,7 @@ class Session:
         groups: int | None = None,
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
-    ) -> Asked:
+    ) -> QueryPreview:
         """Price, error and plan of a question, and how many more of these the budget buys.
 
         Options as in `sql`. Free: no data is touched.
@@ -233,12 +232,12 @@ class Session:
                 )
             query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
             cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
-            return Asked(query.preview(confidence), cost)
+            return QueryPreview(query.preview(confidence), cost)
         terms = _Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         query = self._query(text, terms)
         cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
         shown = query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
-        return Asked(shown, cost)
+        return QueryPreview(shown, cost)
 
     @_require.spelled
     def cut_off(
@@ -266,7 +265,7 @@ class Session:
         """Any mechanism of discreet, or the steward's own."""
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
 
-    def start(self, interactive: Interactive) -> Live:
+    def start(self, interactive: Interactive) -> InteractiveHandle:
         """A live answerer: its whole price is paid now."""
         return self.curator.start(interactive, analyst=self.analyst)
 
@@ -295,12 +294,15 @@ class Session:
             )
         release = None if goes_on else self.curator.feed(mechanism, number)
         resumed = self.curator.resume(mechanism, number)
-        return Fed(resumed if isinstance(live, Live) or mechanism is live else _over(live, resumed), release)
+        return Fed(
+            resumed if isinstance(live, InteractiveHandle) or mechanism is live else _over(live, resumed),
+            release,
+        )
 
     def _started(self, live: Any, number: int | None) -> tuple[Any, int]:
         """Return the mechanism of a handle and the number of its charge, which must be one of this ledger."""
-        running = live if isinstance(live, Live) else getattr(live, "live", None)
-        if isinstance(running, Live) and number is None:
+        running = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)
+        if isinstance(running, InteractiveHandle) and number is None:
             if os.path.realpath(running.ledger.path) != os.path.realpath(self.ledger.path):
                 raise InvalidInput(
                     "this was started on another ledger, where its price was paid. Nothing was read "
@@ -628,7 +630,7 @@ def open(
     return Session(curator)
 
 
-def _over(handle: Any, live: Live) -> Any:
+def _over(handle: Any, live: InteractiveHandle) -> Any:
     """Return the same handle (a `Watch`, a `HoldoutScorer`) on another `live`."""
     if is_dataclass(handle):
         return replace(handle, live=live)  # type: ignore[type-var]

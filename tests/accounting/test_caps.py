@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, InvalidInput
 from discreet.accounting import caps
-from discreet.accounting.caps import Asked
+from discreet.accounting.caps import RequestedPrice
 from discreet.accounting.lanes import Capped, Spent, capped_prices, lane_prices
 
 ORDERS = (1.5, 2.0, 8.0, 32.0)
@@ -129,7 +129,7 @@ def test_a_cap_that_is_not_certified_is_refused() -> None:
 # --- the reading
 
 
-def after(rule: acc.BudgetFilter, spent: Spent, event: acc.Event, asked: Asked | None) -> Spent:
+def after(rule: acc.BudgetFilter, spent: Spent, event: acc.Event, asked: RequestedPrice | None) -> Spent:
     return rule.charge(spent, caps.choose(rule, spent, event, asked))
 
 
@@ -141,7 +141,7 @@ def test_a_fresh_budget_admits_one_release_asked_with_all_of_its_epsilon(
     epsilon: float, delta: float, part: float, hint: bool
 ) -> None:
     event = gaussian(epsilon, part * delta)
-    asked = Asked(epsilon, part * delta) if hint else None
+    asked = RequestedPrice(epsilon, part * delta) if hint else None
     rule, item = caps.first(acc.Filter(epsilon=epsilon, delta=delta), event, asked)
     spent = rule.charge(rule.start(), item)
     assert rule.used(spent) <= epsilon * (1 + 1e-12)
@@ -155,11 +155,11 @@ def test_a_sampled_run_asked_with_the_whole_budget_fits_and_a_second_does_not() 
         return acc.Gaussian(noise_multiplier=s).sampled(0.01).repeated(1000)
 
     event = run(acc.calibrate(run, epsilon=2, delta=1e-5))
-    rule, item = caps.first(acc.Filter(epsilon=2, delta=1e-5), event, Asked(2, 1e-5))
+    rule, item = caps.first(acc.Filter(epsilon=2, delta=1e-5), event, RequestedPrice(2, 1e-5))
     spent = rule.charge(rule.start(), item)
     assert 1.99 <= rule.used(spent) <= 2 * (1 + 1e-12)
     with pytest.raises(BudgetExceeded):
-        after(rule, spent, event, Asked(2, 1e-5))
+        after(rule, spent, event, RequestedPrice(2, 1e-5))
 
 
 def test_small_gaussians_fit_at_least_as_often_as_without_caps() -> None:
@@ -167,7 +167,7 @@ def test_small_gaussians_fit_at_least_as_often_as_without_caps() -> None:
         rule = acc.Filter(epsilon=budget, delta=1e-6)
         delta = caps.share(epsilon, of=rule)
         event = gaussian(epsilon, delta)
-        item = caps.choose(rule, rule.start(), event, Asked(epsilon, delta))
+        item = caps.choose(rule, rule.start(), event, RequestedPrice(epsilon, delta))
         assert isinstance(item, Capped)
         capped, plain = rule.preview([], item).fits, rule.preview([], event).fits
         assert capped is not None
@@ -179,12 +179,12 @@ def test_ten_thousand_small_gaussians_are_admitted_and_the_last_that_fits_leaves
     rule = acc.Filter(epsilon=0.2, delta=1e-6)
     delta = caps.share(0.001, of=rule)
     event, spent, count = gaussian(0.001, delta), rule.start(), 0
-    fits = rule.preview(spent, caps.choose(rule, spent, event, Asked(0.001, delta))).fits
+    fits = rule.preview(spent, caps.choose(rule, spent, event, RequestedPrice(0.001, delta))).fits
     assert fits is not None
     assert fits > 10_000
     readings = []
     while True:
-        item = caps.choose(rule, spent, event, Asked(0.001, delta))
+        item = caps.choose(rule, spent, event, RequestedPrice(0.001, delta))
         if not isinstance(item, Capped):
             break
         spent, count = rule.charge(spent, item), count + 1
@@ -249,7 +249,7 @@ def test_what_was_asked_with_some_epsilons_reads_as_at_most_their_sum_and_never_
         key = (kind, epsilon)
         event = _MADE[key] = _MADE.get(key) or made(kind, epsilon, delta)
         try:
-            spent = after(rule, spent, event, Asked(epsilon, delta))
+            spent = after(rule, spent, event, RequestedPrice(epsilon, delta))
         except BudgetExceeded:
             assert total + Fraction(epsilon) > rule.total
             continue

@@ -17,7 +17,7 @@ from discreet import Bounds, Halted, Public
 from discreet._errors import LedgerError, ReleaseFailed
 from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy, tickets, values
-from discreet.curator.live import Live
+from discreet.curator.live import InteractiveHandle
 from discreet.mechanisms import noisy_count
 from discreet.mechanisms.protocols import release
 from discreet.tables import Memory
@@ -70,7 +70,9 @@ def curator(tmp_path):
 def again(curator, number):
     """The same live mechanism as another process would open it."""
     opened = Curator.open(curator.ledger.path, people())
-    return Live(opened.ledger, opened.source, slow(curator.ledger.path.parent), number, opened._entropy)
+    return InteractiveHandle(
+        opened.ledger, opened.source, slow(curator.ledger.path.parent), number, opened._entropy
+    )
 
 
 def open_gate(curator, question):
@@ -283,7 +285,11 @@ def test_nothing_is_shown_if_the_answer_cannot_be_committed(curator, monkeypatch
     live = curator.start(slow(curator.ledger.path.parent))
     open_gate(curator, "a")
     with monkeypatch.context() as patch:
-        patch.setattr(Live, "_commit", lambda *args: (_ for _ in ()).throw(LedgerError("the disk is full.")))
+        patch.setattr(
+            InteractiveHandle,
+            "_commit",
+            lambda *args: (_ for _ in ()).throw(LedgerError("the disk is full.")),
+        )
         with pytest.raises(LedgerError, match="disk is full"):
             live.answer("a")
     assert curator.ledger.last("state").body["version"] == 0

@@ -20,7 +20,6 @@ from discreet._registry import from_json, to_json
 from discreet.accounting import PureDP, basic
 from discreet.mechanisms import (
     AboveThreshold,
-    Answer,
     Count,
     CountsBelow,
     Entry,
@@ -30,6 +29,7 @@ from discreet.mechanisms import (
     SparseVector,
     Sum,
     SumOfSquares,
+    ThresholdAnswer,
     Trusted,
 )
 from discreet.mechanisms.sparse_vector import (
@@ -448,7 +448,7 @@ def test_real_statistics_as_questions() -> None:
         CountsBelow(column="age", thresholds=(4,)),
     ):
         state, answer = mechanism.answer(state, PEOPLE, question, entropy=SeededEntropy(2))
-        assert answer.value == Answer(above=True)
+        assert answer.value == ThresholdAnswer(above=True)
 
 
 def test_an_entry_is_one_number_of_a_vector() -> None:

@@ -30,20 +30,20 @@ _ROUNDS = 4
 _STEP = 2 ** (1 / 8)
 
 
-class Asked(NamedTuple):
+class RequestedPrice(NamedTuple):
     """The (epsilon, delta) that a release was asked with. Only a hint: what is charged is certified anew."""
 
     epsilon: Real
     delta: float
 
 
-def asked_of(mechanism: Any) -> Asked | None:
+def asked_of(mechanism: Any) -> RequestedPrice | None:
     """Return the (epsilon, delta) that a mechanism was asked with, where it says so in `asked`."""
     asked = getattr(mechanism, "asked", None)
-    return None if asked is None else Asked(*asked)
+    return None if asked is None else RequestedPrice(*asked)
 
 
-def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: Asked | None = None) -> Item:
+def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: RequestedPrice | None = None) -> Item:
     """Return the event as it is to be charged next: capped while that is possible and of use, and otherwise
     as it is.
 
@@ -63,7 +63,7 @@ def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: Asked | None =
     return event
 
 
-def first(rule: BudgetFilter, event: Event, asked: Asked | None = None) -> tuple[BudgetFilter, Item]:
+def first(rule: BudgetFilter, event: Event, asked: RequestedPrice | None = None) -> tuple[BudgetFilter, Item]:
     """Return the rule of a fresh account with the split of its delta that the first charge fixes, and how
     that is charged.
 
@@ -108,7 +108,7 @@ def _own(rule: Filter, event: Event) -> Fraction:
     return own + (1 + Fraction(math.exp(min(float(rule.total), 700.0)) * (1 + 1e-12))) * distance
 
 
-def _is_cheap(rule: Filter, event: Event, asked: Asked | None) -> bool:
+def _is_cheap(rule: Filter, event: Event, asked: RequestedPrice | None) -> bool:
     """Whether the event has a pure epsilon within what was asked for: a cap would gain nothing."""
     try:
         exact = rule.price(event).sums[0]
@@ -120,7 +120,7 @@ def _is_cheap(rule: Filter, event: Event, asked: Asked | None) -> bool:
 
 
 def _candidates(
-    rule: Filter, event: Event, asked: Asked | None, own: Fraction, room: Fraction
+    rule: Filter, event: Event, asked: RequestedPrice | None, own: Fraction, room: Fraction
 ) -> Iterator[Capped | None]:
     """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that
     is left."""
@@ -135,7 +135,7 @@ def _at(event: Event, delta: float) -> Capped | None:
     return Capped(event=event, epsilon=epsilon, delta=delta) if 0 < epsilon < math.inf else None
 
 
-def _as_asked(rule: Filter, event: Event, asked: Asked | None) -> Capped | None:
+def _as_asked(rule: Filter, event: Event, asked: RequestedPrice | None) -> Capped | None:
     """Return the cap at the epsilon and delta that were asked for, where these are certified."""
     if asked is None or not asked.epsilon > 0:
         return None

@@ -73,7 +73,7 @@ def answer_json(answer: Answer, confidence: float, session: sessions.Session) ->
     }
 
 
-def preview_json(asked: sessions.Asked) -> dict[str, Any]:
+def preview_json(asked: sessions.QueryPreview) -> dict[str, Any]:
     """Return a preview."""
     body = dataclasses.asdict(dataclasses.replace(asked.query, event=None))  # type: ignore[arg-type]
     return body | {"event": asked.query.event.to_json(), "admitted": asked.admitted, "fits": asked.fits}

@@ -5,7 +5,7 @@ from .accounts import Account
 from .curator import Curator
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger
-from .live import Live
+from .live import InteractiveHandle
 from .periods import Period
 from .policy import STEWARD, Budget, Policy
 
@@ -18,7 +18,7 @@ __all__ = [
     "Entry",
     "Key",
     "Ledger",
-    "Live",
+    "InteractiveHandle",
     "Period",
     "Policy",
     "books",

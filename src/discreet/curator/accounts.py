@@ -16,7 +16,7 @@ from .. import _registry
 from .._errors import BudgetExceeded
 from .._public import Public
 from ..accounting import Event, Group, NoOp, caps
-from ..accounting.caps import Asked
+from ..accounting.caps import RequestedPrice
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Item, Spent
 from ..accounting.normal import normal
@@ -81,7 +81,9 @@ class Accounts:
             accounts.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
         return accounts
 
-    def preview(self, event: Event, periods: tuple[str, ...] = (), asked: Asked | None = None) -> Preview:
+    def preview(
+        self, event: Event, periods: tuple[str, ...] = (), asked: RequestedPrice | None = None
+    ) -> Preview:
         """What `event` would do to the account on which the least of it fits."""
         views = [
             account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)
@@ -92,7 +94,7 @@ class Accounts:
         self,
         event: Event,
         periods: tuple[str, ...] = (),
-        asked: Asked | None = None,
+        asked: RequestedPrice | None = None,
         *,
         elsewhere: bool = False,
     ) -> dict[str, Any]:
@@ -192,7 +194,7 @@ class Accounts:
         self,
         event: Event,
         periods: tuple[str, ...] = (),
-        asked: Asked | None = None,
+        asked: RequestedPrice | None = None,
         *,
         elsewhere: bool = False,
     ) -> list[tuple[Account, Item]]:
@@ -285,7 +287,7 @@ def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
 
 
 def _choice(
-    account: Account, event: Event, asked: Asked | None, *, fresh: bool = False
+    account: Account, event: Event, asked: RequestedPrice | None, *, fresh: bool = False
 ) -> tuple[Account, Item]:
     """The account and the price that an event has there; the first charge also fixes how the account splits
     its delta."""

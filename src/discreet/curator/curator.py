@@ -19,7 +19,7 @@ from .. import _registry, _require
 from .._errors import BudgetExceeded, DescriptionError, InvalidInput, LedgerError, NotPrivate, ReleaseFailed
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
-from ..accounting.caps import Asked, asked_of
+from ..accounting.caps import RequestedPrice, asked_of
 from ..accounting.filters import BudgetFilter, Preview
 from ..accounting.lanes import Spent
 from ..mechanisms.protocols import (
@@ -38,7 +38,7 @@ from . import books, limits, sealed_runs, segments, tickets, values
 from .accounts import Account, Accounts, said
 from .keys import Key
 from .ledger import Anchor, Entry, Ledger, Writer, canonical
-from .live import Live
+from .live import InteractiveHandle
 from .periods import Period
 from .policy import STEWARD, Policy
 from .vault import Vault
@@ -195,7 +195,9 @@ class Curator:
         limited = per is not None and per.limit is not None
         return max(accounts[:-1] if limited else accounts, key=lambda account: account.used)
 
-    def preview(self, event: Event, *, analyst: str = STEWARD, asked: Asked | None = None) -> Preview:
+    def preview(
+        self, event: Event, *, analyst: str = STEWARD, asked: RequestedPrice | None = None
+    ) -> Preview:
         """What an event would cost the dataset, or an analyst's own account. Touches no data.
 
         Whether it is admitted, and how many more of it would be, takes both accounts into account; the
@@ -240,7 +242,7 @@ class Curator:
             )
         return self._run(mechanism, charge, key)
 
-    def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> Live:
+    def start(self, interactive: Interactive, *, analyst: str = STEWARD) -> InteractiveHandle:
         """Pay the whole price of an interactive mechanism, and open it.
 
         Its secret state lives sealed in the ledger.
@@ -255,7 +257,7 @@ class Curator:
                 writer, interactive.event, analyst, asked, mechanism=described, trusted=described is None
             )
         try:
-            return Live.begin(self.ledger, self.source, interactive, charge, self._entropy)
+            return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
         except Exception as error:
             raise self._failed(charge) from (error if analyst == STEWARD else None)
 
@@ -294,7 +296,7 @@ class Curator:
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
         )
 
-    def resume(self, interactive: Interactive, number: int) -> Live:
+    def resume(self, interactive: Interactive, number: int) -> InteractiveHandle:
         """An interactive mechanism that was started before, where it stands; `number` is that of its charge.
 
         The table may be another version than it was started on, if the mechanism says that it goes on with
@@ -314,7 +316,7 @@ class Curator:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
             )
-        return Live(self.ledger, self.source, interactive, charge.seq, self._entropy)
+        return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
     def feed(self, interactive: Interactive, number: int) -> Release | None:
         """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started
@@ -323,7 +325,7 @@ class Curator:
         Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or
                    batches.
         Proof:     the mechanism's own; it is given each version at most once, in the order of tickets, like a
-                   question (`Live.answer`).
+                   question (`InteractiveHandle.answer`).
         Assumes:   versions have different names, and when one arrives does not depend on the data.
         """
         if not hasattr(interactive, "feed"):
@@ -391,7 +393,7 @@ class Curator:
             self._seen = self._whole._fingerprint(key.fingerprints()).hex()
         return question_key([described, self._seen] if self._seen else described)
 
-    def _prepare(self, event: Event, analyst: str, asked: Asked | None = None) -> None:
+    def _prepare(self, event: Event, analyst: str, asked: RequestedPrice | None = None) -> None:
         """Let the accountant work before the ledger is locked: under the lock, what it found is looked up in
         its caches.
 
@@ -409,7 +411,7 @@ class Curator:
                 owned.admit(event, self.periods, asked)
 
     def _charge(
-        self, writer: Writer, event: Event, analyst: str, asked: Asked | None = None, **facts: Any
+        self, writer: Writer, event: Event, analyst: str, asked: RequestedPrice | None = None, **facts: Any
     ) -> Entry:
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
@@ -443,7 +445,7 @@ class Curator:
         event: Event,
         policy: Policy,
         owners: list[Accounts],
-        asked: Asked | None = None,
+        asked: RequestedPrice | None = None,
     ) -> Entry:
         """The entry of a charge, and all running totals; refused, and nothing written, if one account does
         not admit it."""
@@ -516,7 +518,7 @@ def _admitted(
     owned: Accounts,
     event: Event,
     periods: tuple[str, ...],
-    asked: Asked | None,
+    asked: RequestedPrice | None,
     body: dict[str, Any],
     has_own: bool,
 ) -> dict[str, Any]:

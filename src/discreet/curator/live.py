@@ -57,7 +57,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class InteractiveHandle:
     """Ask it with `answer`; `number` finds it again after a restart."""
 
     ledger: Ledger
@@ -69,7 +69,7 @@ class Live:
     @classmethod
     def begin(
         cls, ledger: Ledger, source: Source, mechanism: Interactive, charge: Entry, entropy: Entropy
-    ) -> Live:
+    ) -> InteractiveHandle:
         """Draw the initial state, and commit it."""
         live = cls(ledger, source, mechanism, charge.seq, entropy)
         drawer = live._drawer()

@@ -45,7 +45,7 @@ Part, Resumable = Run, Stepped
 Watch = Callable[[Any], Any]  # is told, after each step, what may be shown
 
 
-class _Onlooker(Exception):
+class CallbackError(Exception):
     """What `progress` raised."""
 
     def __init__(self, error: Exception) -> None:
@@ -57,7 +57,7 @@ def _tell(progress: Watch, facts: Any) -> None:
     try:
         progress(facts)
     except Exception as error:
-        raise _Onlooker(error) from None
+        raise CallbackError(error) from None
 
 
 def train(
@@ -229,7 +229,7 @@ class Work:
                             _tell(progress, part.progress)
                 raw = b"" if self.path is None else part.dump()
             except (
-                _Onlooker
+                CallbackError
             ) as stopped:  # the caller's own code, told public facts only: like a crash, and it may say why
                 raise stopped.error from None
             except Exception as error:

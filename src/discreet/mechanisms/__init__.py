@@ -68,12 +68,12 @@ from .statistics import (
     Trusted,
     implied_sensitivity,
 )
-from .threshold import AboveThreshold, Answer, Entry, SparseVector
+from .threshold import AboveThreshold, Entry, SparseVector, ThresholdAnswer
 
 __all__ = [
     "AboveThreshold",
     "AddNoise",
-    "Answer",
+    "ThresholdAnswer",
     "AnySource",
     "ApproximateQuantiles",
     "BinarySearchBounds",

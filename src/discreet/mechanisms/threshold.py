@@ -38,7 +38,7 @@ State = dict[str, int]
 
 @described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ThresholdAnswer:
     """What is told about one question: above or not; where bought, a noisy value; and the free gap above the
     noisy threshold."""
 
@@ -212,17 +212,17 @@ class Thresholds:
 
     def _compare(
         self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool
-    ) -> tuple[State, Answer]:
+    ) -> tuple[State, ThresholdAnswer]:
         _, query_scale, numeric_scale = self.scales
         excess = value + draw(query_scale, entropy) - state["threshold"]
         above = excess >= 0
         after = {**state, "positives": state["positives"] + above, "asked": state["asked"] + 1}
         if not above:
-            return after, Answer(above=False)
+            return after, ThresholdAnswer(above=False)
         if redraw:
             after["threshold"] = self._noisy_threshold(entropy)
         noisy = None if numeric_scale is None else value + draw(numeric_scale, entropy)
-        return after, Answer(above=True, value=noisy, gap=excess if gap else None)
+        return after, ThresholdAnswer(above=True, value=noisy, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
         """alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence, each
@@ -235,7 +235,7 @@ class Thresholds:
         nu = certified.quantile(query_scale, half / (2 * comparisons)) - 1
         return rho + nu
 
-    def _error_of(self, answer: Answer) -> Callable[[float], int]:
+    def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
         """Of a released value, its own noise; otherwise of the one comparison."""
         numeric_scale = self.scales[2]
         if answer.value is not None and numeric_scale is not None:

@@ -20,7 +20,7 @@ from ... import _registry
 from ... import accounting as acc
 from ..._errors import InvalidInput, Unsupported
 from . import forms, outputs
-from .forms import Asked
+from .forms import EventOptions
 
 KIND = Annotated[str | None, typer.Argument(help=f"One of: {', '.join(forms.KINDS)}.", show_default=False)]
 NOISE = Annotated[
@@ -159,7 +159,7 @@ def calibrate(
     )
 
 
-def _asked(given: dict[str, Any]) -> Asked:
+def _asked(given: dict[str, Any]) -> EventOptions:
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
     parsed: dict[str, Any] = {
         name: forms.exact(given[name], f"--{name.replace('_', '-')}") for name in numbers
@@ -167,10 +167,10 @@ def _asked(given: dict[str, Any]) -> Asked:
     plain: dict[str, Any] = {
         name: given[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
     }
-    return Asked(**parsed, **plain)
+    return EventOptions(**parsed, **plain)
 
 
-def _event(kind: str | None, source: str | None, asked: Asked) -> acc.Event:
+def _event(kind: str | None, source: str | None, asked: EventOptions) -> acc.Event:
     if (kind is None) == (source is None):
         raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
     if kind is not None:
@@ -239,12 +239,12 @@ def _unknown(kind: str, find: str) -> str:
     return names[find]
 
 
-def _with(asked: Asked, option: str, value: float) -> Asked:
+def _with(asked: EventOptions, option: str, value: float) -> EventOptions:
     changed: dict[str, Any] = {option: int(value) if option == "times" else Fraction(repr(value))}
     return replace(asked, **changed)
 
 
-def _solve(kind: str, asked: Asked, option: str, accountant: str, target: dict[str, Any]) -> float:
+def _solve(kind: str, asked: EventOptions, option: str, accountant: str, target: dict[str, Any]) -> float:
     """A rate is searched through its odds, which have no upper end that a search could run into."""
     of_odds = option == "rate"
     solution = acc.calibrate(
@@ -294,7 +294,7 @@ def _why(option: str, reached: dict[str, float]) -> str:
     return f"is {words} within the target; it gives {facts}."
 
 
-def _batch_of(kind: str, asked: Asked, option: str, rate: float) -> str:
+def _batch_of(kind: str, asked: EventOptions, option: str, rate: float) -> str:
     if kind == "dpsgd" and option == "rate" and asked.n is not None:
         return f"(an expected batch of {math.floor(rate * asked.n)} of {asked.n}) "
     return ""

@@ -25,7 +25,7 @@ _LONGEST, _POWER = 400, 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class EventOptions:
     """What the options said; None where they said nothing."""
 
     noise_multiplier: Fraction | None = None
@@ -49,7 +49,7 @@ class Kind:
 
     noise: str
     grows: bool
-    build: Callable[[Asked, Any], acc.Event]
+    build: Callable[[EventOptions, Any], acc.Event]
     takes: tuple[str, ...] = ()
 
 
@@ -87,7 +87,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def _for(asked: Asked) -> dict[str, Any]:
+def _for(asked: EventOptions) -> dict[str, Any]:
     return {"neighbors": as_neighbors(asked.neighbors)}
 
 
@@ -113,11 +113,11 @@ def kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def settle(name: str, asked: Asked) -> Asked:
+def settle(name: str, asked: EventOptions) -> EventOptions:
     """Options that the form does not take are refused; data, batch and epochs become a rate and a number of
     steps."""
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
-    for field in fields(Asked):
+    for field in fields(EventOptions):
         if field.name not in allowed and getattr(asked, field.name) != field.default:
             raise InvalidInput(
                 f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed."
@@ -129,7 +129,7 @@ def settle(name: str, asked: Asked) -> Asked:
     return _training(asked)
 
 
-def _training(asked: Asked) -> Asked:
+def _training(asked: EventOptions) -> EventOptions:
     rate, times = asked.rate, asked.times
     if asked.batch is not None:
         if asked.n is None:
@@ -144,7 +144,7 @@ def _training(asked: Asked) -> Asked:
     return replace(asked, rate=rate, times=times, batch=None, epochs=None)
 
 
-def event(name: str, asked: Asked) -> acc.Event:
+def event(name: str, asked: EventOptions) -> acc.Event:
     """The event that the options describe."""
     form, asked = kind(name), settle(name, asked)
     noise = getattr(asked, form.noise)
