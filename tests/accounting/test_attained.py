@@ -12,7 +12,7 @@ import pytest
 from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
 from discreet.accounting.examples import EXAMPLES
-from discreet.accounting.pld import _attained, _choices, _laws, _single
+from discreet.accounting.pld.pairs import attained, choices, laws, single
 from discreet.accounting.rdp_sampled import poisson
 
 
@@ -40,10 +40,10 @@ def adaptive(epsilon: float, times: int, x: float, grid: int) -> float:
 
 @pytest.mark.parametrize(("epsilon", "times", "grid"), [(0.5, 2, 41), (2.0, 2, 41), (1.0, 3, 25)])
 def test_blocks_of_choices_cost_at_least_what_an_adaptive_analyst_reaches(epsilon, times, grid):
-    pair, infinite = _choices.chosen(epsilon, times)
+    pair, infinite = choices.chosen(epsilon, times)
     for share in (0.0, 0.2, 0.5, 0.8):
         x = share * times * epsilon
-        reached, claimed = adaptive(epsilon, times, x, grid), _single.delta(pair, x)[1] + infinite
+        reached, claimed = adaptive(epsilon, times, x, grid), single.delta(pair, x)[1] + infinite
         assert claimed >= reached
         assert claimed <= reached * 1.05 + 1e-9
 
@@ -58,12 +58,12 @@ def fixed(epsilon: float, times: int, share: float, x: float) -> float:
 
 @pytest.mark.parametrize(("epsilon", "times"), [(0.1, 50), (0.5, 40), (3.0, 12)])
 def test_blocks_of_choices_lie_between_fixed_odds_and_the_largest_curve(epsilon, times):
-    pair, infinite = _choices.chosen(epsilon, times)
+    pair, infinite = choices.chosen(epsilon, times)
     for x in np.array([0.05, 0.2, 0.4]) * times * epsilon:
         reached = max(fixed(epsilon, times, s, x) for s in np.linspace(0.5, 0.95, 10))
-        claimed = _single.delta(pair, float(x))[1] + infinite
-        loose = pld._solve.Solver(
-            pld._solve.Composition(((_laws.bounded_range(epsilon), times),)), 1e-6
+        claimed = single.delta(pair, float(x))[1] + infinite
+        loose = pld.solve.Solver(
+            pld.solve.Composition(((laws.bounded_range(epsilon), times),)), 1e-6
         ).delta_above(x)
         assert reached <= claimed <= loose * (1 + 1e-6)
         assert claimed < loose / 1.2 or claimed < 3 * reached
@@ -98,12 +98,12 @@ def test_what_is_seen_of_a_pass_is_below_its_exact_curve(steps, selected, noise)
     )
     ratio, q = ratio / math.comb(steps, selected), q / q.sum()
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps, selected=selected)
-    pairs = _attained.allocation_sums(steps, selected, noise) + _attained.allocation_largest(
+    pairs = attained.allocation_sums(steps, selected, noise) + attained.allocation_largest(
         steps, selected, noise
     )
     for x in (0.1, 0.6, 1.2):
         truth = (hockey(ratio * q, q, x), hockey(q, ratio * q, x))
-        found = [_single.delta(pair, x)[0] for pair in pairs]
+        found = [single.delta(pair, x)[0] for pair in pairs]
         for i, seen in enumerate(found):
             assert seen <= truth[i % 2] * (1 + 1e-3)
         assert max(found) >= 0.93 * max(truth)
@@ -127,9 +127,9 @@ def test_forgetting_the_error_of_the_transform_would_show():
     for _ in range(40):
         exact = np.convolve(exact, law)
     exact = np.convolve(exact, other)
-    found, error = _attained.powers([(law, 40), (other, 1)], 128)
+    found, error = attained.powers([(law, 40), (other, 1)], 128)
     assert np.abs(found[: len(exact)] - exact).max() <= error < 1e-12
-    wrapped, error = _attained.powers([(law, 40), (other, 1)], 16)
+    wrapped, error = attained.powers([(law, 40), (other, 1)], 16)
     assert np.abs(wrapped - np.bincount(np.arange(len(exact)) % 16, exact)).max() <= error
 
 
@@ -139,9 +139,9 @@ def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, 
     p, q = np.array([r, r, t]), np.array([t, r, r])
     for _ in range(reports - 1):
         p, q = (np.convolve(law, [r, 1 - 2 * r, r]) for law in (p, q))
-    pair = _attained.shuffled_thirds(epsilon, reports)
+    pair = attained.shuffled_thirds(epsilon, reports)
     for x in np.linspace(0, epsilon, 6)[:-1]:
-        low, high = _single.delta(pair, float(x))
+        low, high = single.delta(pair, float(x))
         truth = hockey(p, q, x)
         assert low <= truth * (1 + 1e-9) + 1e-15
         assert high >= truth * (1 - 1e-6) - 1e-12
@@ -151,9 +151,9 @@ def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, 
 def test_shuffled_lower_ends_with_three_answers_beat_two():
     event = acc.Shuffled(epsilon=4.0, reports=100_000)
     low, high = acc.bounds(event, delta=1e-6)
-    two = pld._solve.Composition(((_attained.shuffled_response(4.0, 100_000), 1),))
+    two = pld.solve.Composition(((attained.shuffled_response(4.0, 100_000), 1),))
     assert 0.65 * high <= low <= high
-    assert low > 1.2 * pld._solve.Solver(two, 1e-6).epsilon_above(1e-6)
+    assert low > 1.2 * pld.solve.Solver(two, 1e-6).epsilon_above(1e-6)
 
 
 def test_a_group_sees_at_most_moved_discrete_laplace_noise_of_any_pure_mechanism():
@@ -188,7 +188,7 @@ def test_a_group_priced_as_one_pure_event_would_be_dearer():
 @pytest.mark.parametrize("noise", ["laplace", "exponential"])
 def test_noisy_max_lower_ends_are_those_of_two_candidates(noise):
     epsilon = 1.0
-    pairs = _attained.attained(acc.NoisyMax(epsilon=epsilon, noise=noise)).pairs
+    pairs = attained.attained(acc.NoisyMax(epsilon=epsilon, noise=noise)).pairs
     draw = np.random.default_rng(11)
     n = 400_000
     if noise == "laplace":

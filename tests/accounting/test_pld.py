@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
 from discreet.accounting import pld
-from discreet.accounting.pld import _cells, _laws, _rules, _sampled
+from discreet.accounting.pld import rules
+from discreet.accounting.pld.pairs import cells, laws, sampled
 
 GOLDEN = tomllib.loads((Path(__file__).parent / "golden_pld.toml").read_text())["case"]
 MAKE = {
@@ -161,8 +162,8 @@ def test_gaussians_in_closed_form(noise, delta):
 
 def test_lattice_and_closed_form_agree():
     """The general machinery, kept from its shortcut, finds what the closed form says."""
-    pair = _sampled.SampledGaussian(50.0, 1.0)
-    solver = pld._solve.Solver(pld._solve.Composition(((pair, 1000),)), 1e-5)
+    pair = sampled.SampledGaussian(50.0, 1.0)
+    solver = pld.solve.Solver(pld.solve.Composition(((pair, 1000),)), 1e-5)
     high = solver.epsilon_above(1e-5)
     low = solver.epsilon_below(1e-5, high)
     assert 2.59438338 * (1 - 1e-3) <= low <= 2.59438339
@@ -243,7 +244,7 @@ def test_delta_and_epsilon_are_inverse(event, times, epsilon):
 def test_the_other_direction_is_computed_too():
     """Adding a unit costs more than removing one for some sampled mechanisms at some delta; the worse one is
     reported."""
-    pairs = _rules.law(acc.Gaussian(noise_multiplier=1.0).sampled(0.1), 1e-20).upper
+    pairs = rules.law(acc.Gaussian(noise_multiplier=1.0).sampled(0.1), 1e-20).upper
     assert [pair.removing for pair in pairs] == [True, False]
     event = acc.PureDP(epsilon=2.0).sampled(0.2)
     worst = pld.epsilon(event, 1e-9)
@@ -259,29 +260,29 @@ def test_sampled_pure_dp_matches_the_tight_formula():
 
 def test_a_mesh_rounded_the_wrong_way_is_caught(monkeypatch):
     """Mutant: each loss goes to the left end of its cell. The exact value is then undercut."""
-    right = _cells.upper
+    right = cells.upper
 
     def wrong(pair, knots, offset=0.0):
         found = right(pair, knots, offset)
         return found._replace(mass=np.append(found.mass[1:], 0.0))
 
-    monkeypatch.setattr(_cells, "upper", wrong)
+    monkeypatch.setattr(cells, "upper", wrong)
     event = acc.Laplace(noise_multiplier=10.0).repeated(100)
     assert pld.epsilon(event, 1e-6) < 4.69266741
 
 
 def test_a_missing_direction_is_caught(monkeypatch):
     """Mutant: only adding a unit is priced. The known value is then undercut."""
-    both = _rules.compositions
-    monkeypatch.setattr(_rules, "compositions", lambda *given: both(*given)[1:])
+    both = rules.compositions
+    monkeypatch.setattr(rules, "compositions", lambda *given: both(*given)[1:])
     event = acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063)
     assert pld.epsilon(event, 1e-5) < 2.38168973
 
 
 def test_dropping_the_tail_is_caught(monkeypatch):
     """Mutant: what lies above the last knot is forgotten instead of counted as infinite."""
-    right = _cells.upper
-    pair = _laws.laplace(1.0)
+    right = cells.upper
+    pair = laws.laplace(1.0)
     knots = np.arange(-12, 5) * 0.1
     assert right(pair, knots).infinite > 0.5
     assert math.isclose(right(pair, knots).mass.sum() + right(pair, knots).infinite, 1.0, rel_tol=1e-12)

@@ -13,19 +13,14 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import pld
-from discreet.accounting.pld import (
-    _crossing,
-    _engine,
-    _ladder,
-    _line,
-    _plan,
-    _single,
-    _solve,
-    _steps,
-    _transform,
-)
-from discreet.accounting.pld._sampled import SampledGaussian
-from discreet.accounting.pld._steps import ALL, Aim, Cut, Level, Moments
+from discreet.accounting.pld import solve as solve_module
+from discreet.accounting.pld.lattice import engine, planning
+from discreet.accounting.pld.line import ladder, transform
+from discreet.accounting.pld.line import line as line_module
+from discreet.accounting.pld.line import steps as steps_module
+from discreet.accounting.pld.line.steps import ALL, Aim, Cut, Level, Moments
+from discreet.accounting.pld.pairs import crossing, single
+from discreet.accounting.pld.pairs.sampled import SampledGaussian
 
 from .test_pld_line import exact_moment
 
@@ -39,8 +34,8 @@ def lines(
     made = []
     for level in levels:
         aim = Aim(epsilon, math.log(delta), 10 / min(level.high, moments.most()), 14.0)
-        shape = _line.Shape(tau, 1e-7 * delta, 1e8)
-        made.append(_line.Line(steps, partial(moments.logs, level=level), aim, shape, level))
+        shape = line_module.Shape(tau, 1e-7 * delta, 1e8)
+        made.append(line_module.Line(steps, partial(moments.logs, level=level), aim, shape, level))
         assert made[-1].usable
     return made
 
@@ -62,14 +57,14 @@ def test_every_level_of_one_step_encloses_its_closed_form(pair, cuts):
     epsilon = 0.2
     ends = [-math.inf, *(c for c in cuts if c < Moments([Cut((pair, 1, 0.0), 1e-12)]).most()), math.inf]
     levels = [Level(low, high) for low, high in itertools.pairwise(ends)]
-    delta = _single.delta(pair, epsilon)[0]
+    delta = single.delta(pair, epsilon)[0]
     made = lines(pair, 1, epsilon, delta, levels, 3e-3)
     for line, level in zip(made, levels, strict=True):
         truth, found = one_level(pair, epsilon, level), line.read(epsilon)
         assert found.low <= truth * (1 + 1e-9) + 1e-15
         assert found.high >= truth * (1 - 1e-9) - 1e-15
         assert found.high - found.low < 6e-3 * delta
-    whole = _ladder.Ladder(made).read(epsilon)
+    whole = ladder.Ladder(made).read(epsilon)
     assert whole.low <= delta * (1 + 1e-9)
     assert whole.high >= delta * (1 - 1e-9)
     assert whole.high - whole.low < 6e-3 * delta
@@ -85,8 +80,8 @@ def test_runs_with_a_jump_are_within_their_error_of_mpmath(rate, sigma, times, t
     law = step.tilted(theta, u, precise)
     assert law is not None
     assert step.far is not None
-    whole = _steps.summed([step], [law], theta)
-    value, error = _line.powers([step], [law], whole, u / 5, 6)
+    whole = steps_module.summed([step], [law], theta)
+    value, error = line_module.powers([step], [law], whole, u / 5, 6)
     low, at, high = float(step.edges[0]), float(step.far[0]), float(step.far[-1])
     with mp.workdps(24):
         base = exact_moment(rate, sigma, True, complex(theta, 0), (low, at))
@@ -128,10 +123,10 @@ def two_steps(rate: float, sigma: float, epsilon: float) -> mp.mpf:
     ("rate", "sigma", "delta"), [(1.97e-4, 0.863, 1.6e-13), (1.93e-6, 0.604, 1.1e-10), (0.02, 0.5, 1e-6)]
 )
 def test_two_steps_bracket_their_exact_curve(rate, sigma, delta):
-    solver = _solve.Solver(_solve.Composition(((SampledGaussian(sigma, rate), 2),)), delta)
+    solver = solve_module.Solver(solve_module.Composition(((SampledGaussian(sigma, rate), 2),)), delta)
     high = solver.epsilon_above(delta)
     low = solver.epsilon_below(delta, high)
-    found = solver._line(delta, _ladder.Interval(low, high, solver.theta))
+    found = solver._line(delta, ladder.Interval(low, high, solver.theta))
     assert found is not None
     with mp.workdps(22):
         assert two_steps(rate, sigma, min(high, found.high)) <= delta
@@ -140,12 +135,12 @@ def test_two_steps_bracket_their_exact_curve(rate, sigma, delta):
     assert high <= low * (1 + 1.5e-4)
 
 
-def many(times: int = 200, epsilon: float = 0.9) -> tuple[SampledGaussian, _line.Line, float]:
+def many(times: int = 200, epsilon: float = 0.9) -> tuple[SampledGaussian, line_module.Line, float]:
     """A composition for which one line does well, and its delta at epsilon."""
     pair = SampledGaussian(0.9, 0.01)
-    k = _engine.cumulants([_engine.Counted(pair, times)], 1e-16)
-    aim = Aim(epsilon, math.log(3e-4), _plan.tilt_for_epsilon(k, epsilon), 14.0)
-    line = _line.Line([(pair, times, 0.0)], k.logs, aim, _line.Shape(1e-3, 1e-12, 1e8))
+    k = engine.cumulants([engine.Counted(pair, times)], 1e-16)
+    aim = Aim(epsilon, math.log(3e-4), planning.tilt_for_epsilon(k, epsilon), 14.0)
+    line = line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.Shape(1e-3, 1e-12, 1e8))
     assert line.usable
     return pair, line, line.read(epsilon).high
 
@@ -162,7 +157,7 @@ def test_levels_and_one_line_agree(levels):
     pair, line, delta = many()
     made = lines(pair, 200, 0.9, delta, levels)
     for epsilon in (0.85, 0.9, 1.0):
-        one, all_ = line.read(epsilon), _ladder.Ladder(made).read(epsilon)
+        one, all_ = line.read(epsilon), ladder.Ladder(made).read(epsilon)
         assert one.low <= one.high <= one.low * (1 + 1e-4)
         assert all_.low <= one.high
         assert one.low <= all_.high <= one.high * (1 + 1e-3)
@@ -174,7 +169,7 @@ def test_a_forgotten_level_is_caught():
     pair, line, delta = many()
     made = lines(pair, 200, 0.9, delta, LEVELS[1])
     for i in range(3):
-        assert _ladder.Ladder(made[:i] + made[i + 1 :]).read(0.9).high < line.read(0.9).low
+        assert ladder.Ladder(made[:i] + made[i + 1 :]).read(0.9).high < line.read(0.9).low
 
 
 def test_forgotten_runs_below_the_first_level_are_caught():
@@ -196,8 +191,8 @@ def test_levels_that_cannot_be_cut_are_refused():
     assert (Cut((pair, 3, 0.0), 1e-9).edges == above.edges).all()
     assert Cut((pair, 3, 0.0), 1e-9, Level(high=0.1)).lost == 0
     moments = Moments([Cut((pair, 3, 0.0), 1e-9)])
-    shape, aim = _line.Shape(1e-2, 1e-9, 1e8), Aim(0.5, math.log(1e-4), 3.0, 14.0)
-    assert not _line.Line([(pair, 3, 0.0)], moments.logs, aim, shape, Level(600.0)).usable
+    shape, aim = line_module.Shape(1e-2, 1e-9, 1e8), Aim(0.5, math.log(1e-4), 3.0, 14.0)
+    assert not line_module.Line([(pair, 3, 0.0)], moments.logs, aim, shape, Level(600.0)).usable
 
 
 def test_neighboring_levels_share_their_edge_and_miss_nothing():
@@ -207,19 +202,19 @@ def test_neighboring_levels_share_their_edge_and_miss_nothing():
     assert low.edges[0] == high.edges[0] == full.edges[0]
     assert high.far[-1] == full.edges[-1]
     assert high.lost == full.lost > 0
-    loss = _transform.loss(pair, low.edges[-1:])
+    loss = transform.loss(pair, low.edges[-1:])
     assert loss[0] == pytest.approx(0.3, rel=1e-9)
 
 
 def test_both_ends_come_from_one_solution(monkeypatch):
     """The deltas that upper and lower end are asked for differ by rounding: no second solution for that."""
-    solve, seen = _ladder.solve, []
+    solve, seen = ladder.solve, []
 
     def counted(*given):
         seen.append(given)
         return solve(*given)
 
-    monkeypatch.setattr(_ladder, "solve", counted)
+    monkeypatch.setattr(ladder, "solve", counted)
     for rate, noise, steps, delta in ((0.01, 1.0, 1000, 1e-5), (1.04e-6, 0.635, 98274, 5.2e-14)):
         seen.clear()
         low, high = pld.bounds(acc.Gaussian(noise_multiplier=noise).sampled(rate).repeated(steps), delta)
@@ -229,13 +224,13 @@ def test_both_ends_come_from_one_solution(monkeypatch):
 
 def test_lower_ends_hold_for_deltas_that_callers_round_up():
     pair = SampledGaussian(1.0, 0.01)
-    found = _single.interval(pair, 1e-6, 0.1, 10.0)
+    found = single.interval(pair, 1e-6, 0.1, 10.0)
     assert found is not None
-    assert _single.delta(pair, found[0])[0] >= 1e-6 * (1 + 0.5 * _crossing.ROUNDED)
-    solver = _solve.Solver(_solve.Composition(((pair, 500),)), 1e-6)
+    assert single.delta(pair, found[0])[0] >= 1e-6 * (1 + 0.5 * crossing.ROUNDED)
+    solver = solve_module.Solver(solve_module.Composition(((pair, 500),)), 1e-6)
     high = solver.epsilon_above(1e-6)
     before = solver.along
-    assert solver.epsilon_below(1e-6 * (1 + 0.4 * _crossing.ROUNDED), high) == before[1].low
+    assert solver.epsilon_below(1e-6 * (1 + 0.4 * crossing.ROUNDED), high) == before[1].low
     assert solver.along is before
     assert solver.epsilon_below(1e-6 * 1.01, high) < before[1].low
     assert solver.along is not before

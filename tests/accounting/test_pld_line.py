@@ -13,9 +13,12 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import pld
-from discreet.accounting.pld import _engine, _fading, _line, _plan, _single, _transform
-from discreet.accounting.pld._sampled import SampledGaussian
-from discreet.accounting.pld._steps import Aim, Cut
+from discreet.accounting.pld.lattice import engine, planning
+from discreet.accounting.pld.line import fading, transform
+from discreet.accounting.pld.line import line as line_module
+from discreet.accounting.pld.line.steps import Aim, Cut
+from discreet.accounting.pld.pairs import single
+from discreet.accounting.pld.pairs.sampled import SampledGaussian
 
 STEPS = [
     (0.5, 2.0, True, 3.0, 10.0),
@@ -46,7 +49,7 @@ def test_the_transform_is_within_its_error_of_mpmath(rate, sigma, removing, thet
     step = Cut((pair, 100, 0.0), 1e-10)
     law = step.core(theta, u, precise)
     assert law is not None
-    value, error = _transform.symbol(law, u / 7, 8)
+    value, error = transform.symbol(law, u / 7, 8)
     reach = float(step.edges[0]), float(step.edges[-1])
     with mp.workdps(24):
         base = exact_moment(rate, sigma, removing, complex(theta, 0), reach)
@@ -64,19 +67,19 @@ def test_the_characteristic_function_fades_at_least_as_fast_as_claimed(rate, sig
     law = step.core(theta, 3 * u)
     assert law is not None
     at = np.geomspace(u / 300, u, 40)
-    claimed = _fading.fading(pair, step.edges, theta, law.log_total, at)
+    claimed = fading.fading(pair, step.edges, theta, law.log_total, at)
     assert claimed.max() > 1e-9
     for low, least in zip(at, claimed, strict=True):
-        for x in low * np.linspace(1, _fading.GROWTH, 5):
+        for x in low * np.linspace(1, fading.GROWTH, 5):
             phi = abs(complex(law.weight @ np.exp(1j * x * law.loss)))
             assert 1 - phi >= least - 1e-12
 
 
-def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau: float) -> _line.Line:
-    k = _engine.cumulants([_engine.Counted(pair, times)], 1e-6 * delta)
-    theta = _plan.tilt_for_epsilon(k, epsilon)
+def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau: float) -> line_module.Line:
+    k = engine.cumulants([engine.Counted(pair, times)], 1e-6 * delta)
+    theta = planning.tilt_for_epsilon(k, epsilon)
     aim = Aim(epsilon, math.log(delta), theta, 14.0)
-    return _line.Line([(pair, times, 0.0)], k.logs, aim, _line.Shape(tau, delta * 1e-6, 1e8))
+    return line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.Shape(tau, delta * 1e-6, 1e8))
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.03])
@@ -85,7 +88,7 @@ def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau
 )
 def test_readings_enclose_the_closed_form_of_one_step_whatever_the_kernel(rate, epsilon, removing, tau):
     pair = SampledGaussian(1.5, rate, removing)
-    low, high = _single.delta(pair, epsilon)
+    low, high = single.delta(pair, epsilon)
     assert high - low < 1e-13
     line = line_of(pair, 1, epsilon, low, tau)
     assert line.usable
@@ -98,17 +101,17 @@ def test_readings_enclose_the_closed_form_of_one_step_whatever_the_kernel(rate, 
 def test_a_line_without_its_correction_for_the_kernel_is_caught():
     """Mutant: the lower reading forgets that the kernel added something."""
     pair = SampledGaussian(1.5, 0.5, True)
-    line = line_of(pair, 1, 0.7, _single.delta(pair, 0.7)[0], 0.03)
+    line = line_of(pair, 1, 0.7, single.delta(pair, 0.7)[0], 0.03)
     line.density_terms = 0 * line.density_terms
     line.errors[1] = (0.0, 0.0)
     line.cut_density = 0.0
-    assert line.read(0.7).low > _single.delta(pair, 0.7)[1]
+    assert line.read(0.7).low > single.delta(pair, 0.7)[1]
 
 
 def test_a_line_with_too_short_a_period_is_caught():
     """Mutant: what comes round is not subtracted. With a period this short it is most of the sum."""
     pair = SampledGaussian(1.5, 0.5, True)
-    truth = _single.delta(pair, 0.7)
+    truth = single.delta(pair, 0.7)
     line = line_of(pair, 1, 0.7, truth[0], 0.1)
     short = line_of(pair, 1, 0.7, truth[0], 0.1)
     short.spacing *= 6

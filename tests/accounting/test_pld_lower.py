@@ -11,7 +11,7 @@ import pytest
 from discreet import REPLACE
 from discreet import accounting as acc
 from discreet.accounting import pld
-from discreet.accounting.pld import _engine
+from discreet.accounting.pld.lattice import engine
 
 mpmath = pytest.importorskip("mpmath")
 mp, mpf = mpmath.mp, mpmath.mpf
@@ -61,7 +61,7 @@ def test_fixed_size_samples_of_almost_nothing() -> None:
 
 
 def test_without_the_allowance_for_rounding_the_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = _engine._read_lower
-    monkeypatch.setattr(_engine, "_read_lower", lambda *given: read(*given[:-1], 0.0))
+    read = engine._read_lower
+    monkeypatch.setattr(engine, "_read_lower", lambda *given: read(*given[:-1], 0.0))
     with pytest.raises(AssertionError):
         test_fixed_size_samples_of_almost_nothing()

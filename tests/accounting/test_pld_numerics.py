@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 from scipy import fft, special
 
-from discreet.accounting.pld import (
-    _cells,
-    _closed,
-    _fourier,
-    _laws,
-    _normal,
-    _plan,
-    _profile,
-    _rules,
-    _sampled,
-)
-from discreet.accounting.pld._fourier import Part
+from discreet.accounting.pld import rules
+from discreet.accounting.pld.lattice import fourier, planning
+from discreet.accounting.pld.lattice.fourier import Part
+from discreet.accounting.pld.pairs import arrays, cells, closed_form, laws, profile, sampled
 
 
 def test_normal_tail_is_as_accurate_as_assumed():
@@ -33,13 +25,13 @@ def test_normal_tail_is_as_accurate_as_assumed():
             exact = mp.erfc(mp.mpf(float(x)) / mp.sqrt(2)) / 2
             assert (
                 abs(mp.mpf(float(value)) - exact)
-                <= float(_normal.tail_error(np.array([x]), np.array([value]))[0]) / 2
+                <= float(arrays.tail_error(np.array([x]), np.array([value]))[0]) / 2
             )
 
 
 @pytest.mark.parametrize("edges", [[-np.inf, -3.0, -0.1, 0.2, 5.0, np.inf], [4.0, 4.001, 9.0, 20.0]])
 def test_interval_probabilities_are_within_their_error(edges):
-    mass, error = _normal.between(np.array(edges))
+    mass, error = arrays.between(np.array(edges))
     with mp.workdps(40):
         for a, b, value, bound in zip(edges[:-1], edges[1:], mass, error, strict=True):
             exact = mp.ncdf(-mp.mpf(a)) - mp.ncdf(-mp.mpf(b))
@@ -53,7 +45,7 @@ def test_transform_error_is_below_the_bound():
         x = rng.random(size) * np.exp(-rng.random(size) * 30)
         exact = fft.rfft(x.astype(np.longdouble))
         seen = float(np.max(np.abs(fft.rfft(x) - exact)))
-        assert seen <= _fourier._PER_LEVEL * _normal.U * math.log2(size) * x.sum() / 4
+        assert seen <= fourier._PER_LEVEL * arrays.U * math.log2(size) * x.sum() / 4
 
 
 def test_composition_equals_exact_convolution():
@@ -65,7 +57,7 @@ def test_composition_equals_exact_convolution():
         exact = np.convolve(exact, step)
     for theta in (0.0, 0.7, -0.4):
         for precise in (False, True):
-            found = _fourier.compose([Part(place, mass, 7)], theta, 1.0, 64, -14, precise)
+            found = fourier.compose([Part(place, mass, 7)], theta, 1.0, 64, -14, precise)
             weight = exact * np.exp(theta * np.arange(-14, 36) - found.log_scale)
             assert np.max(np.abs(found.law[:50] - weight)) <= found.error + 1e-15
             assert found.error < 1e-12
@@ -75,7 +67,7 @@ def test_composition_keeps_its_error_small_for_many_steps():
     """Ten million steps of a symmetric walk against the exact binomial in mpmath."""
     n = 10**7
     part = Part(np.array([-1, 1]), np.array([0.5, 0.5]), n)
-    found = _fourier.compose([part], 0.0, 1.0, 2**16, -(2**15))
+    found = fourier.compose([part], 0.0, 1.0, 2**16, -(2**15))
     assert found.error < 1e-8
     with mp.workdps(30):
         for k in (0, 2000, 10_000):
@@ -84,16 +76,16 @@ def test_composition_keeps_its_error_small_for_many_steps():
 
 
 PAIRS = {
-    "sampled-remove": _sampled.SampledGaussian(1.1, 0.01, True),
-    "sampled-add": _sampled.SampledGaussian(1.1, 0.01, False),
-    "gaussian": _sampled.SampledGaussian(0.7, 1.0),
-    "laplace": _laws.laplace(0.8),
-    "bounded-range": _laws.bounded_range(0.8),
-    "response": _rules.randomized_response(0.8, 4),
-    "mixed-remove": _laws.Mixed(_laws.laplace(0.8), 0.1, True),
-    "mixed-add": _laws.Mixed(_laws.laplace(0.8), 0.1, False),
-    "fixed-size": _laws.WithoutReplacement(_sampled.SampledGaussian(0.9, 1.0), 0.2),
-    "discrete-gaussian": _rules.discrete_gaussian(_rules.Fraction(4), 1),
+    "sampled-remove": sampled.SampledGaussian(1.1, 0.01, True),
+    "sampled-add": sampled.SampledGaussian(1.1, 0.01, False),
+    "gaussian": sampled.SampledGaussian(0.7, 1.0),
+    "laplace": laws.laplace(0.8),
+    "bounded-range": laws.bounded_range(0.8),
+    "response": rules.randomized_response(0.8, 4),
+    "mixed-remove": laws.Mixed(laws.laplace(0.8), 0.1, True),
+    "mixed-add": laws.Mixed(laws.laplace(0.8), 0.1, False),
+    "fixed-size": laws.WithoutReplacement(sampled.SampledGaussian(0.9, 1.0), 0.2),
+    "discrete-gaussian": rules.discrete_gaussian(rules.Fraction(4), 1),
 }
 
 
@@ -107,7 +99,7 @@ def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name
     knots."""
     pair = PAIRS[name]
     fine, coarse = np.arange(-6000, 6001) * 1e-3, np.arange(-60, 61) * 0.1
-    up_fine, up_coarse, low = _cells.upper(pair, fine), _cells.upper(pair, coarse), _cells.lower(pair, fine)
+    up_fine, up_coarse, low = cells.upper(pair, fine), cells.upper(pair, coarse), cells.lower(pair, fine)
     for epsilon in np.linspace(-3, 3, 61):
         above = curve(coarse, up_coarse.mass, up_coarse.infinite, epsilon)
         middle = curve(fine, up_fine.mass, up_fine.infinite, epsilon)
@@ -120,9 +112,9 @@ def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name
 
 
 def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
-    pair = _sampled.SampledGaussian(1.1, 0.01, True)
+    pair = sampled.SampledGaussian(1.1, 0.01, True)
     knots = np.arange(-40, 400) * 0.01
-    law = _cells.upper(pair, knots)
+    law = cells.upper(pair, knots)
     with mp.workdps(30):
         s, q = mp.mpf(1.1), mp.mpf(0.01)
         for epsilon in (0.05, 0.5, 1.5):
@@ -133,27 +125,27 @@ def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
 
 
 def test_sampling_any_pair_agrees_with_the_gaussian_formula():
-    direct, general = PAIRS["sampled-remove"], _laws.Mixed(_sampled.SampledGaussian(1.1, 1.0), 0.01, True)
+    direct, general = PAIRS["sampled-remove"], laws.Mixed(sampled.SampledGaussian(1.1, 1.0), 0.01, True)
     knots = np.arange(-30, 300) * 0.01
     assert np.allclose(
-        _cells.upper(direct, knots).mass, _cells.upper(general, knots).mass, rtol=1e-9, atol=1e-15
+        cells.upper(direct, knots).mass, cells.upper(general, knots).mass, rtol=1e-9, atol=1e-15
     )
 
 
 def test_fixed_size_sampling_has_the_amplified_curve():
     """delta'(log(1 + q (e^x - 1))) = q delta(x) (Balle, Barthe & Gaboardi 2018, Theorem 9)."""
-    law = _cells.upper(PAIRS["fixed-size"], np.arange(-4000, 6001) * 1e-3)
+    law = cells.upper(PAIRS["fixed-size"], np.arange(-4000, 6001) * 1e-3)
     for x in (0.1, 0.7, 2.0):
         outer = math.log1p(0.2 * math.expm1(x))
         assert curve(np.arange(-4000, 6001) * 1e-3, law.mass, law.infinite, outer) == pytest.approx(
-            0.2 * _closed.gaussian_delta(1 / 0.9, x)[1], rel=1e-4
+            0.2 * closed_form.gaussian_delta(1 / 0.9, x)[1], rel=1e-4
         )
 
 
 def test_bounded_range_is_the_largest_two_point_curve():
     epsilon = 1.3
     knots = np.arange(-1400, 1401) * 1e-3
-    law = _cells.upper(_laws.bounded_range(epsilon), knots)
+    law = cells.upper(laws.bounded_range(epsilon), knots)
     for x in (-0.5, 0.0, 0.4, 1.0):
         t = np.linspace(max(x, 0.0), epsilon, 4001)
         worst = np.max((math.exp(epsilon) - np.exp(t)) * -np.expm1(x - t)) / math.expm1(epsilon)
@@ -163,25 +155,25 @@ def test_bounded_range_is_the_largest_two_point_curve():
 
 
 def test_zcdp_atoms_lie_above_the_gaussian_and_on_their_own_curve():
-    atoms, infinite = _profile.zcdp_atoms(0.125, 1e-12)
+    atoms, infinite = profile.zcdp_atoms(0.125, 1e-12)
     for x in (-1.0, 0.0, 0.5, 1.7):
         found = curve(atoms.loss, atoms.mass, infinite, x)
-        assert found >= _closed.gaussian_delta(0.5, x)[1] if x >= 0 else found >= -math.expm1(x)
+        assert found >= closed_form.gaussian_delta(0.5, x)[1] if x >= 0 else found >= -math.expm1(x)
     far = np.array([1.7])
     assert curve(atoms.loss, atoms.mass, infinite, 1.7) == pytest.approx(
-        float(_profile.zcdp_curve(0.125, far)[0]), rel=1e-3
+        float(profile.zcdp_curve(0.125, far)[0]), rel=1e-3
     )
 
 
 def test_mass_is_never_lost_however_coarse_the_knots():
     for pair in PAIRS.values():
         for knots in (np.array([-0.01, 0.0, 0.02]), np.array([-2.0, 3.0])):
-            law = _cells.upper(pair, knots)
+            law = cells.upper(pair, knots)
             assert law.mass.sum() + law.infinite >= 1 - 1e-15
 
 
 def test_plan_windows_stay_affordable():
     for rate, sigma, steps in ((1e-6, 0.3, 10**7), (0.5, 1000.0, 10**7), (1e-3, 1.0, 1)):
-        k = _plan.Cumulants([(_sampled.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
+        k = planning.Cumulants([(sampled.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
         for delta in (1e-2, 1e-15):
-            assert _plan.narrowest(k, _plan.tilt_for_delta(k, delta)).points <= 2**22
+            assert planning.narrowest(k, planning.tilt_for_delta(k, delta)).points <= 2**22

@@ -10,20 +10,20 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
-from discreet.accounting.pld import _attained, _closed, _single
-from discreet.accounting.pld._joint import joint
-from discreet.accounting.pld._laws import laplace
-from discreet.accounting.pld._sampled import SampledGaussian
+from discreet.accounting.pld.lattice.joint import joint
+from discreet.accounting.pld.pairs import attained, closed_form, single
+from discreet.accounting.pld.pairs.laws import laplace
+from discreet.accounting.pld.pairs.sampled import SampledGaussian
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.0, 3.0])
 def test_the_joint_pair_of_gaussians_encloses_their_closed_form(epsilon):
     part = SampledGaussian(3.0, 1.0)
     both = joint([(part, 4)], [(part, 4)], 1e-14)
-    low, high = _closed.gaussian_delta(2 / 3, epsilon)
+    low, high = closed_form.gaussian_delta(2 / 3, epsilon)
     assert both.lower is not None
-    assert high <= _single.delta(both.upper, epsilon)[1] + both.infinite <= high * (1 + 2e-3)
-    assert low * (1 - 2e-3) <= _single.delta(both.lower, epsilon)[0] <= low
+    assert high <= single.delta(both.upper, epsilon)[1] + both.infinite <= high * (1 + 2e-3)
+    assert low * (1 - 2e-3) <= single.delta(both.lower, epsilon)[0] <= low
 
 
 def test_a_sampled_composition_lies_between_its_whole_and_what_pure_amplification_says():
@@ -51,9 +51,9 @@ def test_joint_of_repeated_laplace_agrees_with_the_lattice():
     for epsilon in (0.3, 1.0, 2.0):
         low, high = pld.delta_bounds(event, epsilon)
         assert both.lower is not None
-        assert _single.delta(both.upper, epsilon)[1] + both.infinite >= low
-        assert _single.delta(both.lower, epsilon)[0] <= high
-        assert _single.delta(both.upper, epsilon)[1] <= high * (1 + 5e-3)
+        assert single.delta(both.upper, epsilon)[1] + both.infinite >= low
+        assert single.delta(both.lower, epsilon)[0] <= high
+        assert single.delta(both.upper, epsilon)[1] <= high * (1 + 5e-3)
 
 
 @pytest.mark.parametrize(("steps", "noise"), [(20, 2.0), (100, 1.0)])
@@ -80,10 +80,10 @@ def exact_shuffle(epsilon: float, reports: int) -> tuple[np.ndarray, np.ndarray]
 @pytest.mark.parametrize(("epsilon", "reports"), [(1.0, 1), (1.0, 2), (0.5, 50), (3.0, 200)])
 def test_shuffled_randomized_response_is_the_binomial_pair(epsilon, reports):
     p, q = exact_shuffle(epsilon, reports)
-    pair = _attained.shuffled_response(epsilon, reports)
+    pair = attained.shuffled_response(epsilon, reports)
     for x in np.linspace(0, epsilon, 7)[:-1]:
         true = float(np.maximum(p - math.exp(x) * q, 0).sum())
-        low, high = _single.delta(pair, float(x))
+        low, high = single.delta(pair, float(x))
         assert low <= true * (1 + 1e-9) + 1e-15
         assert high >= true * (1 - 1e-9) - 1e-15
         assert true <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)

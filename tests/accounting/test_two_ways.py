@@ -14,16 +14,17 @@ import pytest
 
 from discreet import accounting as acc
 from discreet.accounting.normal import normal
-from discreet.accounting.pld import _rules, _solve
+from discreet.accounting.pld import rules
+from discreet.accounting.pld import solve as solve_module
 
 
 def intervals(event, delta):
     """For each direction the interval by the line, and that by the lattice, where the line is used at all."""
-    for composition in _rules.compositions(_rules.merged(normal(event)), delta * 1e-8):
-        line = _solve.Solver(composition, delta)._along(delta)
+    for composition in rules.compositions(rules.merged(normal(event)), delta * 1e-8):
+        line = solve_module.Solver(composition, delta)._along(delta)
         if line is None or not 1e-3 <= line.high <= 500:
             continue
-        lattice = _solve.Solver(composition, delta)
+        lattice = solve_module.Solver(composition, delta)
         high = lattice._lattice_above(delta, delta, -1)
         lattice.along = (delta, None)
         yield (line.low, line.high), (lattice.epsilon_below(delta, high), high)
@@ -55,12 +56,12 @@ def test_line_and_lattice_meet_five_hundred_times():
 
 def test_the_comparison_has_teeth(monkeypatch):
     """A line that is one part in a thousand too low is seen."""
-    solve = _solve._ladder.solve
+    solve = solve_module._ladder.solve
 
     def low(*given):
         found = solve(*given)
         return None if found is None else found._replace(low=found.low * 0.999, high=found.high * 0.999)
 
-    monkeypatch.setattr(_solve._ladder, "solve", low)
+    monkeypatch.setattr(solve_module._ladder, "solve", low)
     with pytest.raises(AssertionError):
         compared(seed=1, wanted=12)

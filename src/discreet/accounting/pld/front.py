@@ -14,10 +14,11 @@ from .. import pure, rdp
 from ..events import Event
 from ..normal import Normal, normal
 from ..solve import with_room
-from . import _closed, _rules, _solve
-from ._attained import attained
-from ._rules import RULES, Rule
-from ._solve import Composition, Solver
+from . import rules, solve
+from .pairs import closed_form
+from .pairs.attained import attained
+from .rules import RULES, Rule
+from .solve import Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
@@ -44,7 +45,7 @@ def _epsilon(event: Event, delta: float, known: list[Solved] | None) -> float:
     exact = _pure(form)
     if delta >= 1:
         return 0.0
-    if delta == 0 or _rules.hopeless(form):
+    if delta == 0 or rules.hopeless(form):
         return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
     return with_room(form, float(delta), lambda room: _above(form, room, known), exact)
 
@@ -58,7 +59,7 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     """
     known: list[Solved] = []
     upper = _epsilon(event, delta, known)
-    if delta in (0, 1) or _rules.hopeless(normal(event)):
+    if delta in (0, 1) or rules.hopeless(normal(event)):
         return upper, upper
     lost = _surely_lost(event)
     left = (float(delta) - lost) / (1 - lost) * (1 + 1e-12)
@@ -74,7 +75,7 @@ def delta(event: Event, epsilon: float) -> float:
     """
     _require.non_negative(epsilon=epsilon)
     form = normal(event)
-    if _rules.hopeless(form):
+    if rules.hopeless(form):
         return 1.0
     if _pure(form) <= epsilon and form.delta == 0 == form.distance:
         return 0.0
@@ -86,7 +87,7 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
     event."""
     upper = delta(event, epsilon)
     form = normal(event)
-    if upper == 0 or _rules.hopeless(form):
+    if upper == 0 or rules.hopeless(form):
         return upper, upper
     lost = _surely_lost(event)
     below = _delta_below(normal(attained(event, epsilon)), float(epsilon))
@@ -101,8 +102,8 @@ def supports(event: Event) -> bool:
 def reason(event: Event) -> str | None:
     """Why an event cannot be bounded here; None if it can."""
     try:
-        for part in _rules.merged(normal(event)):
-            _rules.law(part, 1e-20)
+        for part in rules.merged(normal(event)):
+            rules.law(part, 1e-20)
     except DiscreetError as refused:
         return str(refused)
     return None
@@ -133,16 +134,16 @@ def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
 
 
 def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> float:
-    parts = _rules.merged(form)
+    parts = rules.merged(form)
     if not parts:
         return 0.0
     shift = _shift(parts)
     if shift:
-        return _closed.gaussian_epsilon(shift[1], delta)[1]
+        return closed_form.gaussian_epsilon(shift[1], delta)[1]
     best = min(
-        _worst(_rules.compositions(parts, delta * _TAIL, 0, way), delta, known) for way in _rules.ways(parts)
+        _worst(rules.compositions(parts, delta * _TAIL, 0, way), delta, known) for way in rules.ways(parts)
     )
-    if _rules.only_renyi(parts):
+    if rules.only_renyi(parts):
         best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
     return min(best, _pure(form))
 
@@ -162,15 +163,15 @@ def _worst(compositions: list[Composition], delta: float, known: list[Solved] | 
 def _below(form: Normal, delta: float, known: list[Solved]) -> float:
     """From below, the more expensive direction first; one that is known to cost no more than what was found
     is skipped."""
-    if _rules.hopeless(form):
+    if rules.hopeless(form):
         return math.inf
-    parts = _rules.merged(form)
+    parts = rules.merged(form)
     if not parts:
         return 0.0
     shift = _shift(parts)
     if shift:
-        return _closed.gaussian_epsilon(shift[0], delta)[0]
-    bounds = [_solved(c, delta, known) for c in _rules.compositions(parts, delta * _TAIL, 1)]
+        return closed_form.gaussian_epsilon(shift[0], delta)[0]
+    bounds = [_solved(c, delta, known) for c in rules.compositions(parts, delta * _TAIL, 1)]
     best = 0.0
     for solver, above in sorted(bounds, key=lambda pair: -pair[1]):
         if above > best:
@@ -192,8 +193,8 @@ def _solved(composition: Composition, delta: float, known: list[Solved]) -> tupl
 
 def _delta_above(form: Normal, epsilon: float) -> float:
     bound = _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
-    parts = _rules.merged(form)
-    if parts and _rules.only_renyi(parts):
+    parts = rules.merged(form)
+    if parts and rules.only_renyi(parts):
         bound = min(bound, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
     return bound
 
@@ -201,7 +202,7 @@ def _delta_above(form: Normal, epsilon: float) -> float:
 def _delta_below(form: Normal, epsilon: float) -> float:
     return (
         1.0
-        if _rules.hopeless(form)
+        if rules.hopeless(form)
         else _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
     )
 
@@ -209,17 +210,17 @@ def _delta_below(form: Normal, epsilon: float) -> float:
 def _over_directions(
     form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int
 ) -> float:
-    parts = _rules.merged(form)
+    parts = rules.merged(form)
     if not parts:
         return 0.0
     shift = _shift(parts)
     if shift:
-        return _closed.gaussian_delta(shift[side], epsilon)[side]
+        return closed_form.gaussian_delta(shift[side], epsilon)[side]
     bounds = []
-    for way in _rules.ways(parts) if which == 0 else (False,):
+    for way in rules.ways(parts) if which == 0 else (False,):
         best = 0.0
-        for composition in _rules.compositions(parts, 1e-40, which, way):
-            guess = _solve.guess_delta(composition.parts, epsilon)
+        for composition in rules.compositions(parts, 1e-40, which, way):
+            guess = solve.guess_delta(composition.parts, epsilon)
             best = max(best, ask(Solver(composition, guess)))
         bounds.append(best)
     return min(bounds)

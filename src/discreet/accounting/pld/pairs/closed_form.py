@@ -10,7 +10,7 @@ import math
 
 from scipy.special import erfcx, ndtr
 
-from ._normal import U
+from .arrays import U
 
 _SQRT2 = math.sqrt(2)
 

@@ -3,7 +3,7 @@ with a proved error.
 
 No lattice: the integral over the noise is done by Gauss-Legendre panels, whose error is bounded through the
 size of the integrand on an ellipse around each panel. The result is kept as phi(u) - 1 with phi(u) = M(theta
-+ iu) / M(theta), so that a step that reveals almost nothing loses no digits; `_line` takes the n-th power and
++ iu) / M(theta), so that a step that reveals almost nothing loses no digits; `line` takes the n-th power and
 integrates.
 """
 
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ._fourier import unit
-from ._normal import Array, U
-from ._sampled import SampledGaussian
+from ..lattice.fourier import unit
+from ..pairs.arrays import Array, U
+from ..pairs.sampled import SampledGaussian
 
 Real = npt.NDArray[np.floating[Any]]
 

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy import fft
 
-from . import _cells, _fourier, _plan
-from ._cells import Nodes, Pair
-from ._fourier import Difference, Gaining, Part, Sum
-from ._normal import Array, Index, U
-from ._plan import Cumulants, Plan
+from ..pairs import cells
+from ..pairs.arrays import Array, Index, U
+from ..pairs.cells import Nodes, Pair
+from . import fourier, planning
+from .fourier import Difference, Gaining, Part, Sum
+from .planning import Cumulants, Plan
 
 
 class Counted(NamedTuple):
@@ -69,7 +70,7 @@ def cumulants(parts: Sequence[Counted], tail: float) -> Cumulants:
 def _knots(part: Counted, plan: Plan, tail: float) -> Index:
     loss, weight = part.pair.nodes(tail / part.times)
     nodes = Nodes(loss - part.offset, weight)
-    return _plan.beside(nodes.loss, plan.mesh) if part.pair.discrete else _plan.graded(nodes, plan)
+    return planning.beside(nodes.loss, plan.mesh) if part.pair.discrete else planning.graded(nodes, plan)
 
 
 def _losses(place: Index, plan: Plan) -> Array:
@@ -114,7 +115,7 @@ def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) ->
     h = plan.mesh
 
     def log_moment(t: float, sign: int) -> float:
-        tilted = [(part.times, _fourier.tilt(part, t * h)) for part in parts]
+        tilted = [(part.times, fourier.tilt(part, t * h)) for part in parts]
         return math.fsum(n * (one.log_total + sign * one.log_error) for n, one in tilted)
 
     base = log_moment(theta, -1)
@@ -135,11 +136,11 @@ def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
     for part in parts:
         pair, n, offset = part
         knots = _knots(part, plan, tail)
-        dominating = _cells.upper(pair, _losses(knots, plan), offset)
+        dominating = cells.upper(pair, _losses(knots, plan), offset)
         built.append(Part(knots, dominating.mass, n))
         infinite += n * dominating.infinite
     window = _window(plan)
-    total = _fourier.compose(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
+    total = fourier.compose(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
     return _read_upper(total, plan, window, _wrapped(built, plan.theta, plan, window).above, infinite)
 
 
@@ -169,12 +170,12 @@ def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
     built = []
     for part in parts:
         knots = _knots(part, plan, tail)
-        merged = _cells.lower(part.pair, _losses(knots, plan), part.offset)
+        merged = cells.lower(part.pair, _losses(knots, plan), part.offset)
         built.append(Gaining(knots, merged.p, merged.gain, part.times))
     ps = [Part(part.place, part.mass, part.times) for part in built]
     plan = _centered(ps, plan)
     window = _window(plan)
-    total = _fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
+    total = fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
     steps = sum(part.times for part in parts)
     return _read_lower(total, plan, window, _wrapped(ps, plan.theta, plan, window), 64 * U * (steps + 8))
 

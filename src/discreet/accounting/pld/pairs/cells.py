@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ._normal import Array, U
+from .arrays import Array, U
 
 _SWAMPED = 1e3
 

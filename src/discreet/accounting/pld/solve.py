@@ -10,14 +10,17 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from . import _engine, _ladder, _plan, _single, _steps
-from ._cells import Pair
-from ._crossing import ROUNDED
-from ._engine import Counted, Found
-from ._ladder import Interval
-from ._normal import Array
-from ._plan import Plan
-from ._sampled import SampledGaussian
+from .lattice import engine, planning
+from .lattice.engine import Counted, Found
+from .lattice.planning import Plan
+from .line import ladder
+from .line import steps as steps_module
+from .line.ladder import Interval
+from .pairs import single
+from .pairs.arrays import Array
+from .pairs.cells import Pair
+from .pairs.crossing import ROUNDED
+from .pairs.sampled import SampledGaussian
 
 _TAIL = 2e-6  # share of delta that truncated tails may cost
 _COARSER = 8.0
@@ -53,10 +56,10 @@ class Solver:
         self.infinite_above, self.infinite_below = composition.infinite_above, composition.infinite_below
         self.tail = max(delta * _TAIL, 1e-280)
         plain = [Counted(pair, n) for pair, n in composition.parts]
-        k = _engine.cumulants(plain, self.tail)
-        self.theta = _plan.tilt_for_delta(k, delta)
+        k = engine.cumulants(plain, self.tail)
+        self.theta = planning.tilt_for_delta(k, delta)
         self.mesh = _lattice(composition.parts)
-        if self.mesh is not None and self.mesh < 0.5 * _plan.plan(k, self.theta).mesh:
+        if self.mesh is not None and self.mesh < 0.5 * planning.plan(k, self.theta).mesh:
             self.mesh = None  # so fine that a wider mesh will do
         offsets = k.center(self.theta)
         if self.mesh is not None:
@@ -76,7 +79,7 @@ class Solver:
         if self.along is None or not self.along[0] <= delta <= self.along[0] * (1 + 0.5 * ROUNDED):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 near = max(self.k(self.theta)[1] + self.offset, 0.0)
-                alone = _single.interval(self.parts[0].pair, delta, near, self.theta)
+                alone = single.interval(self.parts[0].pair, delta, near, self.theta)
                 self.along = delta, alone and Interval(*alone, self.theta)
             else:
                 self.along = delta, self._line(delta) if self.k.steps >= _MANY else None
@@ -91,7 +94,7 @@ class Solver:
         ]
         if len(steps) < len(self.parts) or self.infinite_above > 0:
             return None
-        return _ladder.solve(steps, self.k, self.theta, delta, near)
+        return ladder.solve(steps, self.k, self.theta, delta, near)
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
         """Certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
@@ -110,23 +113,29 @@ class Solver:
 
     def _by_jumps(self, epsilon: float, delta: float) -> bool:
         """Whether delta is made of rare huge losses, for which a lattice is a poor place."""
-        return _steps.rare(self.k.logs, _steps.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0))
+        return steps_module.rare(
+            self.k.logs, steps_module.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0)
+        )
 
     def _lattice_above(self, delta: float, left: float, enough: float) -> float:
         theta, shrink = self.theta, 1.0
         plan = (
-            _plan.wide(self.k, theta, _COARSER) if self.mesh is None else _plan.plan(self.k, theta, self.mesh)
+            planning.wide(self.k, theta, _COARSER)
+            if self.mesh is None
+            else planning.plan(self.k, theta, self.mesh)
         )
-        before, width = self._look(_plan.aimed(plan, self.k), left), plan.mesh
+        before, width = self._look(planning.aimed(plan, self.k), left), plan.mesh
         best = before.epsilon
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
                 break
-            theta = _plan.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
+            theta = (
+                planning.tilt_for_epsilon(self.k, best - self.offset) if math.isfinite(best) else theta * 1.5
+            )
             extra = self._sensitivity(before)
             self.alias, self.tail = 15.0 + extra, max(delta * _TAIL * math.exp(-extra), 1e-280)
-            plan = _plan.narrowest(self.k, theta, self.mesh, self.alias)
-            plan = _plan.aimed(plan if self.mesh else _plan.scaled(plan, shrink), self.k, self.seen)
+            plan = planning.narrowest(self.k, theta, self.mesh, self.alias)
+            plan = planning.aimed(plan if self.mesh else planning.scaled(plan, shrink), self.k, self.seen)
             bound = self._look(plan, left)
             best = min(best, bound.epsilon)
             if (
@@ -145,8 +154,8 @@ class Solver:
         return best
 
     def _look(self, plan: Plan, delta: float) -> Found:
-        curve = _engine.curve(self.parts, plan, self.tail)
-        bound = _engine.epsilon_above(curve, delta, self.offset)
+        curve = engine.curve(self.parts, plan, self.tail)
+        bound = engine.epsilon_above(curve, delta, self.offset)
         self.seen = curve.seen() if math.isfinite(bound.epsilon) else None
         return bound
 
@@ -157,8 +166,8 @@ class Solver:
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 
     def _near(self, epsilon: float, extra: float = 0.0) -> Plan:
-        theta = _plan.tilt_for_epsilon(self.k, epsilon - self.offset)
-        plan = _plan.narrowest(self.k, theta, self.mesh, self.alias + extra * math.log1p(theta))
+        theta = planning.tilt_for_epsilon(self.k, epsilon - self.offset)
+        plan = planning.narrowest(self.k, theta, self.mesh, self.alias + extra * math.log1p(theta))
         return plan._replace(mesh=min(plan.mesh, self.finest))
 
     def epsilon_below(self, delta: float, near: float) -> float:
@@ -174,8 +183,8 @@ class Solver:
             known = self._line(left, Interval(0.0, near, self.theta))
             if known is not None and near - known.low <= _LOOSE * near:
                 return known.low
-        bound = _engine.epsilon_below(
-            _engine.tests(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail), left, self.offset
+        bound = engine.epsilon_below(
+            engine.tests(self.parts, planning.aimed(plan, self.k, self.seen), self.tail), left, self.offset
         )
         if known is None and near - bound > _TIGHT * near:
             known = self._line(left, Interval(bound, near, self.theta))
@@ -184,24 +193,24 @@ class Solver:
     def delta_above(self, epsilon: float) -> float:
         """Certified upper bound on delta."""
         plan = self._near(epsilon)
-        plan = plan if self.mesh else _plan.scaled(plan, _FINER)
+        plan = plan if self.mesh else planning.scaled(plan, _FINER)
         # Below the center of the law the tilt does not reach: the window must.
         least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
-        curve = _engine.curve(self.parts, _plan.aimed(plan, self.k, self.seen), self.tail)
+        curve = engine.curve(self.parts, planning.aimed(plan, self.k, self.seen), self.tail)
         return min(
-            1.0, (_engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15)
+            1.0, (engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15)
         )
 
     def delta_below(self, epsilon: float) -> float:
         """Certified lower bound on delta."""
-        tests = _engine.tests(self.parts, _plan.aimed(self._near(epsilon, 1.0), self.k), self.tail)
+        tests = engine.tests(self.parts, planning.aimed(self._near(epsilon, 1.0), self.k), self.tail)
         return min(
-            1.0, (_engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
+            1.0, (engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
         )
 
 
 def guess_delta(parts: Sequence[tuple[Pair, int]], epsilon: float) -> float:
     """A rough delta, only to know where tails may be cut."""
-    k = _engine.cumulants([Counted(pair, n) for pair, n in parts], 1e-40)
-    return math.exp(max(min(k.log_delta(max(_plan.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))
+    k = engine.cumulants([Counted(pair, n) for pair, n in parts], 1e-40)
+    return math.exp(max(min(k.log_delta(max(planning.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))

@@ -13,9 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from ._laws import Atoms
-from ._normal import Array
-from ._profile import mirrored
+from .arrays import Array
+from .laws import Atoms
+from .profile import mirrored
 
 _BLOCK = 128
 _FINE = 32

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from ._cells import Cells, Nodes
-from ._normal import Array, U, between
+from .arrays import Array, U, between
+from .cells import Cells, Nodes
 
 _NODES = 400
 

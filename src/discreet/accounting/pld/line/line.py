@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import _transform
-from ._fading import GROWTH, fading
-from ._fourier import log_symbol, unit
-from ._normal import Array, U
-from ._steps import ALL, Aim, Cut, Level, Step, Tilted, Whole, summed
+from ..lattice.fourier import log_symbol, unit
+from ..pairs.arrays import Array, U
+from . import transform
+from .fading import GROWTH, fading
+from .steps import ALL, Aim, Cut, Level, Step, Tilted, Whole, summed
 
 Complex = npt.NDArray[Any]
 
@@ -273,12 +273,12 @@ def powers(
     grown, turned, most, b = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count), np.zeros(count)
     for step, law, odds in zip(steps, laws, whole.odds, strict=True):
         n = step.times
-        z, error = _transform.symbol(law.core, spacing, count)
+        z, error = transform.symbol(law.core, spacing, count)
         size, turn, wrong = log_symbol(z, error, u)
         log, angle = log + n * size, angle + n * turn
         a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
         if law.far is not None:
-            size, turn, larger, wrong = _jumping(1 + z, *_transform.symbol(law.far, spacing, count), odds, u)
+            size, turn, larger, wrong = _jumping(1 + z, *transform.symbol(law.far, spacing, count), odds, u)
             grown, turned, most, b = grown + n * size, turned + n * turn, most + n * larger, b + n * wrong
     plain = log.astype(np.float64)
     if not any(law.far for law in laws):

@@ -18,17 +18,17 @@ import numpy as np
 from scipy import fft
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from ... import _require, _round
-from ..._public import ADD_REMOVE, Neighbors
-from .. import choice_events as ce
-from .. import events as ev
-from .. import pure
-from .. import sampled_events as se
-from ..events import Event
-from ..normal import overflow
-from ._cells import Pair
-from ._laws import Atoms
-from ._normal import Array, U, between
+from .... import _require, _round
+from ...._public import ADD_REMOVE, Neighbors
+from ... import choice_events as ce
+from ... import events as ev
+from ... import pure
+from ... import sampled_events as se
+from ...events import Event
+from ...normal import overflow
+from .arrays import Array, U, between
+from .cells import Pair
+from .laws import Atoms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

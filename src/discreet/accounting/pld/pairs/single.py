@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from ._cells import Pair
-from ._crossing import ROUNDED, crossing
+from .cells import Pair
+from .crossing import ROUNDED, crossing
 
 _FAR = 600.0
 

@@ -26,14 +26,15 @@ from .. import sampled_events as se
 from ..events import Event
 from ..normal import Normal, normal, shows_all
 from ..refusal import refuse
-from . import _choices, _profile, _single
-from ._attained import Seen, two_candidates
-from ._cells import Pair
-from ._joint import joint
-from ._laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
-from ._normal import U
-from ._sampled import SampledGaussian
-from ._solve import Composition
+from .lattice.joint import joint
+from .pairs import choices as choices_module
+from .pairs import profile, single
+from .pairs.arrays import U
+from .pairs.attained import Seen, two_candidates
+from .pairs.cells import Pair
+from .pairs.laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
+from .pairs.sampled import SampledGaussian
+from .solve import Composition
 
 _ATOMS = 2**15
 _FEW, _LARGE = (
@@ -52,7 +53,7 @@ class Law(NamedTuple):
     lower bounds).
 
     `infinite` is mass at infinite loss in the dominating pairs, each time. None stands for: no lower bound
-    from this event, or only by way of `_attained`, which puts another in its place.
+    from this event, or only by way of `pairs.attained`, which puts another in its place.
     """
 
     upper: tuple[Pair, ...]
@@ -148,13 +149,13 @@ def _discrete_gaussian(event: Event, tail: float) -> Law:
 def _zcdp(event: Event, tail: float) -> Law:
     assert isinstance(event, ev.ZCDP)
     rho = _round.up(event.rho)
-    atoms, infinite = _profile.zcdp_atoms(rho, tail)
+    atoms, infinite = profile.zcdp_atoms(rho, tail)
     return Law((atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite)
 
 
 def _renyi(event: Event, tail: float) -> Law:
     """From the Rényi bound at many orders."""
-    atoms, infinite = _profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
+    atoms, infinite = profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
     return Law((atoms,), None, infinite)
 
 
@@ -168,9 +169,9 @@ def _allocation(event: Event, tail: float) -> Law:
             exact = allocation.curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))
         except DiscreetError:
             continue
-        atoms, infinite = _profile.renyi_atoms(moment, tail, exact.delta)
+        atoms, infinite = profile.renyi_atoms(moment, tail, exact.delta)
         return Law((atoms,), None, infinite)
-    atoms, infinite = _profile.renyi_atoms(moment, tail)
+    atoms, infinite = profile.renyi_atoms(moment, tail)
     return Law((atoms,), None, infinite)
 
 
@@ -182,7 +183,7 @@ def _shuffled(event: Event, tail: float) -> Law:
 
 @lru_cache(maxsize=16)
 def _clones(local: float, reports: int) -> tuple[Atoms, float]:
-    return _profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
+    return profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
 
 
 def _exponential(event: Event, tail: float) -> Law:
@@ -269,8 +270,8 @@ def _fixed_size(event: Event, tail: float) -> Law:
     if sum(_merged(normal(event.event)).values()) == 1:
         return Law((WithoutReplacement(pair, rate),), lower, inner.infinite)
     largest = float(pair.nodes(tail).loss[-1])
-    atoms, infinite = _profile.fixed_size_atoms(
-        lambda x: _single.delta(pair, x)[1] + inner.infinite, rate, largest
+    atoms, infinite = profile.fixed_size_atoms(
+        lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest
     )
     return Law((atoms,), lower, infinite)
 
@@ -381,7 +382,7 @@ def compositions(
 ) -> list[Composition]:
     """One a direction, from above; or from below, where whatever has no pair of its own is left out.
 
-    With `choices` the exponential mechanisms that weigh most are priced by the block: see `_choices`.
+    With `choices` the exponential mechanisms that weigh most are priced by the block: see `pairs.choices`.
     """
     steps = sum(parts.values())
     many = _heaviest(parts) if choices and not below else None
@@ -414,8 +415,8 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
 
 def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
     blocks, epsilon = [], _round.up(event.epsilon)
-    for size, number in _choices.blocks(epsilon, times):
-        atoms, infinite = _choices.chosen(epsilon, size)
+    for size, number in choices_module.blocks(epsilon, times):
+        atoms, infinite = choices_module.chosen(epsilon, size)
         blocks.append((Law((atoms,), None, infinite), number))
     return blocks
 

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _cells, _plan
-from ._cells import Pair
-from ._laws import Atoms
-from ._normal import Array, U
-from ._plan import Cumulants
+from ..pairs import cells
+from ..pairs.arrays import Array, U
+from ..pairs.cells import Pair
+from ..pairs.laws import Atoms
+from . import planning
+from .planning import Cumulants
 
 _POINTS = 4096
 
@@ -75,7 +76,7 @@ def _mesh(parts: Sequence[tuple[Pair, int]], tail: float) -> float:
     _, _, spread = Cumulants(nodes)(0.0)
     all_ = math.fsum(n * float(one.loss[-1] - one.loss[0]) for one, n in nodes)
     widest = max(float(one.loss[-1] - one.loss[0]) for one, _ in nodes)
-    return _plan.short(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
+    return planning.short(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
 
 
 def _knots(pair: Pair, mesh: float, tail: float) -> Array:
@@ -85,13 +86,13 @@ def _knots(pair: Pair, mesh: float, tail: float) -> Array:
 
 def _upper(pair: Pair, mesh: float, tail: float) -> _Law:
     place = _knots(pair, mesh, tail)
-    law = _cells.upper(pair, mesh * place)
+    law = cells.upper(pair, mesh * place)
     return _Law(int(place[0]), law.mass, None, law.infinite, 0.0)
 
 
 def _lower(pair: Pair, mesh: float, tail: float) -> _Law:
     place = _knots(pair, mesh, tail)
-    merged = _cells.lower(pair, mesh * place)
+    merged = cells.lower(pair, mesh * place)
     q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * place) * (1 + 8 * U)
     return _Law(int(place[0]), merged.p, q, 0.0, 0.0)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ._cells import Cells, Nodes, Pair
-from ._normal import Array, U
+from .arrays import Array, U
+from .cells import Cells, Nodes, Pair
 
 
 @dataclass(frozen=True, eq=False)

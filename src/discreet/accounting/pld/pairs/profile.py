@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ._laws import Atoms
-from ._normal import Array, U
+from .arrays import Array, U
+from .laws import Atoms
 
 _KNOTS = 801
 

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from . import _transform
-from ._normal import Array
-from ._sampled import SampledGaussian
+from ..pairs.arrays import Array
+from ..pairs.sampled import SampledGaussian
+from . import transform
 
 GROWTH = 1.3
 _GROUP = 8
@@ -51,11 +51,11 @@ def _cells(pair: SampledGaussian, edges: Array, theta: float, log_total: float) 
         count *= 2
     t = np.linspace(low, high, count + 1)
     middle, half = (t[1:] + t[:-1]) / 2, (high - low) / count / 2
-    p, mu = _transform.power(pair, theta), 1 / pair.sigma
-    ratio = _transform.log_ratio(pair, t)
+    p, mu = transform.power(pair, theta), 1 / pair.sigma
+    ratio = transform.log_ratio(pair, t)
     share = np.exp(np.minimum(mu * t - mu * mu / 2 + math.log(pair.rate) - ratio, 0.0))
     slope = np.maximum(np.abs(t[1:]), np.abs(t[:-1])) + abs(p) * mu * share[1:]
-    log = p * _transform.log_ratio(pair, middle) - middle * middle / 2 - half * slope
+    log = p * transform.log_ratio(pair, middle) - middle * middle / 2 - half * slope
     mass = np.exp(np.minimum(log - 0.5 * math.log(2 * math.pi) - log_total, 0.0)) * (2 * half) * (1 - 1e-9)
     edge = ratio.astype(np.float64)
     return (mass, edge) if pair.removing else (mass[::-1], -edge[::-1])

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx
 
-from ._cells import Nodes
-from ._normal import Array, Index
+from ..pairs.arrays import Array, Index
+from ..pairs.cells import Nodes
 
 INFLATION = 6e-5  # relative error of epsilon that the mesh may cause
 _MOST = 2**22

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
-from ._normal import Array, Index, U
+from ..pairs.arrays import Array, Index, U
 
 _NEGLIGIBLE = -80.0  # log of a Fourier coefficient that is bounded instead of computed
 _PER_LEVEL = (

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from . import _steps
-from ._crossing import ROUNDED, crossing
-from ._line import Line, Reading, Shape
-from ._normal import U
-from ._plan import Cumulants
-from ._steps import ALL, Aim, Cut, Moments, Step
+from ..lattice.planning import Cumulants
+from ..pairs.arrays import U
+from ..pairs.crossing import ROUNDED, crossing
+from . import steps as steps_module
+from .line import Line, Reading, Shape
+from .steps import ALL, Aim, Cut, Moments, Step
 
 _PASSES = 4
 _ENOUGH = 8e-5  # relative width of the interval with which we are content
@@ -105,7 +105,7 @@ def _look(
         Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra),
         delta * _TAIL * math.exp(-extra),
     )
-    few = not first and _steps.rare(k.logs, aim)
+    few = not first and steps_module.rare(k.logs, aim)
     if few and near.high > (1 + 1e-2) * near.low:
         epsilon, slope = Moments([Cut(step, tail) for step in steps]).alone(delta, near.high)
         near, aim = Interval(near.low, epsilon, slope), aim._replace(epsilon=epsilon - k.offset)
@@ -133,7 +133,7 @@ def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: 
     """A line for each level; a kernel may be wide where no sum is near epsilon."""
     moments, size = Moments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
-    levels = _steps.ladder(moments, aim, k.offset, few)
+    levels = steps_module.ladder(moments, aim, k.offset, few)
     lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
         wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))

@@ -2,7 +2,7 @@
 begins that is rare and huge.
 
 A run of many steps with rare huge losses is two things at once: a crowd of tiny losses, and now and then a
-jump. No single tilt suits both. `Cut` keeps them apart; `_line` integrates the runs with at least one jump,
+jump. No single tilt suits both. `Cut` keeps them apart; `line` integrates the runs with at least one jump,
 and bounds the others by Chernoff.
 """
 
@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from . import _transform
-from ._normal import Array, U
-from ._sampled import SampledGaussian
-from ._transform import Panels, Weights
+from ..pairs.arrays import Array, U
+from ..pairs.sampled import SampledGaussian
+from . import transform
+from .transform import Panels, Weights
 
 Step = tuple[SampledGaussian, int, float]  # the pair, how often, and the offset its losses are counted from
 
@@ -122,10 +122,10 @@ class Cut:
         key = theta, edges is self.far
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
-            self._rough[key] = _transform.weights(self.pair, panels, theta, self.offset).log_total
+            self._rough[key] = transform.weights(self.pair, panels, theta, self.offset).log_total
         goal = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
-        weights = _transform.split(self.pair, edges, theta, u, goal)
-        return weights and _transform.weights(self.pair, weights, theta, self.offset, precise)
+        weights = transform.split(self.pair, edges, theta, u, goal)
+        return weights and transform.weights(self.pair, weights, theta, self.offset, precise)
 
 
 class Whole(NamedTuple):
@@ -177,7 +177,7 @@ class Moments:
     def __init__(self, steps: Sequence[Cut]) -> None:
         self._steps: list[tuple[int, float, Array, Array]] = []
         for step in steps:
-            law = _transform.weights(
+            law = transform.weights(
                 step.pair, Panels(step.edges[:-1], step.edges[1:], -math.inf), 0.0, step.offset
             )
             order = np.argsort(law.loss)
