@@ -25,8 +25,7 @@ class Case:
     outcome: Callable[[Release | list[Release]], Hashable]
     # for an Interactive: asked in this order until it halts; `outcome` then gets the list of answers
     questions: Sequence[Any] = ()
-    claim: tuple[float, float] | None = (
-        None  # (epsilon, delta) to audit against; None: basic composition of the event
-    )
+    # (epsilon, delta) to audit against; None: basic composition of the event
+    claim: tuple[float, float] | None = None
     describable: bool = True  # False only where a Python callable is part of it
     runs: int = 2000  # pairs of runs for the audit: keep a case under about two seconds

@@ -111,7 +111,7 @@ def test_autocast_around_training_does_not_reach_the_norms(kind: torch.dtype) ->
     run = made_.start(Examples(x, y, public), entropy=Entropy())
     with torch.autocast("cpu", dtype=kind), run:
         total = run._engine.buffer()
-        run._terms.add(np.array([0]), run._engine.sums(total))
+        run._summands.add(np.array([0]), run._engine.sums(total))
     assert 0.99 * clip <= total.double().norm() <= clip * (1 + 1e-6)
 
 

@@ -87,11 +87,11 @@ def test_a_run_in_segments_is_the_run_in_one_piece(tmp_path: Path) -> None:
         made, entropy = trainer(optimizer=optimizer), SeededEntropy(1)
         whole = made(examples(), entropy=SeededEntropy(1)).value
         run = made.start(examples(), entropy=entropy)
-        batches, noise = run._batches, run._terms._noise
+        batches, noise = run._batches, run._summands._noise
         for _ in range(STEPS):
             run.step()
             taken, run = run.taken, made.restore(examples(), run.dump(), run.taken, entropy=entropy)
-            run._batches, run._terms._noise = batches, noise  # the same stream goes on
+            run._batches, run._summands._noise = batches, noise  # the same stream goes on
             assert run.taken == taken
         torch.testing.assert_close(weights(run.model), weights(whole), rtol=0, atol=0)
     assert session.spent == 0

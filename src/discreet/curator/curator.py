@@ -55,9 +55,8 @@ class Curator:
         self.source: Any = source
         self.ledger = ledger
         self.periods: tuple[str, ...] = ()  # all of them
-        self._cut: list[str | None] | None = (
-            None  # how the table was cut into periods when this view was made
-        )
+        # how the table was cut into periods when this view was made
+        self._cut: list[str | None] | None = None
         self._whole: Any = source
         table = books.public_of(ledger)
         if _identity(table) != _identity(source.public):

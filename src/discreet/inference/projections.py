@@ -122,9 +122,8 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         level = (sum_y - totals[family]) / sum_v
     active = fixed[order] | (ratio[order] > level)
-    active[first] = (
-        True  # at a total of zero nothing is above its own level; the first entry then ends up at zero
-    )
+    # at a total of zero nothing is above its own level; the first entry then ends up at zero
+    active[first] = True
     chosen_y, chosen_v = np.where(active, y[order], 0.0), np.where(active, v[order], 0.0)
     excess, room = np.add.reduceat(chosen_y, first) - totals, np.add.reduceat(chosen_v, first)
     _room_left(excess, room, totals)

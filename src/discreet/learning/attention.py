@@ -63,8 +63,8 @@ def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) 
 def _together(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Tensor:
     """Queries, keys and values of the same, [B, T, 3 width]."""
     whole = owned(F.linear(x, layer.in_proj_weight, layer.in_proj_bias))
-    into, shift = targets(layer, "in_proj_weight", "in_proj_bias")
-    _note(recorder, whole, into, shift, x.detach())
+    weight_target, bias_target = targets(layer, "in_proj_weight", "in_proj_bias")
+    _note(recorder, whole, weight_target, bias_target, x.detach())
     return whole
 
 
@@ -81,17 +81,19 @@ def _apart(
         )
         out = owned(F.linear(x, weight, None if bias is None else bias[part]))
         (own,) = targets(layer, "in_proj_weight" if layer._qkv_same_embed_dim else f"{name}_proj_weight")
-        into = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
-        (shift,) = targets(layer, "in_proj_bias")
-        shift = None if shift is None else Target(shift.parameter, rows)
-        _note(recorder, out, into, shift, x.detach())
+        weight_target = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
+        (bias_target,) = targets(layer, "in_proj_bias")
+        bias_target = None if bias_target is None else Target(bias_target.parameter, rows)
+        _note(recorder, out, weight_target, bias_target, x.detach())
         parts.append(out)
     return parts
 
 
-def _note(recorder: Recorder, out: Tensor, into: Target | None, shift: Target | None, x: Tensor) -> None:
+def _note(
+    recorder: Recorder, out: Tensor, weight_target: Target | None, bias_target: Target | None, x: Tensor
+) -> None:
     def taps(g: Tensor) -> list[Tap]:
-        return affine(into, shift, x, g)
+        return affine(weight_target, bias_target, x, g)
 
     recorder.note((out,), taps)
 

@@ -52,9 +52,9 @@ class FlipAndShift:
             turned = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
             columns = torch.where(turned, columns.flip(1), columns)
         rows = (down + torch.arange(height))[:, None, :, None]
-        places = torch.arange(len(images))[:, None, None, None]
+        positions = torch.arange(len(images))[:, None, None, None]
         channels = torch.arange(flat.shape[1])[None, :, None, None]
-        return padded[places, channels, rows, columns[:, None, None, :]].reshape(images.shape)
+        return padded[positions, channels, rows, columns[:, None, None, :]].reshape(images.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,14 +109,14 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
             run._averaged.copy_(tensors["averaged"])
     run._update.restore(files.unpack(facts["optimizer"], tensors))
     if _moving(run) is not None:
-        run._terms.rule = Flat(clip=float(facts["clip"]))
+        run._summands.rule = Flat(clip=float(facts["clip"]))
     run.taken = taken
     return run
 
 
 def _moving(run: Run) -> float | None:
     """The clip of the next step, where it adapts: from noisy counts, which are paid for."""
-    return run._terms.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
+    return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
 
 
 def _shape(run: Run) -> dict[str, Any]:

@@ -56,13 +56,13 @@ class Convolved(Tap):
         self.padded = padded(self.layer, self.x)
         self.patches = cut(self.layer, self.padded)
         groups, weight = self.layer.groups, self.layer.weight
-        self.places = self.g[0, 0].numel()
+        self.positions = self.g[0, 0].numel()
         self.k, self.p = weight[0].numel(), weight.shape[0] // groups
 
     def square(self) -> Tensor:
         batch, groups = len(self.g), self.layer.groups
         cost = ENTRY_COST if batch * self.k * self.p <= FRESH_FROM else FRESH_COST
-        if groups == 1 and not build_is_cheaper(batch, self.places, self.k, self.p, cost):
+        if groups == 1 and not build_is_cheaper(batch, self.positions, self.k, self.p, cost):
             return self._ghost()
         self._make()
         assert self.pieces is not None
@@ -78,7 +78,7 @@ class Convolved(Tap):
     def _chunks(self) -> Any:
         """A few examples at a time: where, their patches [n, k, T], their gradients [n, p, T]."""
         batch, groups = len(self.g), self.layer.groups
-        step = max(1, _BUFFER // (groups * self.k * self.places))
+        step = max(1, _BUFFER // (groups * self.k * self.positions))
         buffer = self.g.new_empty((min(step, batch), *self.patches.shape[1:]))
         for start in range(0, batch, step):
             part = slice(start, min(start + step, batch))
@@ -86,13 +86,13 @@ class Convolved(Tap):
             held = buffer[:n].copy_(self.patches[part])
             yield (
                 part,
-                held.view(n * groups, self.k, self.places),
-                self.g[part].view(n * groups, self.p, self.places),
+                held.view(n * groups, self.k, self.positions),
+                self.g[part].view(n * groups, self.p, self.positions),
             )
 
     def _ghost(self) -> Tensor:
-        """As `taps.Product`: the sum over places t, s of (x_t . x_s)(g_t . g_s), and what rounding may have
-        hidden."""
+        """As `taps.Product`: the sum over positions t, s of (x_t . x_s)(g_t . g_s), and what rounding may
+        have hidden."""
         totals, parts = [], []
         for _, x, g in self._chunks():
             gram = torch.bmm(x.transpose(1, 2), x).mul_(torch.bmm(g.transpose(1, 2), g))
@@ -134,7 +134,7 @@ class Convolved(Tap):
             )[1]
         )
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         self.g, self.padded = _zeroed(self.g, keep), _zeroed(self.padded, keep)
         self.patches = cut(self.layer, self.padded)
         self.pieces = None if self.pieces is None else _zeroed(self.pieces, keep)
@@ -155,7 +155,7 @@ def padded(layer: Any, x: Tensor) -> Tensor:
 
 
 def cut(layer: Any, x: Tensor) -> Tensor:
-    """A view of the patches that each place of the output saw: [B, channels, *kernel, *places]."""
+    """A view of the patches that each place of the output saw: [B, channels, *kernel, *positions]."""
     n = len(layer.kernel_size)
     for dim, (size, stride, dilation) in enumerate(
         zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)

@@ -80,9 +80,9 @@ class Examples:
     def public(self) -> Public:
         return self._public
 
-    def take(self, places: Array) -> tuple[Any, Any]:
-        """The examples at these places, as a batch. For the trainer only: what it returns is private."""
-        index = torch.from_numpy(places)
+    def take(self, positions: Array) -> tuple[Any, Any]:
+        """The examples at these positions, as a batch. For the trainer only: what it returns is private."""
+        index = torch.from_numpy(positions)
         inputs, targets = (
             part.index_select(0, index)
             if isinstance(part, Tensor)
@@ -127,10 +127,10 @@ class _Dataset(Examples):
         # Found once, before anybody asks anything: whether there is a first item must not show later.
         self._empty = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
 
-    def take(self, places: Array) -> tuple[Any, Any]:
-        if not len(places):
+    def take(self, positions: Array) -> tuple[Any, Any]:
+        if not len(positions):
             return self.shapes()
-        inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in places])
+        inputs, targets = torch.utils.data.default_collate([self._item(int(i)) for i in positions])
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
@@ -284,23 +284,23 @@ class Tabular:
     def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
         """Empty tensors of the shapes and types of one example."""
         classes = isinstance(public.fact(self.target), Categories | Boolean)
-        goal = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
-        return torch.zeros(0, self.width(public)), goal
+        target = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
+        return torch.zeros(0, self.width(public)), target
 
     def read(self, source: Source) -> Examples:
-        parts, goals, whose = [], [], []
+        parts, targets, whose = [], [], []
         unit = source.public.unit.column
         for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
             columns = {name: batch.column(name) for name in batch.schema.names}
             parts.append(
                 np.concatenate([self._feature(columns[n], source.public, n) for n in self.features], axis=1)
             )
-            goals.append(_goal(columns[self.target], source.public.fact(self.target), self.target))
+            targets.append(_target(columns[self.target], source.public.fact(self.target), self.target))
             whose += [] if unit is None else [columns[unit]]
         empty = np.zeros((0, self.width(source.public)), np.float32)
         x = torch.from_numpy(np.concatenate([empty, *parts]))
         # Of the right type without a single row, too: else an empty table would be the only one to fail.
-        y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *goals]))
+        y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *targets]))
         return Examples(
             x,
             y,
@@ -327,7 +327,7 @@ def _column(values: pa.Array, fact: Any, name: str) -> Array:
     raise InvalidInput(f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it.")
 
 
-def _goal(values: pa.Array, fact: Any, name: str) -> Array:
+def _target(values: pa.Array, fact: Any, name: str) -> Array:
     if isinstance(fact, Categories):
         place = {value: i for i, value in enumerate(fact.values)}
         return np.array([place.get(v, 0) for v in values.to_pylist()], dtype=np.int64)

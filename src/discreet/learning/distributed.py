@@ -30,7 +30,7 @@ from ..mechanisms.protocols import AnySource, Mechanism, Release
 from ..sampling import Entropy
 from .clipping import Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Indices, Poisson
-from .terms import Terms
+from .summands import Summands
 from .trainer import Run, Trainer
 
 SHARES, FIRST = "shares", "first"
@@ -91,7 +91,7 @@ class _Across:
         self._agree()
         run = self.trainer.start(source, entropy=entropy)
         self._same_start(run)
-        run._terms = _Shared(run._terms, run, self)  # type: ignore[assignment]
+        run._summands = _Shared(run._summands, run, self)  # type: ignore[assignment]
         with run:
             while not run.done:
                 run.step()
@@ -143,10 +143,10 @@ class _Across:
 
 
 class _Shared:
-    """The terms of one worker: its share of the noise, its own examples; closed when all workers' are added
-    up."""
+    """The summands of one worker: its share of the noise, its own examples; closed when all workers' are
+    added up."""
 
-    def __init__(self, own: Terms, run: Run, across: _Across) -> None:
+    def __init__(self, own: Summands, run: Run, across: _Across) -> None:
         self._own, self._run, self._across = own, run, across
         workers, place = dist.get_world_size(across.group), dist.get_rank(across.group)
         self._share = 1 / math.sqrt(workers) if across.noise == SHARES else float(place == 0)

@@ -54,9 +54,9 @@ class Gradients:
         for tap in self.taps:
             tap.add(columns[layers[id(tap.target.parameter)] if len(columns) > 1 else 0], sums)
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         for tap in self.taps:
-            tap.silence(keep)
+            tap.zero_out(keep)
 
 
 class Engine:
@@ -100,9 +100,8 @@ class Engine:
         self.recorder.whole = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
-        self._entries = (
-            0  # what the taps of one example hold: known after the first batch, the probe's for one
-        )
+        # what the taps of one example hold: known after the first batch, the probe's for one
+        self._entries = 0
 
     @property
     def size(self) -> int:
@@ -142,25 +141,27 @@ class Engine:
             finally:
                 self.is_attached = False
 
-    def gradients(self, inputs: Any, targets: Any, *, by_layer: bool = True, lean: bool = False) -> Gradients:
+    def gradients(
+        self, inputs: Any, targets: Any, *, by_layer: bool = True, sums_only: bool = False
+    ) -> Gradients:
         """Forward and backward of one batch; the first dimension of every tensor is the batch.
 
         A tuple holds the model's arguments.
 
-        `lean` is for those who will only `add`: no losses, and taps let go of the rest.
+        `sums_only` is for those who will only `add`: no losses, and taps let go of the rest.
         """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         batch = _length(inputs)
         with full_precision():
-            result = self._stacked(inputs, targets, lean) or self._recorded(inputs, targets, lean)
+            result = self._stacked(inputs, targets, sums_only) or self._recorded(inputs, targets, sums_only)
             taps, total, losses = result
             if by_layer or not taps:
-                squares = self._squares(taps, batch, lean)
+                squares = self._squares(taps, batch, sums_only)
             else:
-                squares = (_total(taps, lean) if total is None else total).unsqueeze(1)
+                squares = (_total(taps, sums_only) if total is None else total).unsqueeze(1)
         return Gradients(taps, squares, losses)
 
-    def _recorded(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found:
+    def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> Found:
         """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
         try:
@@ -169,7 +170,7 @@ class Engine:
             with torch.enable_grad():
                 outputs = self.model(*inputs)
                 gradient = self._closed(outputs, targets)
-                each = self.loss(outputs, targets) if not lean or gradient is None else torch.empty(0)
+                each = self.loss(outputs, targets) if not sums_only or gradient is None else torch.empty(0)
                 taps = merged(recorder.taps(each if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
             raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
@@ -213,7 +214,7 @@ class Engine:
             recorder.active, recorder.survey = False, None
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
 
-    def _stacked(self, inputs: tuple[Any, ...], targets: Any, lean: bool) -> Found | None:
+    def _stacked(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> Found | None:
         """The same by hand, for a plain stack of layers; None where it is not one."""
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
@@ -224,7 +225,7 @@ class Engine:
                 return None
             self._entries = self._entries or sum(h[0].numel() for h in held)
             taps, total = self._stack.taps(held, sums, gradient)
-            return taps, total, torch.empty(0) if lean else self.loss(held[-1], targets)
+            return taps, total, torch.empty(0) if sums_only else self.loss(held[-1], targets)
 
     def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
         """The gradient of the losses by the outputs, where the loss knows it."""
@@ -236,12 +237,12 @@ class Engine:
             return None
         return self.loss.gradient(outputs, targets)
 
-    def _squares(self, taps: list[Tap], batch: int, lean: bool) -> Tensor:
+    def _squares(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
         out = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64)
         for tap in taps:
             out[:, self.layers[id(tap.target.parameter)]] += tap.square()
-            if lean:
-                tap.slim()
+            if sums_only:
+                tap.release_inputs()
         return out
 
     def clipped_sum(
@@ -277,10 +278,10 @@ class Engine:
         return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
 
     def _add_part(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
-        gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), lean=True)
+        gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
         weights, keep = factors(rule, gradients.squares)
         if keep is not None:
-            gradients.silence(keep)
+            gradients.zero_out(keep)
         with torch.no_grad(), full_precision():
             gradients.add(weights.to(self.dtype), sums, self.layers)
 
@@ -298,14 +299,14 @@ def full_precision() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 
-def _total(taps: list[Tap], lean: bool) -> Tensor:
+def _total(taps: list[Tap], sums_only: bool) -> Tensor:
     """[B]: of all layers together."""
     total: Tensor | None = None
     for tap in taps:
         squares = tap.square()
         total = squares if total is None else total.add_(squares)
-        if lean:
-            tap.slim()
+        if sums_only:
+            tap.release_inputs()
     assert total is not None
     return total
 

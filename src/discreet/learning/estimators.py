@@ -437,10 +437,10 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         _require.ordered(target_lower=self.target_lower, target_upper=self.target_upper)
         X, y = self._checked(X, y)
         low, high = self.range_ = float(self.target_lower), float(self.target_upper)
-        goal = np.nan_to_num(2 * (np.clip(y.astype(np.float64), low, high) - low) / (high - low) - 1).astype(
-            np.float32
-        )
-        self._train(self._scaled(X), torch.from_numpy(goal)[:, None], 1)
+        target = np.nan_to_num(
+            2 * (np.clip(y.astype(np.float64), low, high) - low) / (high - low) - 1
+        ).astype(np.float32)
+        self._train(self._scaled(X), torch.from_numpy(target)[:, None], 1)
         return self
 
     def _told(self, fact: Any, target: str) -> int:

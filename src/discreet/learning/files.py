@@ -44,8 +44,8 @@ def dump(tensors: dict[str, Tensor], texts: dict[str, str] | None = None) -> byt
         if tensor.dtype not in _NAMES:
             raise InvalidInput(f"tensor {name!r} has type {tensor.dtype}, which these files do not hold.")
         raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        places = [place, place + len(raw)]
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": places}
+        offsets = [place, place + len(raw)]
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
         parts.append(raw)
         place += len(raw)
     head = json.dumps(header, separators=(",", ":")).encode()

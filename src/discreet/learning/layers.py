@@ -124,9 +124,9 @@ def targets(module: nn.Module, *names: str) -> list[Target | None]:
 def owned(out: Tensor) -> Tensor:
     """Return the same numbers as a tensor that autograd does not take for a view.
 
-    Torch's linear layer gives a view of a flat product where there are places. When a model changes that in
-    place (`h += residual`), autograd rewrites its history, and the edge that was noted before leads nowhere:
-    the gradient would be lost.
+    Torch's linear layer gives a view of a flat product where there are positions. When a model changes that
+    in place (`h += residual`), autograd rewrites its history, and the edge that was noted before leads
+    nowhere: the gradient would be lost.
     """
     return torch.ops.aten._unsafe_view(out, out.shape) if out._is_view() else out
 
@@ -153,7 +153,7 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
     """y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: inputs and gradients change
-    places."""
+    positions."""
     recorder.first(layer, x)
     out = owned(F.linear(x, layer.weight.t(), layer.bias))
     weight, bias = targets(layer, "weight", "bias")

@@ -102,9 +102,9 @@ class CrossEntropy:
         if self._ignored >= 0 and bool((targets == self._ignored).any()):
             return None
         result = _softmax(outputs.detach())
-        places = targets.unsqueeze(0)
+        positions = targets.unsqueeze(0)
         try:
-            result.scatter_add_(0, places, _MINUS_ONE[result.dtype].expand(places.shape))
+            result.scatter_add_(0, positions, _MINUS_ONE[result.dtype].expand(positions.shape))
         except RuntimeError:  # a label below zero: ignored, or wrong. The general way knows which.
             return None
         return result.T

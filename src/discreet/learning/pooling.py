@@ -2,7 +2,7 @@
 up before they are clipped.
 
 A person's gradient is the weighted sum of the gradients of all rows that are the person's. No such sum needs
-to be built: rows of one owner become places of one example, and the norm over places is what taps know
+to be built: rows of one owner become positions of one example, and the norm over positions is what taps know
 already, ghost norms included.
 """
 
@@ -31,7 +31,7 @@ class Owners:
         """The most rows that one owner has."""
         return int(torch.bincount(self.of, minlength=1).max())
 
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """Where each row goes in a table of `count` times `most`."""
         first = torch.searchsorted(self.of, self.of)
         return self.of * self.most + torch.arange(len(self.of)) - first
@@ -55,8 +55,8 @@ def pooled(engine: Engine, gradients: Gradients, owners: Owners) -> Gradients:
     Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds
                its squared norm from above.
     Proof:     every tap is linear in the gradient that came in, so scaling that by the share and putting the
-               rows of one owner side by side (as places, as rows of a lookup, or added up) gives the tap of
-               the sum; its `square` has the guarantee of its class.
+               rows of one owner side by side (as positions, as rows of a lookup, or added up) gives the tap
+               of the sum; its `square` has the guarantee of its class.
     """
     pooling = _Pooling(owners)
     taps = [part for tap in gradients.taps for part in pooling(tap)]
@@ -75,7 +75,7 @@ class _Pooling:
     def __init__(self, owners: Owners) -> None:
         self.owners, self.most = owners, owners.most
         self.full = len(owners.of) == owners.count * self.most
-        self.places = None if self.full else owners.places()
+        self.positions = None if self.full else owners.positions()
 
     def __call__(self, tap: Tap) -> list[Tap]:
         if isinstance(tap, Outer):
@@ -111,7 +111,7 @@ class _Pooling:
         """[rows, T, ...] to [owners, most * T, ...]; where an owner has fewer rows, zeros."""
         if not self.full:
             padded = rows.new_zeros((self.owners.count * self.most, *rows.shape[1:]))
-            padded[self.places] = rows
+            padded[self.positions] = rows
             rows = padded
         return rows.reshape(self.owners.count, self.most * rows.shape[1], *rows.shape[2:])
 

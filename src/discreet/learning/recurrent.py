@@ -72,9 +72,9 @@ def _turned(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Return each sequence [T, B, k] from its own end to its beginning; what lies beyond stays."""
     if lengths is None:
         return x.flip(0)
-    places = torch.arange(len(x)).unsqueeze(1)
-    places = torch.where(places < lengths, lengths - 1 - places, places)
-    return x[places, torch.arange(x.shape[1])]
+    positions = torch.arange(len(x)).unsqueeze(1)
+    positions = torch.where(positions < lengths, lengths - 1 - positions, positions)
+    return x[positions, torch.arange(x.shape[1])]
 
 
 def _at_ends(steps: Tensor, lengths: Tensor) -> Tensor:
@@ -106,17 +106,17 @@ def _way(
     names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
     held: list[Any] = [getattr(layer, name, None) for name in names]
     w_ih, w_hh, b_ih, b_hh, w_hr = held
-    goals = targets(layer, *names)
+    learned = targets(layer, *names)
     x = _turned(x, lengths) if way else x
     gru = isinstance(layer, nn.GRU)
-    shift = b_ih if gru or b_ih is None else b_ih + b_hh
-    gates = owned(F.linear(x, w_ih, shift))
-    if goals[1] is not None and not gates.requires_grad:
+    bias = b_ih if gru or b_ih is None else b_ih + b_hh
+    gates = owned(F.linear(x, w_ih, bias))
+    if learned[1] is not None and not gates.requires_grad:
         gates.requires_grad_()  # only the recurrent weight learns: its gradient is tapped here
     if gru:
-        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, goals)
+        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned)
     elif isinstance(layer, nn.LSTM):
-        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, goals, lengths)
+        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, learned, lengths)
     else:
         steps, last = _rnn(gates, state[0], w_hh, torch.tanh if layer.nonlinearity == "tanh" else torch.relu)
     if lengths is not None:
@@ -126,9 +126,9 @@ def _way(
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g).transpose(0, 1)
-        products = _products(goals[0], inputs, g) + _biases(goals[2], g)
+        products = _products(learned[0], inputs, g) + _biases(learned[2], g)
         if not gru:
-            products += _products(goals[1], before, g) + _biases(goals[3], g)
+            products += _products(learned[1], before, g) + _biases(learned[3], g)
         return products
 
     recorder.note((gates,), taps)
@@ -143,10 +143,10 @@ def _biases(target: Target | None, g: Tensor) -> list[Tap]:
     return [] if target is None else [over_places(target, g)]
 
 
-def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, bend: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
     steps, across = [], w_hh.t()
     for gate in gates.unbind(0):
-        h = bend(torch.addmm(gate, h, across))
+        h = activation(torch.addmm(gate, h, across))
         steps.append(h)
     return torch.stack(steps), (h,)
 
@@ -157,7 +157,7 @@ def _lstm(
     state: tuple[Tensor, ...],
     w_hh: Tensor,
     w_hr: Tensor | None,
-    goals: list[Any],
+    learned: list[Any],
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
@@ -174,18 +174,18 @@ def _lstm(
             h = F.linear(h, w_hr)
         steps.append(h)
     sequence = torch.stack(steps)
-    if w_hr is not None and goals[4] is not None:
+    if w_hr is not None and learned[4] is not None:
         held = torch.stack(outs).detach()
 
         def taps(*g: Tensor) -> list[Tap]:
-            return _products(goals[4], held, single(torch.stack(g, 1)))
+            return _products(learned[4], held, single(torch.stack(g, 1)))
 
         recorder.note(tuple(steps), taps)
     return sequence, (h, c if lengths is None else _at_ends(torch.stack(cells), lengths))
 
 
 def _gru(
-    recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, goals: list[Any]
+    recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, learned: list[Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     steps, seen, before = [], [], []
     for gate in gates.unbind(0):
@@ -201,7 +201,7 @@ def _gru(
 
     def taps(*g: Tensor) -> list[Tap]:
         all_g = single(torch.stack(g, 1))
-        return _products(goals[1], held, all_g) + _biases(goals[3], all_g)
+        return _products(learned[1], held, all_g) + _biases(learned[3], all_g)
 
     recorder.note(tuple(seen), taps)
     return torch.stack(steps), (h,)

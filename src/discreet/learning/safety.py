@@ -132,7 +132,7 @@ class _Measured:
 def _measured(engine: Engine, inputs: Any, targets: Any) -> _Measured:
     """Return each example's gradient, and what it was taken from."""
     gradients = engine.gradients(inputs, targets)
-    gradients.silence(gradients.squares.sum(1).isfinite())
+    gradients.zero_out(gradients.squares.sum(1).isfinite())
     return _Measured(engine, gradients)
 
 
@@ -159,8 +159,8 @@ def _repeatable(engine: Engine, inputs: Any, targets: Any) -> Iterator[None]:
             layer.dropout = rate
 
 
-def _pick(data: Any, places: Any) -> Any:
-    return tree_map(lambda t: t[places], data)
+def _pick(data: Any, positions: Any) -> Any:
+    return tree_map(lambda t: t[positions], data)
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -245,7 +245,7 @@ def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
     """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is
     measured too short."""
     count, tolerance, scale = len(tree_leaves(targets)[0]), TOLERANCE, torch.tensor(0.0)
-    total = engine.gradients(inputs, targets, by_layer=False, lean=True).squares.squeeze(1)
+    total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares.squeeze(1)
     for size in (count, min(FEWER, count), ONE, MORE):
         measured = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count))
         scale = _scale(measured) if size == count else scale

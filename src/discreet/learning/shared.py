@@ -186,7 +186,7 @@ def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
 def _item(tensor: Tensor, index: Any) -> Tensor:
     index = index if isinstance(index, tuple) else (index,)
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in index):
-        raise NotBatchFirst("the model picks from what a layer made of a constant by a tensor of places.")
+        raise NotBatchFirst("the model picks from what a layer made of a constant by a tensor of positions.")
     return shared(tensor.as_subclass(Tensor)[(slice(None), *index)])
 
 

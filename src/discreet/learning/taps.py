@@ -29,13 +29,11 @@ UNIT = 2.0**-24  # relative rounding error of float32
 TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
 # A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
 ENTRY_COST = 16
-PAIR_COST = (
-    100  # and each pair of places, beside its two inner products: they are multiplied and added up in float64
-)
+# and each pair of positions, beside its two inner products: they are multiplied and added up in float64
+PAIR_COST = 100
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
-BLOCK = (
-    256  # long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
-)
+# long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
+BLOCK = 256
 HOT = 1 << 18  # entries that are still in a core's own cache when they have been built (measured)
 FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
@@ -150,24 +148,23 @@ class Target:
         return out if self.rows is None else out[self.rows[0] : self.rows[1]]
 
 
-def build_is_cheaper(batch: int, places: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
-    """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T places with
+def build_is_cheaper(batch: int, positions: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
+    """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T positions with
     each other."""
-    return batch * k * p <= ENTRIES_AT_MOST and places * places * (k + p + PAIR_COST) > cost * k * p
+    return batch * k * p <= ENTRIES_AT_MOST and positions * positions * (k + p + PAIR_COST) > cost * k * p
 
 
-def worth_building(batch: int, places: int, k: int, p: int) -> bool:
+def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
     """The same, and what is built is at most twice what it is built from, and can take its place."""
-    return k * p <= 2 * places * (k + p) and build_is_cheaper(batch, places, k, p)
+    return k * p <= 2 * positions * (k + p) and build_is_cheaper(batch, positions, k, p)
 
 
 class Tap:
     """Base: the gradient of one target, for every example of the batch."""
 
     target: Target
-    bias: Target | None = (
-        None  # of a layer whose bias has the gradient that comes in, and is looked after by the same tap
-    )
+    # of a layer whose bias has the gradient that comes in, and is looked after by the same tap
+    bias: Target | None = None
 
     def square(self) -> Tensor:
         """[B], float64: at least the squared norm of each example's gradient."""
@@ -181,11 +178,11 @@ class Tap:
         """Add the sum over i of weights[i] times gradient i to the target's buffer."""
         raise NotImplementedError
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         """Zero all that belongs to examples that are not kept: zero times NaN would be NaN."""
         raise NotImplementedError
 
-    def slim(self) -> None:
+    def release_inputs(self) -> None:
         """Let go of what `add` does not need, once `square` is known."""
 
 
@@ -216,7 +213,7 @@ class Rows(Tap):
         out = self.target.of(sums)
         out.view(-1).addmv_(_flat(self.rows).T, weights)
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         self.rows = _zeroed(self.rows, keep)
 
 
@@ -249,7 +246,7 @@ class Outer(Tap):
         if self.bias is not None:
             self.bias.of(sums).addmv_(self.g.T, weights)
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
 
 
@@ -291,14 +288,14 @@ class Pieces(Tap):
         for rows, some in zip(self.rows, torch.split(weights, [len(r) for r in self.rows]), strict=True):
             out.addmv_(rows.T, some)
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         kept = torch.split(keep, [len(r) for r in self.rows])
         self.rows = [_zeroed(rows, some) for rows, some in zip(self.rows, kept, strict=True)]
 
 
 @dataclass
 class Product(Tap):
-    """y_t = W x_t at T places of each example: the gradient is the sum over t of g_t x_tᵀ."""
+    """y_t = W x_t at T positions of each example: the gradient is the sum over t of g_t x_tᵀ."""
 
     target: Target
     x: Tensor  # [B, T, k]
@@ -341,14 +338,14 @@ class Product(Tap):
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
         return None
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         if self.pieces is not None:
-            self.pieces.silence(keep)
-            self.slim()
+            self.pieces.zero_out(keep)
+            self.release_inputs()
         else:
             self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
 
-    def slim(self) -> None:
+    def release_inputs(self) -> None:
         if self.pieces is not None:
             self.x = self.g = self.x.new_empty(0)
 
@@ -361,13 +358,13 @@ def product(target: Target, x: Tensor, g: Tensor) -> Tap:
 
 
 def over_places(target: Target, g: Tensor) -> Rows:
-    """The tap of a bias: g [B, ..., p] summed over places."""
+    """The tap of a bias: g [B, ..., p] summed over positions."""
     return Rows(target, g if g.dim() == 2 else g.flatten(1, -2).sum(1))
 
 
 @dataclass
 class Lookup(Tap):
-    """Rows of a table: the gradient of row v is the sum of g_t over the places t that asked for v."""
+    """Rows of a table: the gradient of row v is the sum of g_t over the positions t that asked for v."""
 
     target: Target
     ids: Tensor  # [B, T]
@@ -379,7 +376,8 @@ class Lookup(Tap):
         return self._pairs() if self.ids.shape[1] <= PAIRS_UP_TO else self._sorted()
 
     def _pairs(self) -> Tensor:
-        """The sum of g_t . g_s over places that asked for the same row, and what rounding may have hidden."""
+        """The sum of g_t . g_s over positions that asked for the same row, and what rounding may have
+        hidden."""
         gram = torch.bmm(self.g, self.g.transpose(1, 2))
         gram.masked_fill_(self.ids.unsqueeze(2) != self.ids.unsqueeze(1), 0)
         return self._widened(gram.sum((1, 2), dtype=torch.float64))
@@ -410,7 +408,7 @@ class Lookup(Tap):
         scaled = (self.g * weights.view(-1, 1, 1)).reshape(-1, self.g.shape[2])
         self.target.of(sums).index_add_(0, self.ids.reshape(-1), scaled)
 
-    def silence(self, keep: Tensor) -> None:
+    def zero_out(self, keep: Tensor) -> None:
         self.g = _zeroed(self.g, keep)
 
 
@@ -441,9 +439,9 @@ class Tied(Tap):
         self.lookup.add(weights, sums)
         self.product.add(weights, sums)
 
-    def silence(self, keep: Tensor) -> None:
-        self.lookup.silence(keep)
-        self.product.silence(keep)
+    def zero_out(self, keep: Tensor) -> None:
+        self.lookup.zero_out(keep)
+        self.product.zero_out(keep)
 
 
 def entries(tap: Tap) -> int:
@@ -501,14 +499,14 @@ def _cut(tap: Tap, bounds: set[int]) -> list[Tap]:
     if len(edges) == 2:
         return [tap]
     rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
-    places = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
+    targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
     if isinstance(tap, Outer):
-        return [Outer(place, tap.x, tap.g[:, some]) for place, some in zip(places, rows, strict=True)]
+        return [Outer(place, tap.x, tap.g[:, some]) for place, some in zip(targets, rows, strict=True)]
     if isinstance(tap, Product):
-        return [Product(place, tap.x, tap.g[:, :, some]) for place, some in zip(places, rows, strict=True)]
+        return [Product(place, tap.x, tap.g[:, :, some]) for place, some in zip(targets, rows, strict=True)]
     built = tap.built()
     built = built.reshape(len(built), *tap.target.parameter[begin:end].shape)
-    return [Rows(place, built[:, some]) for place, some in zip(places, rows, strict=True)]
+    return [Rows(place, built[:, some]) for place, some in zip(targets, rows, strict=True)]
 
 
 def _parted(tap: Tap) -> list[Tap]:

@@ -38,7 +38,7 @@ from .optimizers import SGD, Optimizer, start
 from .performance import Performance
 from .safety import made_up, probe
 from .schedules import Indices, Schedule, schedule
-from .terms import Terms
+from .summands import Summands
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class Run:
                 self._engine.decide(given if isinstance(given, tuple) else (given,))
         self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
-        self._terms = Terms(trainer, self._engine, examples, entropy)
+        self._summands = Summands(trainer, self._engine, examples, entropy)
         self._averaged = self._values.clone() if trainer.average is not None else None
         self._update = start(
             trainer.optimizer,
@@ -325,9 +325,9 @@ class Run:
             with self:
                 return self.step()
         self.taken += 1
-        self._terms.noise(self._gradient)
+        self._summands.noise(self._gradient)
         self._accumulate(next(self._batches))
-        self._terms.close(self._gradient)
+        self._summands.close(self._gradient)
         self._descend()
         return None
 
@@ -344,7 +344,7 @@ class Run:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
         for all of them."""
         try:
-            self._terms.add(members, self._sums)
+            self._summands.add(members, self._sums)
         except Exception:  # its text could quote a value: an index out of range, say
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(

@@ -18,9 +18,8 @@ from .errors import Refusal
 Rule = Callable[..., Domain]
 # characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
 LONGEST = 10_000
-LONGEST_REPLACEMENT = (
-    100  # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
-)
+# characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
+LONGEST_REPLACEMENT = 100
 MOST_DAYS = 400_000  # between the declared bounds of a date whose months or texts are listed
 
 

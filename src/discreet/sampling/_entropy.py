@@ -228,9 +228,8 @@ def _after_fork_in_child() -> None:
     alive = list(_ALIVE)
     for entropy in alive:
         entropy._lock = threading.Lock()  # another thread of the parent may have held the old one
-        entropy._pid = (
-            None  # not yet this process's: whatever fails below, nothing is drawn from an inherited stream
-        )
+        # not yet this process's: whatever fails below, nothing is drawn from an inherited stream
+        entropy._pid = None
     for entropy in alive:
         # what fails here fails again, and is heard, at the next draw; an error in a hook would only be
         # printed

@@ -17,9 +17,8 @@ from . import _bounds
 
 DIGIT = 30
 MARGIN = 2  # leading bits that stay zero, so that sums have no digit more than their terms
-_INNER = (
-    8  # the series is around 1 - 2**-8: far enough from 1 that its variable has no leading digit of zeros
-)
+# the series is around 1 - 2**-8: far enough from 1 that its variable has no leading digit of zeros
+_INNER = 8
 _SERIES_ERROR = 7  # units; see `enclose`
 
 

@@ -24,9 +24,8 @@ from ..taps import Outer, Rows, Tap, Target, Widening, outer_bound, widening
 
 _aten = torch.ops.aten
 _ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Identity)
-_WIDEST = (
-    8192  # beyond, inner products are worth more than one thread, and everything else is cheap beside them
-)
+# beyond, inner products are worth more than one thread, and everything else is cheap beside them
+_WIDEST = 8192
 
 Sums = npt.NDArray[Any]
 

@@ -19,9 +19,8 @@ from scipy import fft
 from ..pairs.arrays import Array, Index, U
 
 _NEGLIGIBLE = -80.0  # log of a Fourier coefficient that is bounded instead of computed
-_PER_LEVEL = (
-    8  # roundings: a butterfly is a complex product and a sum; the bound is componentwise against the 1-norm
-)
+# roundings: a butterfly is a complex product and a sum; the bound is componentwise against the 1-norm
+_PER_LEVEL = 8
 
 
 class Part(NamedTuple):

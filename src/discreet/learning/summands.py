@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 8  # gradients that are built one by one stay in the caches
 
 
-class Terms:
-    """The terms of a run: `noise` into a vector, `add` each batch to it, `close` the step.
+class Summands:
+    """The summands of a run: `noise` into a vector, `add` each batch to it, `close` the step.
 
     Once each, in this order.
     """
@@ -72,8 +72,8 @@ class Terms:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """The clipped terms of these units, a microbatch at a time, in full precision whatever autocast is on
-        around training."""
+        """The clipped summands of these units, a microbatch at a time, in full precision whatever autocast is
+        on around training."""
         with full_precision():
             self._add(members, sums)
 
@@ -109,7 +109,7 @@ class Terms:
                 self._exact.add(rows, self._spread(weights.double()))
                 return
             if keep is not None:
-                gradients.silence(keep)
+                gradients.zero_out(keep)
             gradients.add(weights.to(self._engine.dtype), sums, self._engine.layers)
 
     def _spread(self, weights: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class Terms:
         return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
 
     def close(self, vector: Tensor) -> None:
-        """What remains of a step when all terms are in: the exact noise, and the next clip from the noisy
+        """What remains of a step when all summands are in: the exact noise, and the next clip from the noisy
         count."""
         if self._exact is not None:
             self._exact.release(vector)
