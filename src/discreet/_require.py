@@ -11,10 +11,14 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from numbers import Integral, Rational, Real
+from numbers import Integral, Rational
+from numbers import Real as AnyReal
 from typing import Any, TypeVar
 
 from ._errors import InvalidInput, UnknownOption
+
+# What parameters are declared as: kept exact where that is given as an integer or a fraction.
+Real = int | float | Fraction
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,9 +29,9 @@ def fail(name: str, value: object, wanted: str) -> InvalidInput:
 
 
 def number(**named: Any) -> None:
-    """Real, not NaN; infinities pass."""
+    """AnyReal, not NaN; infinities pass."""
     for name, value in named.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(float_or_inf(value)):
+        if isinstance(value, bool) or not isinstance(value, AnyReal) or math.isnan(float_or_inf(value)):
             raise fail(name, value, "a number")
 
 

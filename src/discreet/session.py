@@ -14,13 +14,13 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _require
 from ._errors import InvalidInput, LedgerError
 from ._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
+from ._require import Real
 from .accounting.caps import asked_of, share
 from .accounting.filters import Filter
 from .accounting.filters import Preview as Cost
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .planning import BudgetPlan
     from .query import WorkloadPreview, WorkloadQuery
 
-Real = int | float | Fraction
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
 # Of a budget in rho: the part of its delta that one query may fail with unless told otherwise.
 _SHARE = 100

@@ -149,7 +149,7 @@ def test_terms_that_cancel_do_not_hide_from_the_norm() -> None:
     g[:, 5] = -g[:, :5].sum(1)  # sums to zero up to rounding, exactly or not
     tap = Product(Target(weight), x, g)
     bound = tap.square().sqrt()
-    assert tap.made is None, "the ghost path is what is tested"
+    assert tap.pieces is None, "the ghost path is what is tested"
     exact = torch.einsum("btp,btk->bpk", g.double(), x.double()).flatten(1).norm(dim=1)
     assert (bound >= exact).all()
     factor = (1.0 / bound).float()
@@ -286,9 +286,9 @@ def test_norms_of_long_gradients_are_tight(p: int, k: int, batch: int) -> None:
         Target(nn.Parameter(torch.zeros(p, k))), torch.randn(batch, 400, k), torch.randn(batch, 400, p)
     )
     bound = tap.square().sqrt()
-    assert tap.made is not None, "the built path is what is tested"
+    assert tap.pieces is not None, "the built path is what is tested"
     every = torch.einsum("btp,btk->bpk", tap.g.double(), tap.x.double())
-    torch.testing.assert_close(tap.made.built().double(), every.flatten(1), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(tap.pieces.built().double(), every.flatten(1), rtol=1e-4, atol=1e-3)
     exact = every.flatten(1).norm(dim=1)
     assert (bound >= exact * (1 - 1e-6)).all()  # exact is of the gradient before it was rounded
     assert (bound <= exact * (1 + 3e-5)).all()

@@ -119,7 +119,7 @@ def test_the_clipped_sum_is_that_of_the_naive_loop_and_norms_are_upper_bounds(na
     engine = Engine(model, loss)
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=clip)
-        bounds = engine.gradients(x, y, lean=True).squares.sum(1).sqrt()
+        bounds = engine.gradients(x, y, sums_only=True).squares.sum(1).sqrt()
     assert (got - (truth * (clip / norms).clamp(max=1).unsqueeze(1)).sum(0)).norm() < 1e-3 * clip
     assert (bounds >= norms * (1 - 1e-5)).all()
     assert (bounds <= norms * 1.001).all()

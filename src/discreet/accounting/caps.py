@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from .. import _round
 from .._errors import Unsupported
-from .events import Event, Real
+from .._require import Real
+from .events import Event
 from .filters import BudgetFilter, Filter
 from .lanes import Capped, Item, Spent, certified_epsilon, split
 

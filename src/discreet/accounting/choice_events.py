@@ -13,7 +13,8 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
-from .events import Event, Gaussian, Real, inherit
+from .._require import Real
+from .events import Event, Gaussian, inherit
 
 NOISES = ("laplace", "exponential", "gumbel")
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from .. import _registry, _require
 from .._errors import WrongRelation
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
-
-Real = int | float | Fraction
+from .._require import Real
 
 
 class Event:

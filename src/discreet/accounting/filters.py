@@ -20,8 +20,9 @@ from .. import _require, _round
 from .._errors import BudgetExceeded, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, Neighbors, as_neighbors, require_relation
 from .._registry import described
+from .._require import Real
 from .conversion import rdp_to_epsilon
-from .events import ApproximateDP, Event, Real
+from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
 SLACK = Fraction(1, 2**40)

@@ -12,8 +12,9 @@ from fractions import Fraction
 from .. import _require
 from .._public import ADD_REMOVE, Neighbors
 from .._registry import described
+from .._require import Real
 from .conversion import gaussian_delta
-from .events import Event, Gaussian, Real, leaves
+from .events import Event, Gaussian, leaves
 from .filters import SLACK, BudgetFilter
 from .lanes import Item, Spent, event_of, on_grid, split
 from .refusal import refuse

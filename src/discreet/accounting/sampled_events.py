@@ -14,7 +14,8 @@ from typing import Any
 from .. import _require
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, as_neighbors, require_relation
 from .._registry import described
-from .events import Event, Gaussian, Real, inherit
+from .._require import Real
+from .events import Event, Gaussian, inherit
 
 
 @described("accounting.SampledWithoutReplacement")

@@ -19,6 +19,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
@@ -29,7 +30,6 @@ from ..tables import Source
 from ._rounds import Rounds
 from .changepoints import GRID, Change, LikelihoodScores, chooser, on_grid
 
-Real = int | float | Fraction
 State = dict[str, Any]
 
 

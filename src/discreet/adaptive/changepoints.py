@@ -32,6 +32,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
+from .._require import Real
 from ..mechanisms import arrow_columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.protocols import Integers, Release, Sensitivity, release
@@ -40,7 +41,6 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-Real = int | float | Fraction
 GRID = 256  # steps of a log-likelihood ratio: 1/256 of a nat
 _MOST = 1_000_000  # times
 

@@ -21,6 +21,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, plain
+from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, certified
 from ..mechanisms.protocols import Release, check_source, release
@@ -31,7 +32,6 @@ from ..tables import Source
 from ._rounds import Rounds, State
 from .generalization import Bound, best
 
-Real = int | float | Fraction
 _MOST = 10**9  # of a budget
 
 

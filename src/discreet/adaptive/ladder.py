@@ -20,6 +20,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Release, check_source, release
@@ -29,7 +30,6 @@ from .leaderboard import Standing
 from .submissions import Bits, Submission, check_columns, losses
 
 State = dict[str, Any]
-Real = int | float | Fraction
 _ANY = 10**9  # improvements are not counted here
 
 

@@ -20,6 +20,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Release, check_source, release
@@ -28,8 +29,6 @@ from ..tables import Source
 from ._rounds import Rounds, State
 from .generalization import Bound, best
 from .submissions import Submission, check_columns, losses
-
-Real = int | float | Fraction
 
 
 @described("adaptive.Standing")

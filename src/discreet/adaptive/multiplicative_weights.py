@@ -22,6 +22,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Boolean, Public
 from .._registry import described, plain
+from .._require import Real
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, Sensitivity, SparseVector, arrow_columns
 from ..mechanisms.protocols import Release, check_source, release
@@ -31,7 +32,6 @@ from ..tables import Source
 from ._rounds import Rounds, State
 from .generalization import Bound, best
 
-Real = int | float | Fraction
 Floats = npt.NDArray[np.float64]
 MOST_CELLS = 1 << 22
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"

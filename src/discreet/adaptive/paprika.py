@@ -40,6 +40,7 @@ from .. import _require
 from .._errors import InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import SparseVector, arrow_columns, certified
 from ..mechanisms.protocols import Release, check_source, release
@@ -52,7 +53,6 @@ from ._rounds import Rounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
 from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
-Real = int | float | Fraction
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
 GRID = 1024  # steps of the logarithm of a p-value

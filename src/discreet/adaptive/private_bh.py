@@ -27,6 +27,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, compose
 from ..mechanisms.choosers import TopK
 from ..mechanisms.noise import IntegerLaplace
@@ -40,7 +41,6 @@ from ..tables import Source
 from .hypotheses import Hypothesis, Law, Masses, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
-Real = int | float | Fraction
 GRID = 1024  # steps of a standard deviation, or of the logarithm of a p-value
 
 

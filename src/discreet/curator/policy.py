@@ -6,17 +6,15 @@ import functools
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from .. import _require
 from .._errors import InvalidInput, NotPrivate
 from .._public import ADD_REMOVE, Neighbors, Public
 from .._registry import described
+from .._require import Real
 from ..accounting.filters import BudgetFilter, Filter
 from ..accounting.plain_filters import ZCDPFilter
 from .periods import Period
-
-Real = int | float | Fraction
 
 
 @described("curator.Budget")

@@ -24,6 +24,7 @@ from .. import _require, accounting
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, compose
 from ..mechanisms import moments
 from ..mechanisms.noise import IntegerGaussian
@@ -33,7 +34,6 @@ from ..sampling import Entropy
 from ..tables import Source
 
 Array = npt.NDArray[np.float64]
-Real = int | float | Fraction
 SHARES = (1, 2, 2)  # of rho: for the count, the sum, and the squares of each column
 FLOOR = Fraction(1, 1000)  # of the width: no deviation is taken as smaller
 

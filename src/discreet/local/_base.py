@@ -25,7 +25,6 @@ from . import _draws
 from ._draws import Codes
 
 Floats = NDArray[np.float64]
-Real = int | float | Fraction
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import _require
 from .._errors import InvalidInput
-from ._base import Real
+from .._require import Real
 from .hashing import HadamardResponse, LocalHashing
 from .oracles import FrequencyOracle, KaryResponse, OptimalUnary, SubsetSelection, SymmetricUnary
 

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, Real, check_range, codes_below, require_parameters, spec
+from ._base import Floats, check_range, codes_below, require_parameters, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 

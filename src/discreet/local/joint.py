@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..inference import Marginal, consistent_marginals
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, Real, check_range, codes_below, released, spec
+from ._base import LocalRandomizer, check_range, codes_below, released, spec
 from ._draws import Codes
 from .hashing import LocalHashing
 from .oracles import FrequencyOracle

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy, exp_neg
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, check_range, codes_below, released, spec
+from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
 from ._draws import Codes
 
 _MOST_PLACES = 400  # the exact ratio looks at every pair of places for every report

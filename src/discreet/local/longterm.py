@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..inference import non_negative_measured
 from ..mechanisms.protocols import Release
@@ -34,7 +35,6 @@ from . import _draws
 from ._base import (
     Floats,
     LocalRandomizer,
-    Real,
     check_range,
     codes_below,
     people_of,

@@ -21,11 +21,12 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE
 from .._registry import described
+from .._require import Real
 from ..accounting import DiscreteLaplace, Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, Real, check_range, released, require_span, spec
+from ._base import LocalRandomizer, check_range, released, require_span, spec
 from ._draws import Codes
 
 _ROUNDING = 1 << 32  # the resolution of rounding a value to the grid; it touches no probability of a report

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from .. import _require, _round
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, check_range, codes_below, released, require_parameters, spec
+from ._base import Floats, LocalRandomizer, check_range, codes_below, released, require_parameters, spec
 from ._draws import Codes
 
 _CELLS = 1 << 22  # entries of a table of coins handled at once

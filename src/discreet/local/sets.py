@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
@@ -28,7 +29,6 @@ from . import _draws
 from ._base import (
     Floats,
     LocalRandomizer,
-    Real,
     people_of,
     plain,
     released,

@@ -18,11 +18,12 @@ from scipy import special
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import Floats, LocalRandomizer, Real, check_range, released
+from ._base import Floats, LocalRandomizer, check_range, released
 from ._draws import Codes
 
 _NODES = 4000

@@ -19,7 +19,6 @@ True
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from .. import _require
 from .._errors import InvalidInput, WrongRelation
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
@@ -36,8 +36,6 @@ from .grid import in_units
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .protocols import Release, Statistic, check_source, release
 from .statistics import Count, Histogram, Sum, length_of, step_of
-
-Real = int | float | Fraction
 
 
 @described("mechanisms.AddNoise")

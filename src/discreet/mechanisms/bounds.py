@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .. import _require, _round
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
@@ -25,7 +26,6 @@ from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-Real = int | float | Fraction
 _MOST_LEVELS = 1000
 
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from .. import _require, _round
 from .._errors import InvalidInput
-
-Real = int | float | Fraction
+from .._require import Real
 
 _DIGITS = 50
 _TOLERANCE = 1e-7  # relative, of the variance found; the bar is 1e-6

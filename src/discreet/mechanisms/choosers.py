@@ -25,12 +25,11 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described, named
+from .._require import Real
 from ..accounting import Event, PureDP
 from ..accounting import ExponentialMechanism as BoundedRange
 from ..sampling import Entropy
 from .protocols import Integers
-
-Real = int | float | Fraction
 
 
 @named("mechanisms.WithGap")

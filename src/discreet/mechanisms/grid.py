@@ -25,11 +25,12 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy
 from . import calibration, noise_tails
 from .arrow_columns import as_step
-from .noise import IntegerGaussian, IntegerLaplace, Real
+from .noise import IntegerGaussian, IntegerLaplace
 from .protocols import Integers, Sensitivity
 
 

@@ -22,14 +22,13 @@ from typing import Any, Literal
 from .. import _require, sampling
 from .._public import REPLACE, ZERO_OUT, Public, require_relation
 from .._registry import described
+from .._require import Real
 from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, calibration, noise_tails
 from .protocols import Release, check_source, release
 from .statistics import Sum, contributions
-
-Real = int | float | Fraction
 
 
 @described("mechanisms.InputPerturbation")

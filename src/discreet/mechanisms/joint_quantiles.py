@@ -19,6 +19,7 @@ import numpy as np
 from .. import _require, _round
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy, decide, exp_neg
 from ..tables import Source
@@ -28,7 +29,6 @@ from .protocols import Release, check_source, release
 from .quantiles import as_quantiles, grid_of, indices, number, swaps
 from .statistics import require_rows
 
-Real = int | float | Fraction
 _MOST_POINTS = 512
 _MOST_SEQUENCE = 10**6  # points squared times quantiles stays below 64 of these: seconds, not hours
 _BITS = 96

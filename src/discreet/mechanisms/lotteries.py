@@ -21,12 +21,12 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import Neighbors
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, PureDP
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from . import certified
 
-Real = int | float | Fraction
 Codes = NDArray[np.int64]
 _LARGEST_EPSILON = 500
 

@@ -21,6 +21,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Bounds, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
@@ -31,7 +32,6 @@ from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows, row_contribution
 
-Real = int | float | Fraction
 _LARGEST = Fraction(sys.float_info.max)
 _MOST_CELLS = 1 << 30  # squares stay below 2**60
 Span = tuple[Fraction, Fraction]

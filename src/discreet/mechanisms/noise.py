@@ -29,13 +29,12 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors, as_neighbors
 from .._registry import described
+from .._require import Real
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 from . import calibration, noise_tails
 from .arrow_columns import integers
 from .protocols import Integers, Sensitivity
-
-Real = int | float | Fraction
 
 
 @runtime_checkable

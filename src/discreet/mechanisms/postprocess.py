@@ -20,13 +20,12 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from .arrow_columns import as_step, nearest
 from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
-
-Real = int | float | Fraction
 
 
 class PostFunction:

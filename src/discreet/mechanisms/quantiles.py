@@ -22,6 +22,7 @@ from .. import _require, _round, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Bounds, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
@@ -31,7 +32,6 @@ from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-Real = int | float | Fraction
 _FINEST = 10**6  # denominator of a quantile: costs are ranks times this, and must stay in 64 bits
 
 

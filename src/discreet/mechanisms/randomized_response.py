@@ -18,12 +18,13 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, ZERO_OUT, Public, require_relation
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .lotteries import Codes, Design, Kary, Real, optimal_lottery
+from .lotteries import Codes, Design, Kary, optimal_lottery
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 

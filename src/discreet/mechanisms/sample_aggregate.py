@@ -24,6 +24,7 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from .._public import REPLACE, Bounds, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import ApproximateDP, DiscreteLaplace, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
@@ -31,7 +32,7 @@ from . import _order, arrow_columns, certified
 from .noise import draw
 from .protocols import Release, check_source, release
 from .smooth import SmoothNoise, noisy_median, smooth_noise
-from .stability import Real, check_budget
+from .stability import check_budget
 
 Ints = NDArray[np.int64]
 

@@ -21,6 +21,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Bounds, Public, require_relation
 from .._registry import described
+from .._require import Real
 from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
@@ -37,8 +38,6 @@ from .choosers import (
 )
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import CountsBelow, Histogram, Trusted, require_rows
-
-Real = int | float | Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

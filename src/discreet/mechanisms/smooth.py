@@ -16,6 +16,7 @@ from typing import Any
 from .. import _require, sampling
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import ApproximateDP, Event, PureDP
 from ..sampling import Entropy
 from ..tables import Source
@@ -23,7 +24,6 @@ from . import _order, arrow_columns, certified
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-Real = int | float | Fraction
 _FLOOR = 2.0**-10  # smooth sensitivities below this many grid steps are raised to it: a constant is smooth
 _ROUNDING = 4e-12  # ln of how far a computed smooth sensitivity may be above the true one
 

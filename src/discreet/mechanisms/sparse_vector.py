@@ -19,11 +19,12 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, Filter, PureDP
 from ..accounting.composition import optimal_delta
 from . import certified
 from .stability import check_budget
-from .threshold import Real, SparseVector, Thresholds, check_positives
+from .threshold import SparseVector, Thresholds, check_positives
 
 # Rounds up to which optimal composition is computed: its law has 40 sqrt(rounds) cells.
 _MANY = 10**6

@@ -21,6 +21,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import REPLACE, Public
 from .._registry import described
+from .._require import Real
 from ..accounting import ApproximateDP, Event
 from ..sampling import Entropy
 from ..tables import Source
@@ -29,8 +30,6 @@ from .noise import draw
 from .protocols import Release, check_source, release
 from .smooth import bounded_grid, in_unit
 from .statistics import Histogram, require_rows
-
-Real = int | float | Fraction
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from .. import _require
 from .._errors import Halted, InvalidInput
 from .._public import Public
 from .._registry import described
+from .._require import Real
 from ..accounting import ApproximateDP, Event, NoOp
 from ..sampling import Entropy
 from ..tables import Source
@@ -25,7 +26,7 @@ from .arrow_columns import require_public
 from .noise import draw
 from .protocols import Release, check_source, release
 from .sparse_vector import RedrawnSparseVector, check_constants
-from .stability import Real, check_budget, check_stable, stated
+from .stability import check_budget, check_stable, stated
 from .threshold import SparseVector, State
 
 

@@ -24,6 +24,7 @@ from .. import _require
 from .._errors import Halted, InvalidInput, Unsupported
 from .._public import ADD_REMOVE, ZERO_OUT, Public, require_relation
 from .._registry import described
+from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..sampling import Entropy
 from ..tables import Source
@@ -32,7 +33,6 @@ from .noise import draw
 from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of
 
-Real = int | float | Fraction
 State = dict[str, int]
 
 

@@ -27,6 +27,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described, to_json
+from .._require import Real
 from ..accounting import Event, NonPrivate, pure
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
@@ -47,7 +48,6 @@ from .quantiles import best, pick
 from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
 
-Real = int | float | Fraction
 # Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is
 # known before the charge.
 MOST_CANDIDATES = 1 << 27

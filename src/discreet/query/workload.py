@@ -28,6 +28,7 @@ import numpy as np
 from .. import _require
 from .._public import ADD_REMOVE, Public
 from .._registry import described, to_json
+from .._require import Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
 from ..mechanisms.matrix.integer import Counts, Grid
@@ -52,7 +53,6 @@ from .plan import Plan, plan
 from .preview import Preview, aggregated
 from .release import direct, rows_of
 
-Real = int | float | Fraction
 MOST_QUERIES = 1000
 # What answering the counts of one statement together must save before it is done unasked.
 GAIN = 0.95

@@ -18,6 +18,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._public import REPLACE, Public
 from ..._registry import described
+from ..._require import Real
 from ...accounting import Event
 from ...mechanisms.noise import IntegerLaplace
 from ...mechanisms.noise_tails import laplace_sum_error
@@ -26,7 +27,7 @@ from ...mechanisms.statistics import Histogram, require_rows
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, Real, TestResult
+from .result import DOUBT, Floats, TestResult
 
 _MOST_CELLS = 10_000
 _MOST_PEOPLE = 10**12

@@ -14,6 +14,7 @@ from ... import _require
 from ..._errors import InvalidInput
 from ..._public import REPLACE, Public
 from ..._registry import described
+from ..._require import Real
 from ...accounting import Event, compose
 from ...mechanisms import arrow_columns
 from ...mechanisms.arrow_columns import as_step
@@ -23,7 +24,7 @@ from ...mechanisms.statistics import require_rows, row_contribution
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, Real, TestResult
+from .result import DOUBT, Floats, TestResult
 
 _MOST_STEPS = 1 << 30  # squares stay below 2**60
 _SHARES = (2, 3, 3)  # of epsilon: counts, sums, squares

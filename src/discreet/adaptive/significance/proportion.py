@@ -21,6 +21,7 @@ from ... import _require, sampling
 from ..._errors import InvalidInput
 from ..._public import REPLACE, Boolean, Bounds, Categories, Public
 from ..._registry import described
+from ..._require import Real
 from ...accounting import Event
 from ...mechanisms import arrow_columns
 from ...mechanisms.noise import IntegerLaplace
@@ -30,7 +31,7 @@ from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, Real, TestResult
+from .result import DOUBT, Floats, TestResult
 
 _FINE = 1 << 32  # steps of the uniform part
 _MOST = 10**9  # people

@@ -26,6 +26,7 @@ from ... import _require
 from ..._errors import Unsupported
 from ..._public import ADD_REMOVE, REPLACE, Public
 from ..._registry import described
+from ..._require import Real
 from ...accounting import ApproximateDP, DiscreteLaplace, Event, compose
 from ...mechanisms import certified
 from ...mechanisms.noise import IntegerLaplace, draw
@@ -34,7 +35,7 @@ from ...mechanisms.protocols import Release, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, Real, TestResult
+from .result import DOUBT, Floats, TestResult
 
 _SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
 _MOST = 10**9

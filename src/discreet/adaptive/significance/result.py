@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,6 @@ from ...mechanisms import arrow_columns
 from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 
-Real = int | float | Fraction
 Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
 DOUBT = 1e-6  # the chance that noise was larger than a p-value allows for; added to the p-value

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from ... import _require, inference
 from ..._errors import InvalidInput, WrongRelation
 from ..._public import REPLACE, ZERO_OUT, Public
 from ..._registry import described
+from ..._require import Real
 from ...accounting import Event
 from ...sampling import Entropy
 from ...tables import Source
@@ -43,7 +43,6 @@ from .strategies import NORMS, Norm
 from .workloads import MOST_ENTRIES, Workload
 
 Floats = NDArray[np.float64]
-Real = int | float | Fraction
 Noise = IntegerLaplace | IntegerGaussian
 
 
