@@ -23,8 +23,8 @@ from discreet.adaptive import (
     Submission,
     Thresholdout,
     Where,
-    science,
 )
+from discreet.app.demo.holdout_experiment import science
 from discreet.mechanisms import CountsBelow
 from discreet.sampling import Entropy
 from discreet.tables import Memory
@@ -42,7 +42,7 @@ def experiment(signal: bool) -> bool:
     error = float((ours.holdout - ours.fresh).std(axis=0)[broken].max() / RUNS**0.5)
     ok = bool(broken.any()) and worst <= WITHIN and took < SECONDS
     print(
-        f"adaptive.science {'signal' if signal else 'no signal':9}  plain off by up to "
+        f"holdout experiment {'signal' if signal else 'no signal':9}  plain off by up to "
         f"{plain.optimism.max():.3f}  reusable within {worst:.4f} "
         f"(+- {error:.4f}) where plain is off by more than {OFF}  target <= {WITHIN}  {took:.1f} "
         f"CPU-s  target < {SECONDS:g}  "

@@ -43,8 +43,8 @@ from discreet.adaptive import (
     TwoSampleMeanTest,
     alarm_threshold,
     changepoint,
-    trials,
 )
+from discreet.app.demo import discovery_trials as trials
 from discreet.mechanisms import Entry, Histogram
 from discreet.sampling import Entropy
 from discreet.tables import Memory

@@ -15,9 +15,9 @@ import pytest
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, PrivateFact, Public
 from discreet import accounting as acc
 from discreet.adaptive._rounds import Rounds
-from discreet.adaptive.experiment import _Run, science
 from discreet.adaptive.holdout import Check, Thresholdout
 from discreet.adaptive.scorer import HoldoutScorer, _Form
+from discreet.app.demo.holdout_experiment import _Run, science
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import CountsBelow, Sensitivity, Sum, Trusted
 from discreet.sampling import Entropy, SeededEntropy

@@ -20,10 +20,10 @@ from discreet import (
     Public,
 )
 from discreet import accounting as acc
-from discreet.adaptive.boosting import boost, climb
-from discreet.adaptive.ladder import Ladder, ParameterFreeLadder, PlainBoard
 from discreet.adaptive.leaderboard import ShakyLadder, SparseVectorBoard
+from discreet.adaptive.reference.boards import Ladder, ParameterFreeLadder, PlainBoard
 from discreet.adaptive.submissions import Submission, losses
+from discreet.app.demo.boosting import boost, climb
 from discreet.curator import Budget, Curator, Policy
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory

@@ -6,8 +6,9 @@ import numpy as np
 from PIL import Image
 
 from discreet import Bounds, Public
-from discreet.adaptive import AlphaInvesting, BernoulliChange, Binomial, ChangeWatch, Paprika, trials
+from discreet.adaptive import AlphaInvesting, BernoulliChange, Binomial, ChangeWatch, Paprika
 from discreet.app import discovery_plots
+from discreet.app.demo import discovery_trials as trials
 
 COIN = Binomial(trials=1000, chance=0.5)
 

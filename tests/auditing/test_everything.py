@@ -56,7 +56,8 @@ _REFUSED = (
     "test_boards_without_a_guarantee_are_refused_on_protected_data",
 )
 ELSEWHERE |= {
-    f"discreet.adaptive.ladder.{name}": _REFUSED for name in ("Ladder", "ParameterFreeLadder", "PlainBoard")
+    f"discreet.adaptive.reference.boards.{name}": _REFUSED
+    for name in ("Ladder", "ParameterFreeLadder", "PlainBoard")
 }
 
 

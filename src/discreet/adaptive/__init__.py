@@ -1,9 +1,8 @@
 """Adaptive analysis: many looks at one dataset, each chosen after seeing the last, without being fooled by
 it."""
 
-from . import generalization, trials
+from . import generalization
 from .alarms import Alarm, ChangeWatch, alarm_threshold
-from .boosting import boost
 from .changepoints import BernoulliChange, Changepoint, GaussianChange, LikelihoodScores, RankScores
 from .changepoints import offline as changepoint
 from .discovery import (
@@ -16,14 +15,13 @@ from .discovery import (
     Saffron,
     benjamini_hochberg,
 )
-from .experiment import science
 from .holdout import Check, Estimate, Thresholdout
 from .hypotheses import Binomial, Hypothesis, TruncatedExponential
-from .ladder import Ladder, ParameterFreeLadder, PlainBoard
 from .leaderboard import ShakyLadder, SparseVectorBoard, Standing
 from .multiplicative_weights import Counted, MultiplicativeWeights, Where
 from .paprika import Decision, Paprika
 from .private_bh import Discoveries, PrivateBenjaminiHochberg
+from .reference import Ladder, ParameterFreeLadder, PlainBoard
 from .scorer import HoldoutScorer
 from .significance import (
     CorrelationTest,
@@ -86,10 +84,7 @@ __all__ = [
     "Where",
     "alarm_threshold",
     "benjamini_hochberg",
-    "boost",
     "Changepoint",
     "changepoint",
     "generalization",
-    "science",
-    "trials",
 ]

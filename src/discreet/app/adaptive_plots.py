@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..adaptive.experiment import Outcome
+from .demo.holdout_experiment import Outcome
 from .demo.stage import ACCENT, INK
 from .plots import GRAY, _dress, _label_ends, _pyplot, _save
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..adaptive.trials import Trials
+from .demo.discovery_trials import Trials
 from .demo.stage import ACCENT, INK
 from .plots import GRAY, _dress, _label_ends, _plain_ticks, _pyplot, _save
 

@@ -15,10 +15,9 @@ from ...adaptive import (
     ShakyLadder,
     SparseVectorBoard,
     Thresholdout,
-    science,
 )
-from ...adaptive.boosting import climb
-from ...adaptive.experiment import Outcome, holdout_of
+from .boosting import climb
+from .holdout_experiment import Outcome, holdout_of, science
 from .stage import Stage
 
 TITLE = "Many looks at one dataset, without being fooled by it"

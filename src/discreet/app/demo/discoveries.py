@@ -22,9 +22,9 @@ from ...adaptive import (
     Saffron,
     alarm_threshold,
     benjamini_hochberg,
-    trials,
 )
 from ...curator import Budget
+from . import discovery_trials as trials
 from .stage import Stage
 
 TITLE = "Discoveries that are not luck, on one budget"

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .. import _require
-from .._errors import InvalidInput
-from .._public import Public
-from .._registry import described
-from .._require import Real
-from ..accounting import Event, NonPrivate
-from ..mechanisms import arrow_columns
-from ..mechanisms.protocols import Release, check_source, release
-from ..sampling import Entropy
-from ..tables import Source
-from .leaderboard import Standing
-from .submissions import Bits, Submission, check_columns, losses
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import Public
+from ..._registry import described
+from ..._require import Real
+from ...accounting import Event, NonPrivate
+from ...mechanisms import arrow_columns
+from ...mechanisms.protocols import Release, check_source, release
+from ...sampling import Entropy
+from ...tables import Source
+from ..leaderboard import Standing
+from ..submissions import Bits, Submission, check_columns, losses
 
 State = dict[str, Any]
 _ANY = 10**9  # improvements are not counted here

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import Halted
-from .._public import Public
-from ..mechanisms.protocols import Integers, Sensitivity
-from ..sampling import SeededEntropy
-from ..tables import Memory, Source
-from .alarms import ChangeWatch, best_scores
-from .changepoints import GRID, on_grid
-from .hypotheses import Hypothesis, Law
-from .paprika import Paprika
+from ..._errors import Halted
+from ..._public import Public
+from ...adaptive.alarms import ChangeWatch, best_scores
+from ...adaptive.changepoints import GRID, on_grid
+from ...adaptive.hypotheses import Hypothesis, Law
+from ...adaptive.paprika import Paprika
+from ...mechanisms.protocols import Integers, Sensitivity
+from ...sampling import SeededEntropy
+from ...tables import Memory, Source
 
 Floats = NDArray[np.float64]
 Draw = Callable[

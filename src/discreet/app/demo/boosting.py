@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _require
-from .._errors import Halted
-from ..mechanisms.protocols import Interactive
-from ..sampling import SeededEntropy
-from ..tables import Memory
-from .ladder import PlainBoard
-from .submissions import Submission
+from ... import _require
+from ..._errors import Halted
+from ...adaptive.reference import PlainBoard
+from ...adaptive.submissions import Submission
+from ...mechanisms.protocols import Interactive
+from ...sampling import SeededEntropy
+from ...tables import Memory
 
 Labels = npt.NDArray[np.int64]
 Submit = Callable[[Labels], float | None]

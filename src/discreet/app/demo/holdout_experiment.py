@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _require
-from .._public import REPLACE, Public
-from ..mechanisms import Sensitivity
-from ..sampling import Entropy, SeededEntropy
-from ..tables import Source
-from .holdout import Check, Thresholdout
+from ... import _require
+from ..._public import REPLACE, Public
+from ...adaptive.holdout import Check, Thresholdout
+from ...mechanisms import Sensitivity
+from ...sampling import Entropy, SeededEntropy
+from ...tables import Source
 
 Floats = npt.NDArray[np.float64]
 SIZES = (10, 20, 30, 45, 70, 100, 150, 200, 250, 300, 400, 500)  # k, as in the paper's figure
