@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import integrate
 
 from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Unit
 from discreet._registry import from_json, to_json
 from discreet.query import Query, QueryError, WorkloadQuery, together
+from discreet.query.answer import combined_width
 from discreet.query.workload import _Built
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory, engine_of
@@ -295,3 +297,22 @@ def test_equal_questions_have_one_key_and_the_description_rebuilds_them() -> Non
     assert first.key != WorkloadQuery(queries=LECTURE[::-1], public=PUBLIC, epsilon=1).key
     assert first.key != WorkloadQuery(queries=LECTURE, public=PUBLIC, epsilon=2).key
     assert from_json(to_json(first)) == first
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.91, 0.92, 0.95, 0.99])
+def test_intervals_under_laplace_noise_cover_combinations_of_few_and_of_many_noises(confidence):
+    """The tail of a weighted sum of Laplace noises of variance one, by inverting its characteristic function
+    (a product of 1 / (1 + w u² / 2)); a normal interval alone is left too often by few noises."""
+    u = np.linspace(1e-9, 400, 100_001)
+    shapes = [np.ones(k) / k for k in (1, 2, 3, 8, 50)] + [np.array([w, 1 - w]) for w in (0.6, 0.9, 0.99)]
+    shapes += [np.r_[w, np.full(30, (1 - w) / 30)] for w in (0.1, 0.5, 0.9)]
+
+    def outside(weights, width):
+        characteristic = np.exp(-np.log1p(np.outer(u**2 / 2, weights)).sum(1))
+        return 1 - 2 / np.pi * integrate.simpson(np.sin(u * width) / u * characteristic, x=u)
+
+    widest = combined_width(confidence, "laplace")
+    assert all(outside(weights, widest) <= (1 - confidence) * (1 + 1e-3) for weights in shapes)
+    if confidence >= 0.95:
+        normal = combined_width(confidence, "gaussian")
+        assert outside(shapes[0], normal) > 1.1 * (1 - confidence)

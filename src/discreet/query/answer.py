@@ -35,7 +35,10 @@ class Answer:
     `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their
     intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what
     their intervals are made of, which hold at every size. Intervals of columns with neither (numbers made
-    consistent) are normal approximations from the deviation. `notes`: what the errors leave out, in words.
+    consistent) come from the deviation and the `law` of the noise that they combine: normal approximations,
+    or for "laplace" the wider of the normal and the Laplace interval, which no combination of Laplace noises
+    that was tried leaves more often (tests/query/test_workload.py). `notes`: what the errors leave out, in
+    words.
     """
 
     columns: tuple[str, ...]
@@ -51,6 +54,7 @@ class Answer:
     means: tuple[Mean | None, ...] = ()
     ranges: tuple[Range | None, ...] = ()
     notes: tuple[str, ...] = ()
+    law: str = "gaussian"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -119,7 +123,7 @@ class Answer:
                 None if row[i] is None or end is None else max(end[1] - row[i], row[i] - end[0], 0.0)
                 for row, end in zip(self.rows, ends_of_rows, strict=True)
             ]
-        z = _normal_quantile((1 + confidence) / 2)
+        z = combined_width(confidence, self.law)
         return [None if row[i] is None else z * row[i] for row in self.deviations]  # type: ignore[operator]
 
     def _at(self, column: str) -> int:
@@ -284,7 +288,9 @@ def _pad(cell: str, width: int, right: bool) -> str:
     return cell.rjust(width) if right else cell.ljust(width)
 
 
-def _normal_quantile(p: float) -> float:
+def combined_width(confidence: float, law: str) -> float:
+    """Return how many deviations a combination of noises of one law stays within, with this confidence."""
     from statistics import NormalDist
 
-    return NormalDist().inv_cdf(p)
+    normal = NormalDist().inv_cdf((1 + confidence) / 2)
+    return max(normal, -math.log1p(-confidence) / math.sqrt(2)) if law == "laplace" else normal

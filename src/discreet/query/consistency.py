@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import inference
 from .._errors import InvalidInput
+from ..mechanisms.noise import IntegerLaplace
 from .answer import Answer
 
 
@@ -61,7 +62,9 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
         return _whole(tables)
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
     estimate = inference.consistent_marginals(measured)
-    return tuple(_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, estimate, strict=True))
+    laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
+    agreeing = (_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, estimate, strict=True))
+    return tuple(replace(answer, law="laplace" if laplace else "gaussian") for answer in agreeing)
 
 
 def _table(answer: Answer, column: str) -> _Table:

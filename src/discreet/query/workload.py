@@ -277,6 +277,7 @@ class WorkloadQuery:
             delta=float(self.delta) if isinstance(built.noise, IntegerGaussian) and self.rho is None else 0.0,
             rho=None if self.rho is None else float(self.rho),
             sql=self.queries[query],
+            law="laplace" if isinstance(built.noise, IntegerLaplace) else "gaussian",
             plan=(
                 f"Answered together with {len(built.parts) - 1} other queries, for one price; the "
                 f"answers agree with each other.",
