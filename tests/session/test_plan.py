@@ -155,3 +155,15 @@ def test_a_plan_on_the_shell(tmp_path: Path) -> None:
     assert sum(item["epsilon"] for item in dry["items"]) <= 1
     done = json.loads(shell.invoke(app, ["plan", str(plan), "--run", "--json"]).stdout)
     assert done["answers"][0]["columns"] == ["sex", "n"]
+
+
+def test_a_plan_with_a_model_runs_within_its_epsilon(people: dp.Session) -> None:
+    from discreet.learning import LogisticRegression
+
+    plan = people.plan([*COUNTS, MEAN, (LogisticRegression(), "sex")], epsilon=4)
+    assert people.spent == 0
+    counts, mean, model = plan.run()
+    assert [len(answer) for answer in counts] == [2, 1]
+    assert 10 <= mean.value <= 60
+    assert set(model.predict({"bmi": [20.0, 50.0]})) <= {"f", "m"}
+    assert 3.9 < people.spent <= 4
