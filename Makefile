@@ -6,15 +6,20 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 # Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
-test test-all: export OMP_NUM_THREADS = 1
+test test-fast test-all: export OMP_NUM_THREADS = 1
 
-.PHONY: demo test test-all test-newest lint format bench docs peers clean
+.PHONY: demo test test-fast test-all test-newest lint format bench docs peers clean
 
 demo: $(STAMP)
 	$(BIN)/discreet demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+# One room while you work on it: make test-fast ROOM=query
+test-fast: $(STAMP)
+	@test -n "$(ROOM)" || { echo "say which room: make test-fast ROOM=query (one of: $$(ls -d tests/*/ | xargs -n1 basename | grep -v __ | tr '\n' ' '))"; exit 2; }
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" -x tests/$(ROOM)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS)

@@ -29,6 +29,7 @@ FIRST += [
     "docs/local.md",
     "docs/auditing.md",
     "docs/accounting.md",
+    "docs/api.md",
     "docs/pld.md",
     "docs/filters.md",
     "docs/sampling.md",
