@@ -305,17 +305,17 @@ def test_a_lazy_frame_is_a_table_and_an_address_is_none():
 def test_a_disk_without_room_for_a_checkpoint_is_noticed_before_the_charge(tmp_path, monkeypatch):
     import os
 
-    from discreet import session
+    from discreet.session import room
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(dp.InvalidInput, match="No space left on device"):
-        session._try_room(tmp_path / "run", object())
+        room.try_room(tmp_path / "run", object())
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    session._try_room(tmp_path / "run", object())
+    room.try_room(tmp_path / "run", object())
     assert list(tmp_path.iterdir()) == []
 
 

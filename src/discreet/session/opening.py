@@ -1,0 +1,186 @@
+"""`dp.open`: a table, its public facts, its budget and its ledger become one session."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import _require
+from .._errors import InvalidInput, LedgerError
+from .._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
+from ..curator import Budget, Curator, Policy
+from ..mechanisms.protocols import AnySource, ExampleSource
+from ..tables import SEVERAL, Database, Source, connect, data_of, formatted, load, version_of
+from .session import Session
+
+TRIAL = ":memory:"  # a ledger that is forgotten with the session
+
+
+@_require.spelled
+def open(
+    data: Any,
+    *,
+    schema: Any = None,
+    unit: Unit | str | None = None,
+    budget: Budget | None = None,
+    ledger: str | Path | None = None,
+    analysts: Mapping[str, Budget | None] | None = None,
+    neighbors: Neighbors | str = ADD_REMOVE,
+    size: int | None = None,
+    table: str | None = None,
+    version: str | None = None,
+    related: Mapping[str, Any] | None = None,
+    seconds: float | None = None,
+    memory: str | None = None,
+    large_delta: bool = False,
+) -> Session:
+    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or
+    a mapping of columns.
+
+    `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
+    tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
+    `dp.rows()` if nobody has two rows, or the column that tells people apart: it has no default.
+    `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the
+    books, made with `budget` if it is not there yet; ":memory:" is for trying things out, and forgets. For a
+    file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of the
+    engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine
+    may use; the rest goes to disk.
+    """
+    if analysts is not None and not isinstance(analysts, Mapping):
+        raise _require.fail(
+            "analysts",
+            analysts,
+            "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
+        )
+    public = _public(data, schema, unit, neighbors, size, table, version)
+    if isinstance(schema, str | Path):
+        related = {**data_of(Path(schema)), **(related or {})} or None
+        table_data = formatted(data, Path(schema), public)
+    else:
+        table_data = data
+    limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
+    opened = isinstance(data, Source | ExampleSource)
+    if limits and opened and not related:
+        raise InvalidInput(
+            "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
+        )
+    source = data if opened and not related else connect(table_data, public, related=related, **limits)
+    if opened and source.public != public:
+        raise InvalidInput("this source has public facts of its own; give none beside them.")
+    path = _ledger(data, ledger)
+    if path.exists():
+        return Session(_existing(path, source, budget, analysts))
+    if budget is None:
+        raise LedgerError(
+            f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
+        )
+    policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
+    curator = Curator.create(path, source, policy, large_delta=large_delta, durable=ledger != TRIAL)
+    if ledger == TRIAL:
+        weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
+    return Session(curator)
+
+
+def _existing(
+    path: Path, source: AnySource, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
+) -> Curator:
+    curator = Curator.open(path, source)
+    policy = curator.policy
+    if (budget is not None and budget != policy.budget) or (
+        analysts is not None and tuple(analysts.items()) != policy.analysts
+    ):
+        raise LedgerError(
+            f"{path} was made with {policy.budget} and analysts "
+            f"{[name for name, _ in policy.analysts]}. Nothing was changed. Open it "
+            f"without a budget, or change the budgets with session.curator.change_policy(...)."
+        )
+    return curator
+
+
+def _public(
+    data: Any,
+    schema: Any,
+    unit: Unit | str | None,
+    neighbors: Any,
+    size: int | None,
+    table: str | None,
+    version: str | None,
+) -> Public:
+    if isinstance(data, Source | ExampleSource) and schema is None:
+        return data.public
+    path = _path(data)
+    if isinstance(data, str) and "://" in data:
+        raise InvalidInput(
+            f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
+        )
+    if path is not None and not path.exists():
+        several = any(mark in path.name for mark in "*?[")
+        way = SEVERAL.format(pattern=path.name) if several else ""
+        raise InvalidInput(f"there is no file {str(path)!r}.{way}")
+    if isinstance(schema, Public):
+        return _agreed(schema, unit, size, table)
+    if isinstance(schema, str | Path):
+        if not Path(schema).exists():
+            raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
+        return _agreed(load(Path(schema)), unit, size, table)
+    if schema is None:
+        raise InvalidInput(
+            "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
+            "file as `discreet init` drafts it. "
+            "Nothing is ever read off the data for that."
+        )
+    if unit is None:
+        raise InvalidInput(
+            "say whom the table protects. Nothing was opened. unit=dp.rows() if nobody can have two "
+            "rows, or unit='person_id', the column "
+            "that tells people apart: taking a row for a person where people have many would protect nobody."
+        )
+    return Public(
+        schema=schema,
+        unit=Unit(unit) if isinstance(unit, str) else unit,
+        neighbors=as_neighbors(neighbors),
+        size=size,
+        table=table
+        or (
+            data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]
+        ),
+        version=version or ("1" if path is None else version_of(path)),
+    )
+
+
+def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
+    """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
+    which of the two is read."""
+    said = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
+    own = {"unit": public.unit, "size": public.size, "table": public.table}
+    for name, value in said.items():
+        same = value == own[name] or (isinstance(unit, str) and name == "unit" and unit == public.unit.column)
+        if value is not None and not same:
+            raise InvalidInput(
+                f"the schema says {name} = {own[name]!r}, and {name}={value!r} was given beside it. "
+                f"Nothing was opened. Say it in one place."
+            )
+    return public
+
+
+def _path(data: Any) -> Path | None:
+    if isinstance(data, Database):
+        return Path(data.path)
+    return Path(data) if isinstance(data, str | Path) else None
+
+
+def _ledger(data: Any, ledger: str | Path | None) -> Path:
+    if ledger == TRIAL:
+        return Path(tempfile.mkdtemp(prefix="discreet-")) / "trial.ledger"
+    if ledger is not None:
+        return Path(ledger)
+    path = _path(data)
+    if path is None:
+        raise InvalidInput(
+            "say where the books are kept: ledger='people.ledger', or ledger=':memory:' to try things out."
+        )
+    return path.with_name(path.name + ".ledger")

@@ -1,0 +1,36 @@
+"""Room on the disk for a checkpoint, tried before the charge."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .._errors import InvalidInput
+
+
+def try_room(checkpoint: Path, trainer: Any) -> None:
+    """Write, and take away again, a file as large as a checkpoint will be about: a disk that is full should
+    be noticed before the charge."""
+    parameters = getattr(getattr(trainer, "model", None), "parameters", None)
+    count = sum(int(p.numel()) for p in parameters()) if callable(parameters) else 0
+    # weights, two moments of an optimizer and an average, as floats; half a megabyte for all else
+    size = 16 * count + (1 << 19)
+    if not checkpoint.parent.is_dir() or checkpoint.exists():
+        return
+    trial = checkpoint.with_name(checkpoint.name + ".trial")
+    try:
+        with trial.open("xb") as file:
+            for start in range(0, size, 1 << 20):
+                file.write(bytes(min(1 << 20, size - start)))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise InvalidInput(f"{trial} is in the way: take it away. Nothing was charged or trained.") from None
+    except OSError as error:
+        trial.unlink(missing_ok=True)
+        raise InvalidInput(
+            f"a checkpoint of about {size / 1e6:.1f} MB cannot be written at {checkpoint} "
+            f"({error.strerror}). Nothing was charged or trained."
+        ) from None
+    trial.unlink()

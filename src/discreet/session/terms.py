@@ -1,0 +1,87 @@
+"""The options of a question, and the part of a budget's delta that goes with its epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._require import Real
+from ..accounting.caps import share
+from ..accounting.filters import Filter
+from ..curator import Budget
+from ..query import Query, ask, several_counts
+
+if TYPE_CHECKING:
+    from ..query import WorkloadQuery
+
+# Of a budget in rho: the part of its delta that one query may fail with unless told otherwise.
+_SHARE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The options of a question, as `Session.sql` and `Session.preview` spell them out."""
+
+    epsilon: Real | None = None
+    rho: Real | None = None
+    within: float | None = None
+    confidence: float = 0.95
+    delta: float | None = None
+    noise: str = "auto"
+    rows: int | None = None
+    groups: int | None = None
+    weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = ()
+    other: bool = False
+
+    def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
+        """Return the query; `delta` is the one that goes with an epsilon unless another is given."""
+        if self.epsilon is None and self.rho is None and self.within is None:
+            raise InvalidInput(
+                "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
+                "Nothing was charged."
+            )
+        own: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
+        if self.delta is not None:
+            own = self.delta
+        if several_counts(text) and self.within is None:
+            whole = self._together(text, public, own(self.epsilon) if callable(own) else own)
+            if whole is not None:
+                return whole
+        weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
+        return ask(
+            text,
+            public,
+            epsilon=self.epsilon,
+            rho=self.rho,
+            within=self.within,
+            confidence=self.confidence,
+            delta=own,
+            noise=self.noise,
+            rows=self.rows,
+            groups=self.groups,
+            weights=weights,
+            other=self.other,
+        )
+
+    def _together(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
+        """Return the statement as a workload where that is better, or the only way; see `query.together`."""
+        from ..query import together
+
+        others = {"noise": (self.noise, "auto"), "groups": (self.groups, None), "other": (self.other, False)}
+        options: dict[str, Any] = {name: given for name, (given, usual) in others.items() if given != usual}
+        options |= {"weights": self.weights} if self.weights else {}
+        options |= {"rows": self.rows} if self.rows is not None else {}
+        return together(text, public, epsilon=self.epsilon, rho=self.rho, delta=delta, **options)
+
+
+def share_of(budget: Budget, epsilon: Any) -> float:
+    """The part of a budget's delta that goes with an epsilon."""
+    if budget.epsilon is None:
+        return budget.delta / _SHARE
+    rule = budget.filter()
+    assert isinstance(rule, Filter)
+    return share(_require.exact(epsilon, "epsilon"), of=rule)
