@@ -39,7 +39,7 @@ ADD_REMOVE, REPLACE, ZERO_OUT = Neighbors.ADD_REMOVE, Neighbors.REPLACE, Neighbo
 
 
 def as_neighbors(value: Any) -> Neighbors:
-    """The relation that a string or a `Neighbors` names."""
+    """Return the relation that a string or a `Neighbors` names."""
     try:
         return Neighbors(value)
     except ValueError:
@@ -245,7 +245,7 @@ class Public:
             _require.integer(size=self.size, at_least=1)
 
     def fact(self, column: str) -> Fact:
-        """What is declared of a column."""
+        """Return what is declared of a column."""
         if not isinstance(column, str):
             raise _require.fail("column", column, "the name of a column")
         for name, fact in self.schema:
@@ -274,7 +274,7 @@ class Public:
         return fact
 
     def declared_size(self, purpose: str) -> int:
-        """The size as declared; never `len(data)`."""
+        """Return the size as declared; never `len(data)`."""
         if self.size is None:
             raise PrivateFact(
                 f"{purpose} needs the number of units, and none is declared. Under {self.neighbors} "

@@ -113,25 +113,25 @@ def _take_plain_numbers(cls: type) -> None:
 
 
 def tag_of(cls: type) -> str:
-    """The tag of a registered class; DescriptionError if it is none."""
+    """Return the tag of a registered class; DescriptionError if it is none."""
     if cls not in _TAGS:
         raise DescriptionError(f"{cls.__name__} has no JSON description.")
     return _TAGS[cls]
 
 
 def class_of(tag: Any) -> type | None:
-    """The class that a tag stands for, now or in an old ledger; None if it is not known."""
+    """Return the class that a tag stands for, now or in an old ledger; None if it is not known."""
     return _CLASSES.get(ALIASES.get(tag, tag)) if isinstance(tag, str) else None
 
 
 def known() -> dict[str, type]:
-    """All registered classes by tag, former tags included; a copy."""
+    """Return all registered classes by tag, former tags included; a copy."""
     former = {old: _CLASSES[new] for old, new in ALIASES.items() if new in _CLASSES}
     return _CLASSES | former
 
 
 def to_json(value: Any) -> Any:
-    """A JSON-able description of a registered object, or of a plain value inside one."""
+    """Return a JSON-able description of a registered object, or of a plain value inside one."""
     if value is None or isinstance(value, bool | str):
         return str(value) if isinstance(value, StrEnum) else value
     if isinstance(value, Integral):
@@ -153,7 +153,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(data: Any) -> Any:
-    """The object that a description names. Everything is checked by the class's own constructor."""
+    """Return the object that a description names. Everything is checked by the class's own constructor."""
     if _depth(data) > DEEPEST:
         raise DescriptionError(
             f"a description is nested at most {DEEPEST} deep. Nothing was computed or charged."
@@ -176,7 +176,8 @@ def _from_json(data: Any) -> Any:
 
 
 def _depth(data: Any) -> int:
-    """How deep lists and maps are nested; counted no further than is allowed, and without recursion."""
+    """Return how deep lists and maps are nested; counted no further than is allowed, and without
+    recursion."""
     depth, level = 0, [data]
     while level and depth <= DEEPEST:
         inner = [

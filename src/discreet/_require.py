@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
-    """The one template. Returned, not raised, so that `raise` stays visible at the call."""
+    """Return the one template. Returned, not raised, so that `raise` stays visible at the call."""
     return InvalidInput(f"{name} must be {wanted}, got {value!r}. Nothing was computed or released.")
 
 
@@ -112,7 +112,7 @@ def one_of(choices: Sequence[str], **named: Any) -> None:
 
 
 def listed(**named: Any) -> tuple[Any, ...]:
-    """The argument as a tuple; a string, or what cannot be gone through, is refused."""
+    """Return the argument as a tuple; a string, or what cannot be gone through, is refused."""
     ((name, value),) = named.items()
     if (
         isinstance(value, str | bytes | Mapping)
@@ -124,7 +124,7 @@ def listed(**named: Any) -> tuple[Any, ...]:
 
 
 def exact(value: Any, name: str) -> Fraction:
-    """The argument as a rational, with no rounding: a float is taken at its binary value.
+    """Return the argument as a rational, with no rounding: a float is taken at its binary value.
 
     >>> exact(0.5, "scale")
     Fraction(1, 2)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 
 def up(value: int | Fraction | float) -> float:
-    """The smallest float that is not below `value`.
+    """Return the smallest float that is not below `value`.
 
     >>> up(Fraction(1, 3)) >= Fraction(1, 3)
     True
@@ -16,7 +16,7 @@ def up(value: int | Fraction | float) -> float:
 
 
 def down(value: int | Fraction | float) -> float:
-    """The largest float that is not above `value`."""
+    """Return the largest float that is not above `value`."""
     return _nearest_beyond(value, -math.inf)
 
 
@@ -33,11 +33,11 @@ def _nearest_beyond(value: int | Fraction | float, direction: float) -> float:
 
 
 def sum_up(values: list[float]) -> float:
-    """An upper bound of the sum: `math.fsum` is correctly rounded, so one ulp up covers it."""
+    """Return an upper bound of the sum: `math.fsum` is correctly rounded, so one ulp up covers it."""
     total = math.fsum(values)
     return total if total == 0 or math.isinf(total) else math.nextafter(total, math.inf)
 
 
 def ceil_div(a: int | Fraction, b: int | Fraction) -> int:
-    """The smallest integer that is not below a / b, exactly."""
+    """Return the smallest integer that is not below a / b, exactly."""
     return -((-Fraction(a)) // Fraction(b))

@@ -11,7 +11,8 @@ _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """The text with every character that does not show as itself in its escaped form; those in `keep` stay.
+    """Return the text with every character that does not show as itself in its escaped form; those in `keep`
+    stay.
 
     >>> visible("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'

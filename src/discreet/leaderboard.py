@@ -39,7 +39,7 @@ class Leaderboard:
 
     @classmethod
     def find(cls, curator: Curator, number: int | None = None) -> Leaderboard:
-        """A board that was started before: by the number of its charge, or the newest."""
+        """Return a board that was started before: by the number of its charge, or the newest."""
         entries = [
             entry.seq for entry in curator.ledger.entries(kind=books.SPENDING) if _is_board(entry.body)
         ]

@@ -62,7 +62,7 @@ class Question:
         return math.sqrt(sum(squares) / len(squares)) if squares and not query._allocation.choosers else None
 
     def least(self, session: Any, within: float) -> float:
-        """The least epsilon that promises an error."""
+        """Return the least epsilon that promises an error."""
         query = session._asked(self.sql, **dict(self.options), within=within)
         return float(query.epsilon)
 
@@ -222,13 +222,13 @@ def _down(share: float) -> float:
 
 
 def _loss(items: list[tuple[int, Item]]) -> float:
-    """The weighted sum of squared errors; each query of a workload counts like one by itself."""
+    """Return the weighted sum of squared errors; each query of a workload counts like one by itself."""
     return sum(item.weight * item.error**2 for _, item in items if item.error is not None)
 
 
 def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
-    """The same with all plain queries as one workload, at the place of the first; None where they cannot be
-    answered so."""
+    """Return the same with all plain queries as one workload, at the place of the first; None where they
+    cannot be answered so."""
     plain = [one for one in work if isinstance(one[1], Question) and _counts(session, one[1])]
     if len(plain) < 2:
         return None
@@ -241,7 +241,7 @@ def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[in
 
 
 def _counts(session: Any, question: Question) -> bool:
-    """Whether a query can be part of a workload."""
+    """Return whether a query can be part of a workload."""
     try:
         return not question.options and session._workload((question.sql,), epsilon=1.0) is not None
     except InvalidInput:

@@ -43,8 +43,8 @@ class _Grid:
 
 
 def _grid(noise: float, tail: float) -> _Grid | None:
-    """The grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None if that
-    takes too many cells."""
+    """Return the grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None
+    if that takes too many cells."""
     from scipy.special import ndtr
 
     mu = 1 / noise
@@ -105,7 +105,7 @@ class Curve:
         self._adding = [_Side(grid, steps, -k / deviation, window, -1) for k in (0.0, 2.5, 5.0, 8.0)]
 
     def delta(self, epsilon: float) -> float:
-        """The delta at an epsilon, the larger of both directions."""
+        """Return the delta at an epsilon, the larger of both directions."""
         _require.non_negative(epsilon=epsilon)
         grown = math.exp(min(epsilon, 700.0))
         # (x - e^eps)+ with x = sum / t, and (1 - e^eps x)+ = e^eps (e^-eps - x)+
@@ -122,8 +122,8 @@ def _cached(steps: int, noise: float, decade: int) -> Curve:
 
 
 def curve(steps: int, noise: float, tail: float) -> Curve:
-    """The curve that gives away at most `tail`, a power of ten; kept, because one question asks for it many
-    times."""
+    """Return the curve that gives away at most `tail`, a power of ten; kept, because one question asks for it
+    many times."""
     return _cached(steps, noise, math.floor(math.log10(tail)))
 
 

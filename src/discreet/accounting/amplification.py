@@ -33,7 +33,8 @@ def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors =
 
 
 def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = REPLACE) -> Cost:
-    """The same formula for a fixed-size sample without replacement, rate = sample / size, under replace only.
+    """Return the same formula for a fixed-size sample without replacement, rate = sample / size, under
+    replace only.
 
     Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9. `epsilon` is under replace too.
     """
@@ -64,8 +65,8 @@ def lecture(epsilon: float, *, rate: float) -> float:
 def iteration(
     order: float, *, lipschitz: float, noise: float, steps_after: int, step_size: float, smoothness: float
 ) -> float:
-    """The Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record used
-    `steps_after` steps before it.
+    """Return the Rényi divergence of the *last* iterate of projected noisy gradient descent, for a record
+    used `steps_after` steps before it.
 
     Guarantee: order * 2 (lipschitz / noise)² / (steps_after + 1), if only the last iterate is shown.
     Proof:     Feldman, Mironov, Talwar & Thakurta 2018, arXiv:1808.06651 (projected noisy SGD, one pass).

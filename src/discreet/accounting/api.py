@@ -79,8 +79,8 @@ def _checked(event: Event) -> None:
 
 
 def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
-    """The epsilon of an event at a delta: an upper bound by the named accountant, by default the tightest
-    there is.
+    """Return the epsilon of an event at a delta: an upper bound by the named accountant, by default the
+    tightest there is.
 
     Guarantee: the event is (epsilon, delta)-DP under its own neighbor relation. Infinite if no epsilon will
                do.
@@ -109,7 +109,8 @@ def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
 
 
 def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -> float:
-    """A refusal names what the caller wrote, also where it was a part of its normal form that had no rule.
+    """Return a refusal names what the caller wrote, also where it was a part of its normal form that had no
+    rule.
 
     What leaves the range of floats (an epsilon of a million, say) costs `worst`: nothing is claimed for it.
     """
@@ -131,16 +132,16 @@ _EXACT = (ev.NoOp, ev.NonPrivate, ev.Gaussian)
 
 
 def exact_by_pld(event: Event) -> bool:
-    """Whether the privacy loss distribution is exact up to discretization, so that nothing else need be
-    tried."""
+    """Return whether the privacy loss distribution is exact up to discretization, so that nothing else need
+    be tried."""
     parts = normal(event).parts
     inner = [part.event if isinstance(part, ev.PoissonSampled) else part for part in parts]
     return all(isinstance(part, _EXACT) for part in inner)
 
 
 def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[Accountant]) -> float:
-    """The least over these accountants; the privacy loss distribution alone where that is known to be the
-    least."""
+    """Return the least over these accountants; the privacy loss distribution alone where that is known to be
+    the least."""
     if exact_by_pld(event) and math.isfinite(exact := price(ACCOUNTANTS["pld"])):
         return exact
     epsilons: list[float] = []
@@ -158,7 +159,7 @@ def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[
 
 
 def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
-    """The delta of an event at an epsilon: an upper bound, as `epsilon` is.
+    """Return the delta of an event at an epsilon: an upper bound, as `epsilon` is.
 
     "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta)
     pairs, which know less).
@@ -193,15 +194,16 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
 
 
 def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float) -> float:
-    """The least delta over smaller epsilons, where a distance is charged (1 + e^epsilon) times: delta never
-    rises with epsilon."""
+    """Return the least delta over smaller epsilons, where a distance is charged (1 + e^epsilon) times: delta
+    never rises with epsilon."""
     from .conversion import minimum
 
     return minimum(lambda x: rule(event, x), 0.0, min(epsilon, 100.0), 12)[1]
 
 
 def bounds(event: Event, *, delta: float) -> tuple[float, float]:
-    """A proved interval for the least epsilon that holds for all mechanisms with this event: (lower, upper).
+    """Return a proved interval for the least epsilon that holds for all mechanisms with this event: (lower,
+    upper).
 
     No accountant, however clever, can charge less than `lower` for what this event says was done: some
     mechanism that the event describes really has that epsilon. Where none is known to cost anything (sparse
@@ -225,8 +227,8 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
 
 
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
-    """The least type II error of any test, at type I error `alpha`, of whether one unit is in the data: a
-    lower bound.
+    """Return the least type II error of any test, at type I error `alpha`, of whether one unit is in the
+    data: a lower bound.
 
     An attacker with false-positive rate alpha has a true-positive rate of at most 1 - tradeoff.
     Proof: every (epsilon, delta) gives max(1 - delta - e^eps alpha, e^-eps (1 - delta - alpha)) (Wasserman &
@@ -250,7 +252,7 @@ _LOOKS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35,
 
 
 def _best_line(profile: Callable[[float], float], alpha: float) -> float:
-    """The highest line at alpha over all (epsilon, delta) of the curve, given as epsilon(delta).
+    """Return the highest line at alpha over all (epsilon, delta) of the curve, given as epsilon(delta).
 
     The lines rise to one peak as delta grows, and fall: look until they fall, then narrow. Every delta gives
     a valid line.
@@ -274,7 +276,8 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
 
 
 def table() -> str:
-    """The table event x accountant in Markdown, from the rules themselves, on one instance of every event."""
+    """Return the table event x accountant in Markdown, from the rules themselves, on one instance of every
+    event."""
     from .examples import EXAMPLES
 
     head = ["event", *ACCOUNTANTS]

@@ -30,7 +30,7 @@ def calibrate(
     bracket: tuple[float, float] | None = None,
     tolerance: float = 1e-4,
 ) -> Any:
-    """The value x closest to the target for which make_event(x) stays within it.
+    """Return the value x closest to the target for which make_event(x) stays within it.
 
     The target is one of: (epsilon, delta); `advantage`, the largest TPR - FPR of any membership attack; `tpr`
     at `fpr`, the largest true-positive rate at that false-positive rate. `integer=True` for numbers of steps.
@@ -69,7 +69,8 @@ def calibrate(
 
 
 def _warm(search: Callable[[], Any]) -> float | None:
-    """A first guess from the quick accountant, which charges at least as much: only a place to start from."""
+    """Return a first guess from the quick accountant, which charges at least as much: only a place to start
+    from."""
     try:
         return float(search())
     except (InvalidInput, Unsupported):
@@ -84,7 +85,7 @@ def _target(
     fpr: float | None,
     accountant: str,
 ) -> Callable[[Event], float]:
-    """How far above the target an event is: a function that is at most zero exactly when the target is
+    """Return how far above the target an event is: a function that is at most zero exactly when the target is
     met."""
     given = [epsilon is not None, advantage is not None, tpr is not None]
     if sum(given) != 1 or (epsilon is None) != (delta is None) or (tpr is None) != (fpr is None):
@@ -152,7 +153,7 @@ def _start(
 
 
 def _allowed(over: Callable[[float], float], x: float) -> float | None:
-    """The excess at x, or None where the event cannot be made, as with a rate above 1."""
+    """Return the excess at x, or None where the event cannot be made, as with a rate above 1."""
     try:
         return over(x)
     except InvalidInput:

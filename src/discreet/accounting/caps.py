@@ -110,7 +110,7 @@ def _own(rule: Filter, event: Event) -> Fraction:
 
 
 def _is_cheap(rule: Filter, event: Event, asked: RequestedPrice | None) -> bool:
-    """Whether the event has a pure epsilon within what was asked for: a cap would gain nothing."""
+    """Return whether the event has a pure epsilon within what was asked for: a cap would gain nothing."""
     try:
         exact = rule.price(event).sums[0]
     except Unsupported:

@@ -147,7 +147,7 @@ def geometric(gamma: Real) -> NegativeBinomialTrials:
 
 
 def logarithmic(gamma: Real) -> NegativeBinomialTrials:
-    """The logarithmic series law: cheaper than the geometric for the same mean."""
+    """Return the logarithmic series law: cheaper than the geometric for the same mean."""
     return NegativeBinomialTrials(shape=0, gamma=gamma)
 
 

@@ -55,7 +55,7 @@ class Comparison:
 
 
 def compare(event: Event, *, delta: float) -> Comparison:
-    """Every applicable accountant's epsilon, the best marked; the others say why they have none."""
+    """Return every applicable accountant's epsilon, the best marked; the others say why they have none."""
     _checked(event)
     _require.open_probability(delta=delta)
     return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))

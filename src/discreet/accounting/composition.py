@@ -35,7 +35,7 @@ _SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
 
 def point(event: Event, delta: float) -> float:
-    """An epsilon for which a single normal-form event is (epsilon, delta)-DP."""
+    """Return an epsilon for which a single normal-form event is (epsilon, delta)-DP."""
     exact = pure.epsilon_of(event)
     if exact is not None and not isinstance(event, se.Shuffled):
         return exact
@@ -70,7 +70,7 @@ def _sampled_point(e: Any, delta: float) -> float:
 
 
 def _group_point(e: ev.Group, delta: float) -> float:
-    """The largest inner delta, over a grid, whose k-fold growth still fits (`normal.group_delta`)."""
+    """Return the largest inner delta, over a grid, whose k-fold growth still fits (`normal.group_delta`)."""
     for step in range(60):
         inner_delta = delta * math.exp(-step)
         inner = basic(e.event, inner_delta)
@@ -84,7 +84,7 @@ def _rdp_point(e: Event, delta: float) -> float:
 
 
 def _allocation_point(e: se.RandomAllocation, delta: float) -> float:
-    """The exact curve where a grid can hold it, else the Rényi bound."""
+    """Return the exact curve where a grid can hold it, else the Rényi bound."""
     from .allocation import curve as curve_of
 
     fallback = rdp.epsilon(e, delta)
@@ -170,8 +170,8 @@ def advanced(event: Event, delta: float) -> float:
 
 
 def optimal(event: Event, delta: float) -> float:
-    """The exact optimum over everything that is (epsilon_i, delta_i)-DP; different epsilons are first rounded
-    up to a grid.
+    """Return the exact optimum over everything that is (epsilon_i, delta_i)-DP; different epsilons are first
+    rounded up to a grid.
 
     Guarantee: the composition is (epsilon, delta)-DP.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan
@@ -217,7 +217,7 @@ def dwork_roth(epsilon: float, times: int, delta: float) -> float:
 
 
 def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
-    """The least of three closed forms (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.5).
+    """Return the least of three closed forms (Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.5).
 
     >>> round(kairouz([(0.1, 100)], 1e-6), 3)
     5.756
@@ -255,8 +255,8 @@ def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def optimal_delta(epsilon: float, times: int, total: float) -> float:
-    """The delta at which `times` mechanisms that are epsilon-DP are (total, delta)-DP: the exact optimum,
-    rounded up.
+    """Return the delta at which `times` mechanisms that are epsilon-DP are (total, delta)-DP: the exact
+    optimum, rounded up.
 
     Guarantee: their composition, adaptive too, is (total, delta)-DP.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3: the total loss of randomized
@@ -286,8 +286,8 @@ _CELLS, _MANY = 1 << 17, 50_000
 
 
 def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
-    """A mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum least,
-    within memory."""
+    """Return a mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum
+    least, within memory."""
     largest = max(epsilon for epsilon, _ in given)
 
     def steps(mesh: float) -> list[tuple[int, int]]:
@@ -308,7 +308,7 @@ def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
 
 
 def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
-    """The distribution of the total loss when the answers come from the first table.
+    """Return the distribution of the total loss when the answers come from the first table.
 
     All weights positive, at most a hair too large.
     """

@@ -22,7 +22,7 @@ def _checked(order: float, delta: float) -> None:
 
 
 def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
-    """The tight conversion: epsilon = rdp + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1).
+    """Return the tight conversion: epsilon = rdp + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1).
 
     Guarantee: (order, rdp)-RDP implies (epsilon, delta)-DP.
     Proof:     Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Prop. 12; Balle et al. 2020,
@@ -64,8 +64,8 @@ def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
 
 
 def bad_outcome(order: float, rdp: float, probability: float) -> float:
-    """How likely an outcome can become: P[M(D) in S] <= (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov 2017,
-    Prop. 10).
+    """Return how likely an outcome can become: P[M(D) in S] <= (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov
+    2017, Prop. 10).
 
     >>> round(bad_outcome(2.0, 0.0, 0.01), 6)
     0.1
@@ -90,7 +90,7 @@ def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
 
 
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
-    """The tight conversion of rho-zCDP: the best order of `rdp_to_epsilon` with rdp = order * rho.
+    """Return the tight conversion of rho-zCDP: the best order of `rdp_to_epsilon` with rdp = order * rho.
 
     >>> round(zcdp_to_epsilon(0.1, 1e-6), 4)
     2.1419
@@ -103,7 +103,7 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:
-    """The delta of rho-zCDP at an epsilon, over the best order."""
+    """Return the delta of rho-zCDP at an epsilon, over the best order."""
     _require.number(rho=rho)
     _require.non_negative(epsilon=epsilon)
     if math.isinf(rho):
@@ -114,7 +114,7 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
 
 
 def _best(price: object, scale: float) -> float:
-    """The least value over orders near 1 + sqrt(scale).
+    """Return the least value over orders near 1 + sqrt(scale).
 
     Every order is valid, so the search only has to be good.
     """
@@ -154,7 +154,7 @@ def normal_tail(x: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The delta of mu-GDP at epsilon: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), rounded up.
+    """Return the delta of mu-GDP at epsilon: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), rounded up.
 
     Proof: Balle & Wang 2018, arXiv:1805.06530, Theorem 8; Dong, Roth & Su 2022, arXiv:1905.02383, Corollary
            2.13.
@@ -185,7 +185,7 @@ def mills(x: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of mu-GDP at delta: the analytic Gaussian mechanism, never below the exact value.
+    """Return the epsilon of mu-GDP at delta: the analytic Gaussian mechanism, never below the exact value.
 
     >>> round(gaussian_epsilon(1.0, 1e-5), 6)
     4.377178

@@ -26,7 +26,7 @@ class Event:
     neighbors: Neighbors
 
     def repeated(self, times: int) -> Event:
-        """The same event `times` times, each with fresh noise.
+        """Return the same event `times` times, each with fresh noise.
 
         >>> Gaussian(noise_multiplier=2.0).repeated(3).times
         3
@@ -39,11 +39,12 @@ class Event:
         return Repeated(event=self, times=int(times))
 
     def sampled(self, rate: Real) -> Event:
-        """The event run on a Poisson sample: every unit is kept independently with probability `rate`."""
+        """Return the event run on a Poisson sample: every unit is kept independently with probability
+        `rate`."""
         return PoissonSampled(event=self, rate=rate)
 
     def to_json(self) -> dict[str, Any]:
-        """A complete description; `from_json` is its exact inverse."""
+        """Return a complete description; `from_json` is its exact inverse."""
         return dict(_registry.to_json(self))
 
     def _settle(self) -> None:
@@ -51,7 +52,7 @@ class Event:
 
 
 def from_json(data: dict[str, Any]) -> Event:
-    """The event that a description names."""
+    """Return the event that a description names."""
     event = _registry.from_json(data)
     if not isinstance(event, Event):
         raise _require.fail("an event's description", data, "that of an accounting event")
@@ -320,7 +321,7 @@ def inherit(event: Any) -> None:
 
 
 def compose(events: Iterable[Event]) -> Event:
-    """One event for all of them: flattened, equal ones counted, order of first appearance kept.
+    """Return one event for all of them: flattened, equal ones counted, order of first appearance kept.
 
     >>> compose([PureDP(epsilon=1), PureDP(epsilon=1)]) == PureDP(epsilon=1).repeated(2)
     True
@@ -338,7 +339,7 @@ def compose(events: Iterable[Event]) -> Event:
 
 
 def leaves(event: Event) -> dict[Event, int]:
-    """What an event is composed of, each with its count; samplings and groups are leaves."""
+    """Return what an event is composed of, each with its count; samplings and groups are leaves."""
     counts: dict[Event, int] = {}
     for part, times in _leaves(event, 1):
         counts[part] = counts.get(part, 0) + times

@@ -83,12 +83,12 @@ class BudgetFilter:
         return Spent(sums=(Fraction(0),) * len(self.lanes))
 
     def admits(self, spent: Spent | Iterable[Item], event: Item) -> bool:
-        """Whether `event` may follow what was spent (or the list of events that were run)."""
+        """Return whether `event` may follow what was spent (or the list of events that were run)."""
         return self._holds(self._state(spent).plus(self.price(event)))
 
     def charge(self, spent: Spent | Iterable[Item], event: Item) -> Spent:
-        """What is spent after `event`; raises BudgetExceeded, and changes nothing, if the filter does not
-        admit it."""
+        """Return what is spent after `event`; raises BudgetExceeded, and changes nothing, if the filter does
+        not admit it."""
         before = self._state(spent)
         after = before.plus(self.price(event))
         if not self._holds(after):
@@ -96,16 +96,16 @@ class BudgetFilter:
         return after
 
     def replay(self, events: Iterable[Item]) -> Spent:
-        """What a list of events has spent, each admitted in turn; raises BudgetExceeded at the first that
-        should not have been."""
+        """Return what a list of events has spent, each admitted in turn; raises BudgetExceeded at the first
+        that should not have been."""
         spent = self.start()
         for event in events:
             spent = self.charge(spent, event)
         return spent
 
     def used(self, spent: Spent | Iterable[Item]) -> float:
-        """How much of the budget is gone: the least budget whose limits, moved down in parallel, would still
-        hold. Rounded up.
+        """Return how much of the budget is gone: the least budget whose limits, moved down in parallel, would
+        still hold. Rounded up.
 
         This is book-keeping. A bound on the privacy loss so far, valid at a time chosen by looking at
         answers, is an `Odometer`'s.
@@ -117,7 +117,7 @@ class BudgetFilter:
         return math.inf if math.isinf(room) else max(0.0, _round.up(self.total - room))
 
     def preview(self, spent: Spent | Iterable[Item], event: Item) -> Preview:
-        """What `event` would cost here, and how many of it fit."""
+        """Return what `event` would cost here, and how many of it fit."""
         before = self._state(spent)
         price = self.price(event)
         after = before.plus(price)
@@ -133,7 +133,7 @@ class BudgetFilter:
         )
 
     def report(self, spent: Spent | Iterable[Item]) -> list[tuple[str, float, float]]:
-        """Every lane with its sum and its limit, for people to look at."""
+        """Return every lane with its sum and its limit, for people to look at."""
         state = self._state(spent)
         rows = zip(self.lanes, state.sums, self.limits, strict=True)
         return [(name, _round.up(total), _round.down(limit)) for name, total, limit in rows]
@@ -303,7 +303,7 @@ class Filter(BudgetFilter):
 
 
 def at_once(plan: Event, *, delta: float) -> Event:
-    """A plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the
+    """Return a plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the
     tightest accountant.
 
     Guarantee: `plan` is (epsilon, delta)-DP with the epsilon of the event returned. A filter charges it to
@@ -352,8 +352,8 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
 
 
 def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
-    """A few orders, functions of the budget only: those at which conversion to delta leaves a given part of
-    epsilon.
+    """Return a few orders, functions of the budget only: those at which conversion to delta leaves a given
+    part of epsilon.
 
     Half of epsilon is best for Gaussian noise. Lower orders, which leave less, serve what is sampled; higher
     ones what is nearly pure. More orders would each get less of delta.
@@ -365,8 +365,8 @@ def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
 
 
 def _leaving(room: float, total: float, share: float) -> float:
-    """The order at which epsilon minus the conversion term is about `room`: bisection in the logarithm of
-    order - 1."""
+    """Return the order at which epsilon minus the conversion term is about `room`: bisection in the logarithm
+    of order - 1."""
     low, high = -20.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -30,7 +30,7 @@ def _of_gaussian(e: ev.Gaussian) -> float:
 
 
 def of_pure(epsilon: float) -> float:
-    """The mu of an epsilon-DP event: 2 Phi^{-1}(e^eps / (1 + e^eps)), rounded up.
+    """Return the mu of an epsilon-DP event: 2 Phi^{-1}(e^eps / (1 + e^eps)), rounded up.
 
     Guarantee: every epsilon-DP mechanism is mu-GDP with this mu, and no smaller one would do.
     Proof:     the trade-off function of epsilon-DP is two straight lines that meet at a = 1/(1 + e^eps); that
@@ -50,8 +50,8 @@ _MU: dict[type[Event], Callable[[Any], float]] = {
 
 
 def mu(event: Event) -> float:
-    """The mu of a whole event: root of the sum of squares (Dong, Roth & Su 2022, arXiv:1905.02383, Corollary
-    3.3), rounded up.
+    """Return the mu of a whole event: root of the sum of squares (Dong, Roth & Su 2022, arXiv:1905.02383,
+    Corollary 3.3), rounded up.
 
     >>> mu(ev.Gaussian(noise_multiplier=2.0).repeated(4))
     1.0000000000000004
@@ -71,7 +71,7 @@ def mu(event: Event) -> float:
 
 
 def epsilon(event: Event, delta: float) -> float:
-    """The epsilon of a mu-GDP event."""
+    """Return the epsilon of a mu-GDP event."""
     form = normal(event)
     total = mu(event)
     exact = pure.epsilon_of(form.event)
@@ -81,13 +81,13 @@ def epsilon(event: Event, delta: float) -> float:
 
 
 def delta(event: Event, epsilon: float) -> float:
-    """The delta of a mu-GDP event."""
+    """Return the delta of a mu-GDP event."""
     form = normal(event)
     return form.grown(gaussian_delta(mu(event), epsilon), epsilon)
 
 
 def tradeoff(mu: float, alpha: float) -> float:
-    """The least type II error of any test with type I error alpha: Phi(Phi^{-1}(1 - alpha) - mu).
+    """Return the least type II error of any test with type I error alpha: Phi(Phi^{-1}(1 - alpha) - mu).
 
     >>> round(tradeoff(1.0, 0.05), 4)
     0.7405

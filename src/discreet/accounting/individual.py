@@ -125,7 +125,7 @@ class SampledFilter(_Filter):
 
 
 def steps_at_full_price(clip: float, deviation: float, budget: float) -> int:
-    """How many full-batch steps a record whose norm is always the clip takes part in: a public number, for
-    planning."""
+    """Return how many full-batch steps a record whose norm is always the clip takes part in: a public number,
+    for planning."""
     _require.positive(clip=clip, deviation=deviation, budget=budget)
     return math.floor(budget / ((clip / deviation) ** 2 / 2 * _UP))

@@ -66,7 +66,7 @@ class Spent:
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
-    """What an event is when it does not fail; its own delta; its distance.
+    """Return what an event is when it does not fail; its own delta; its distance.
 
     Interactive events become their dominating pair.
     """

@@ -59,7 +59,8 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
 
 
 def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """The least (steps * alpha(l) + ln(1/delta)) / l over moments l = 1 .. 32 (Abadi et al. 2016, Theorem 2).
+    """Return the least (steps * alpha(l) + ln(1/delta)) / l over moments l = 1 .. 32 (Abadi et al. 2016,
+    Theorem 2).
 
     >>> round(epsilon(0.01, 4.0, 10_000, 1e-5), 2)
     1.26
@@ -74,7 +75,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
 
 def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> float:
-    """The least exp(steps * alpha(l) - l * epsilon) over moments: the delta at an epsilon."""
+    """Return the least exp(steps * alpha(l) - l * epsilon) over moments: the delta at an epsilon."""
     _require.positive(epsilon=epsilon)
     exponents = [
         steps * integrals(moment, rate, noise_multiplier).log_larger - moment * epsilon

@@ -41,7 +41,7 @@ class Normal:
         return ev.compose(given) if given else ev.NoOp(neighbors=self.neighbors)
 
     def room(self, delta: float, epsilon: float) -> float:
-        """How much of `delta` is left for the parts at this epsilon; negative if none.
+        """Return how much of `delta` is left for the parts at this epsilon; negative if none.
 
         delta_total(x) <= own + (1 - own) delta_parts(x) + (1 + e^x) distance.
         """
@@ -52,14 +52,14 @@ class Normal:
         return left * (1 - 1e-14) if left > 0 else left
 
     def grown(self, delta: float, epsilon: float) -> float:
-        """The total delta when the parts have this one."""
+        """Return the total delta when the parts have this one."""
         total = self.delta + delta + (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
         return min(1.0, total * (1 + 1e-14))
 
 
 @functools.lru_cache(maxsize=64)
 def normal(event: Event) -> Normal:
-    """The normal form. Refuses amplification that is not proved for the event's relation.
+    """Return the normal form. Refuses amplification that is not proved for the event's relation.
 
     Every accountant asks for it, often several for one number: the last few are kept. Nobody changes the
     parts of one.
@@ -147,8 +147,8 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
 
 
 def _extreme(form: Normal) -> Event | None:
-    """What looks at nothing costs nothing on a sample too; what shows everything is given no credit for the
-    sample."""
+    """What looks at nothing costs nothing on a sample too; what shows everything is given no credit
+    for the sample."""
     if not form.parts:
         return ev.NoOp(neighbors=form.neighbors)
     return ev.NonPrivate(neighbors=form.neighbors) if any(map(shows_all, form.parts)) else None
@@ -275,8 +275,8 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
 
 
 def _pure_group(e: Any, size: int) -> Event:
-    """What a group of k can see of any epsilon-DP mechanism: discrete Laplace noise of scale 1/epsilon, moved
-    by k.
+    """Return what a group of k can see of any epsilon-DP mechanism: discrete Laplace noise of scale
+    1/epsilon, moved by k.
 
     Proof: the trade-off function of a group is the k-fold 1 - (1 - f) o ... o (1 - f) (Dong, Roth & Su 2022,
     arXiv:1905.02383, on group privacy); for the f of epsilon-DP, which is that of discrete Laplace noise

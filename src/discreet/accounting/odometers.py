@@ -68,7 +68,7 @@ class Odometer:
         return Spent(sums=(Fraction(0),) * (1 + len(self.orders)))
 
     def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
-        """What is spent after `event`. An odometer refuses nothing."""
+        """Return what is spent after `event`. An odometer refuses nothing."""
         require_relation(event.neighbors, self.neighbors, what="this odometer")
         bare, own, distance = split(event)
         if distance > 0:
@@ -78,7 +78,7 @@ class Odometer:
         return self._state(spent).plus(replace(lane_prices(bare, self.orders), delta=on_grid(own)))
 
     def read(self, spent: Spent | Iterable[Event]) -> Reading:
-        """The bound now: the pure sum, or the largest loss that the mixture of all orders allows."""
+        """Return the bound now: the pure sum, or the largest loss that the mixture of all orders allows."""
         state = self._state(spent)
         exact, renyi = state.sums[0], state.sums[1:]
         epsilon = min(_round.up(exact), self._mixture([_round.up(value) for value in renyi]))
@@ -97,8 +97,8 @@ class Odometer:
         return state
 
     def _mixture(self, sums: list[float]) -> float:
-        """The loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta; rounded
-        up."""
+        """Return the loss x at which the average over orders of exp((order - 1) (x - sum)) reaches 1/delta;
+        rounded up."""
         terms = [
             (order - 1, total) for order, total in zip(self.orders, sums, strict=True) if math.isfinite(total)
         ]

@@ -26,8 +26,8 @@ ORDERS: tuple[float, ...] = (
 
 
 def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -> float:
-    """A bound on the chance that noise N(0, sigma²) on every count makes another class win: sum over others
-    of Phi(-gap / (sigma sqrt 2)).
+    """Return a bound on the chance that noise N(0, sigma²) on every count makes another class win: sum over
+    others of Phi(-gap / (sigma sqrt 2)).
 
     Papernot et al. 2018, arXiv:1802.08908, Proposition 7. Without `capped` the sum itself, which may be above
     1.
@@ -86,11 +86,12 @@ class VoteCost:
         return "<VoteCost: computed from private votes; not shown>"
 
     def rdp_for_steward(self) -> dict[float, float]:
-        """The curve itself. Not differentially private: it must not leave the steward's hands."""
+        """Return the curve itself. Not differentially private: it must not leave the steward's hands."""
         return dict(zip(self._orders, self._rdp, strict=True))
 
     def epsilon_for_steward(self, delta: float, *, classic: bool = False) -> float:
-        """The data-dependent epsilon. Not differentially private: it must not leave the steward's hands."""
+        """Return the data-dependent epsilon. Not differentially private: it must not leave the steward's
+        hands."""
         convert = rdp_to_epsilon_classic if classic else rdp_to_epsilon
         return min(convert(order, value, delta) for order, value in zip(self._orders, self._rdp, strict=True))
 
@@ -103,8 +104,8 @@ def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence
 
 
 def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
-    """The bound q after `votes` more (negative: fewer) votes moved against the plurality, all runners-up
-    alike.
+    """Return the bound q after `votes` more (negative: fewer) votes moved against the plurality, all
+    runners-up alike.
 
     Papernot et al. 2018, arXiv:1802.08908, Appendix B: moving one vote changes every gap by at most 2.
     """
@@ -117,8 +118,8 @@ def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
 
 
 def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
-    """A bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows with q,
-    so ends are enough."""
+    """Return a bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows
+    with q, so ends are enough."""
     more = query_rdp(order, _moved(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
     less = query_rdp(order, high, sigma) - query_rdp(order, _moved(low, sigma, classes, -1), sigma)
     return max(more, less, 0.0)
@@ -173,7 +174,8 @@ def smooth_sensitivity(
 
 
 def _place(votes: Sequence[float], sigma: float) -> int:
-    """The cell in which a query stands: 0 where all classes have the same votes, negative where one leads."""
+    """Return the cell in which a query stands: 0 where all classes have the same votes, negative where one
+    leads."""
     share = min(other_answer(votes, sigma, capped=False) / (len(votes) - 1), 0.5)
     return math.floor(_NORMAL.inv_cdf(share) * sigma / math.sqrt(2) * _CELLS) if share < 0.5 else 0
 
@@ -201,8 +203,8 @@ class _Grid(NamedTuple):
 
 
 def _ring(at: int, d: int, lowest: int) -> list[int]:
-    """The cells that d moved votes may lead to and d - 1 may not; cells beyond either end of the grid are
-    those at the end."""
+    """Return the cells that d moved votes may lead to and d - 1 may not; cells beyond either end of the grid
+    are those at the end."""
     if d == 0:
         return [min(max(at, lowest), 0)]
     below = range(max(at - d * _CROSSED, lowest), max(at - (d - 1) * _CROSSED, lowest))
@@ -212,15 +214,15 @@ def _ring(at: int, d: int, lowest: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 16)
 def _bound(grid: _Grid, cell: int) -> float:
-    """A bound of the local sensitivity anywhere in a cell, which is taken a little larger than it is, for
-    what floats make of z."""
+    """Return a bound of the local sensitivity anywhere in a cell, which is taken a little larger than it is,
+    for what floats make of z."""
     low, high, vote = cell - 1e-3, cell + 1 + 1e-3, _CELLS + 1e-3
     more, less = grid.cost(high + vote) - grid.cost(low), grid.cost(high) - grid.cost(low - vote)
     return max(more, less, 0.0) * (1 + 1e-9) + 1e-12 * grid.order / grid.sigma**2
 
 
 def release_rdp(order: float, *, beta: float, noise: float) -> float:
-    """The Rényi price of publishing a value plus smooth sensitivity times N(0, noise²).
+    """Return the Rényi price of publishing a value plus smooth sensitivity times N(0, noise²).
 
     Guarantee: order / (2 noise² (1 - (order-1)(e^{2 beta} - 1))) - (ln(room) / 2 + order beta) / (order - 1),
                where room = 1 - order (1 - e^{-2 beta}) must be positive.

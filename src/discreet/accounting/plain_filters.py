@@ -155,7 +155,7 @@ def _square(part: Event) -> Fraction | float:
 
 
 def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
-    """The largest Gaussian budget that is within (epsilon, delta), to 1e-12 and never above.
+    """Return the largest Gaussian budget that is within (epsilon, delta), to 1e-12 and never above.
 
     >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
     0.647727

@@ -82,7 +82,7 @@ _RULES: dict[type[Event], Callable[[Any], float]] = {
 
 
 def epsilon_of(event: Event) -> float | None:
-    """The pure epsilon of a whole event, rounded up, or None if it has none.
+    """Return the pure epsilon of a whole event, rounded up, or None if it has none.
 
     >>> epsilon_of(ev.PureDP(epsilon=1).repeated(3))
     3.0

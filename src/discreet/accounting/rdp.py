@@ -29,8 +29,8 @@ class AtOrder(NamedTuple):
 
 
 def curve(event: Event, orders: Iterable[float]) -> list[float]:
-    """The Rényi divergence of the whole event at each order, rounded up; what can fail (own deltas) must be
-    asked for by `epsilon`.
+    """Return the Rényi divergence of the whole event at each order, rounded up; what can fail (own deltas)
+    must be asked for by `epsilon`.
 
     >>> from .events import Gaussian
     >>> [round(r, 9) for r in curve(Gaussian(noise_multiplier=2.0).repeated(4), [2, 8.5])]
@@ -51,12 +51,12 @@ def curve(event: Event, orders: Iterable[float]) -> list[float]:
 
 
 def epsilon(event: Event, delta: float, *, classic: bool = False) -> float:
-    """The least epsilon over all orders."""
+    """Return the least epsilon over all orders."""
     return best(event, delta, classic=classic).value
 
 
 def best(event: Event, delta: float, *, classic: bool = False) -> AtOrder:
-    """The least epsilon and the order that gives it.
+    """Return the least epsilon and the order that gives it.
 
     Guarantee: the event is (value, delta)-DP.
     Proof:     Mironov 2017, Prop. 1 (composition); conversion by Canonne, Kamath & Steinke 2020, Prop. 12, or
@@ -87,7 +87,7 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
 
 
 def delta(event: Event, epsilon: float) -> float:
-    """The least delta at an epsilon, over all orders."""
+    """Return the least delta at an epsilon, over all orders."""
     form = normal(event)
     if _pure(form) <= epsilon:
         return form.grown(0.0, epsilon)
@@ -126,7 +126,7 @@ def _search(price: Callable[[float], float]) -> AtOrder:
 
 
 def _integers(order: float) -> list[float]:
-    """The integers beside an order: where moments known by chords touch the truth."""
+    """Return the integers beside an order: where moments known by chords touch the truth."""
     return [float(n) for n in (math.floor(order), math.ceil(order)) if n >= 2]
 
 

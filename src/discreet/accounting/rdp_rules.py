@@ -1,5 +1,5 @@
 """Rényi divergences of single events: (order - 1) times the divergence, as a function of the order, one
-theorem a row.
+theorem per row.
 
 Written as log(1 + something computed without cancellation) wherever the pair of output distributions has a
 mirror symmetry: then sum p^a q^{1-a} - 1 = sum sqrt(pq) (cosh((a - 1/2) L) - cosh(L / 2)), L the privacy
@@ -92,8 +92,8 @@ def _slope(c: float, epsilon: float) -> float:
 
 
 def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
-    """The sum over the integers, regrouped: flat ends with mass 1/(1+a) each way, and constant sqrt(pq) in
-    between."""
+    """Return the sum over the integers, regrouped: flat ends with mass 1/(1+a) each way, and constant
+    sqrt(pq) in between."""
     shift, scale = e.sensitivity, float(e.scale)
     epsilon = pure.epsilon_of(e)
     assert epsilon is not None
@@ -111,8 +111,8 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
 
 
 def _between(order: float, shift: int, scale: float) -> float:
-    """The gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each at its
-    larger end."""
+    """Return the gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each
+    at its larger end."""
     middle = shift // 2
     if middle <= 2048:
         losses = [(shift - 2 * x) / scale for x in range(1, middle + (shift % 2))]
@@ -123,8 +123,8 @@ def _between(order: float, shift: int, scale: float) -> float:
 
 
 def bounded_range(epsilon: float) -> Moment:
-    """The worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers 2020,
-    arXiv:1909.13830).
+    """Return the worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers
+    2020, arXiv:1909.13830).
 
     With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A /
     B. Never above order * epsilon² / 8 (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used
@@ -165,7 +165,7 @@ def group(e: ev.Group) -> Moment:
 
 
 def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
-    """The best of a random number of trials, from the moments of one of them."""
+    """Return the best of a random number of trials, from the moments of one of them."""
     return of_trials(moments(e.event), e.trials)
 
 
@@ -246,7 +246,7 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
 
 
 def best_delta(moment: Moment, epsilon: float) -> float:
-    """The least delta at an epsilon over a grid of orders."""
+    """Return the least delta at an epsilon over a grid of orders."""
     from .conversion import rdp_to_delta
 
     orders = [1 + math.exp(k / 3) for k in range(-12, 31)]
@@ -325,7 +325,7 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
 
 
 def moments(event: Event) -> Moment:
-    """The moment function of a whole event without a delta of its own; what has no rule is refused by
+    """Return the moment function of a whole event without a delta of its own; what has no rule is refused by
     name."""
     from .normal import normal
     from .refusal import refuse

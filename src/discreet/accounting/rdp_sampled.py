@@ -50,7 +50,7 @@ def log1p_exp(x: float) -> float:
 
 
 def chord(at_integers: Moment) -> Moment:
-    """A moment function known at integers from 2 on, extended by chords.
+    """Return a moment function known at integers from 2 on, extended by chords.
 
     Above `LARGEST` nothing is claimed.
     """
@@ -74,7 +74,7 @@ def chord(at_integers: Moment) -> Moment:
 
 
 def gaussian(rate: float, noise: float) -> Moment:
-    """The Poisson-sampled Gaussian, at any order.
+    """Return the Poisson-sampled Gaussian, at any order.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
@@ -189,7 +189,7 @@ def _limited(moment: Moment, largest: int) -> Moment:
 
 
 def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) -> Moment:
-    """A fixed-size sample without replacement, under replace, at integer orders.
+    """Return a fixed-size sample without replacement, under replace, at integer orders.
 
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 9.
     """
@@ -223,7 +223,8 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
 
 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
-    """The Gaussian on a fixed-size sample without replacement, under replace, at integer orders up to 512.
+    """Return the Gaussian on a fixed-size sample without replacement, under replace, at integer orders up to
+    512.
 
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions
     is worst at every order, the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), B(i) = E_q[(p/q -
@@ -316,7 +317,7 @@ def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
 
 
 def _log_convolve(a: _Array, b: _Array) -> _Array:
-    """The product of two power series given by the logarithms of their coefficients, up to the same
+    """Return the product of two power series given by the logarithms of their coefficients, up to the same
     degree."""
     n = len(a)
     shifted = np.full((n, n), -math.inf)

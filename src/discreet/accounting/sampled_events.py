@@ -221,8 +221,8 @@ class CorrelatedGaussian(Event):
 
 
 def parts(event: Any) -> Event:
-    """The event whose `selected`-fold composition dominates a random allocation with more than one selected
-    step.
+    """Return the event whose `selected`-fold composition dominates a random allocation with more than one
+    selected step.
 
     A uniform choice of k of t steps is: k blocks of floor(t/k) random steps each, then one step from each
     block; given the blocks, that is a k-fold composition (Feldman & Shenfeld 2025).

@@ -21,7 +21,7 @@ _Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
-    """The epsilon of shuffled reports by exact summation over clones, rounded up.
+    """Return the epsilon of shuffled reports by exact summation over clones, rounded up.
 
     Guarantee: (epsilon, delta)-DP under replace, for any adaptively chosen local_epsilon-DP local
                randomizers.
@@ -45,7 +45,7 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
 
 
 def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
-    """The delta of shuffled reports at an epsilon, rounded up."""
+    """Return the delta of shuffled reports at an epsilon, rounded up."""
     _checked(local_epsilon, reports)
     _require.non_negative(epsilon=epsilon)
     if epsilon >= local_epsilon:
@@ -56,8 +56,8 @@ def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
 
 
 def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
-    """A formula for back-of-the-envelope use: ln(1 + (b/d)(8 sqrt(e^{eps0} ln(4/delta) / n) + 8 e^{eps0} /
-    n)).
+    """Return a formula for back-of-the-envelope use: ln(1 + (b/d)(8 sqrt(e^{eps0} ln(4/delta) / n) + 8
+    e^{eps0} / n)).
 
     Here b = 1 - e^{-eps0} and d = 1 + e^{-eps0} / (1 + the last bracket).
     Proof: Feldman, McMillan & Talwar 2021, arXiv:2012.12803, Section 3, with the constants of the authors'
@@ -107,8 +107,8 @@ def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
 
 
 def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int) -> float:
-    """An upper bound of the mean of a falling function of the number of clones, by summation by parts: all
-    terms positive."""
+    """Return an upper bound of the mean of a falling function of the number of clones, by summation by parts:
+    all terms positive."""
     from scipy.special import betaincc
 
     n, p = reports - 1, math.exp(-local_epsilon)

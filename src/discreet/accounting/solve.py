@@ -9,8 +9,8 @@ from .normal import Normal
 
 
 def with_room(form: Normal, delta: float, price: Callable[[float], float], pure: float) -> float:
-    """The least epsilon found with price(room(delta, epsilon)) <= epsilon, where room shrinks as epsilon
-    grows.
+    """Return the least epsilon found with price(room(delta, epsilon)) <= epsilon, where room shrinks as
+    epsilon grows.
 
     Without a distance the room does not depend on epsilon, and one call is enough. Otherwise iterate from
     below: the sequence rises to the smallest fixed point; the last value is raised until it satisfies its own

@@ -1,7 +1,7 @@
 """The two oldest totals, in closed form: basic composition of (epsilon, delta), and zero-concentrated
 privacy.
 
-Each accountant is a table from event type to rule, one theorem a row. What has no row is refused by name.
+Each accountant is a table from event type to rule, one theorem per row. What has no row is refused by name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def basic(event: Event) -> Cost:
 
 
 def zcdp(event: Event) -> Cost:
-    """The zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 1.7), with the delta of what is only
+    """Return the zCDP parameter rho, added up (Bun & Steinke 2016, Lemma 1.7), with the delta of what is only
     approximately so.
 
     >>> zcdp(ev.Gaussian(noise_multiplier=1.0).repeated(4)).value
@@ -108,8 +108,8 @@ def _rho(part: Event) -> float:
 
 
 def zcdp_epsilon(event: Event, delta: float) -> float:
-    """The epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop. 12), own
-    deltas added."""
+    """Return the epsilon of approximate zCDP by the tight conversion (Canonne, Kamath & Steinke 2020, Prop.
+    12), own deltas added."""
     rho, own = zcdp(event)
     if math.isinf(rho) or rho == 0:
         return rho if own <= delta else math.inf
@@ -118,6 +118,6 @@ def zcdp_epsilon(event: Event, delta: float) -> float:
 
 
 def zcdp_delta(event: Event, epsilon: float) -> float:
-    """The delta at an epsilon, by the same conversion."""
+    """Return the delta at an epsilon, by the same conversion."""
     rho, own = zcdp(event)
     return Normal({}, own, 0.0, event.neighbors).grown(zcdp_to_delta(rho, epsilon), epsilon)

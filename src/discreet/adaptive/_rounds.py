@@ -48,7 +48,7 @@ class Rounds:
     redraws: bool
 
     def price(self, moved: int, answers: int, *, monotone: bool = False) -> Fraction:
-        """The epsilon of one round, or of all together without `redraws`, exactly."""
+        """Return the epsilon of one round, or of all together without `redraws`, exactly."""
         positives = 1 if self.redraws else self.most
         each = (1 if monotone else 2) * moved / self.query + (
             0 if self.value is None else answers / self.value
@@ -59,7 +59,7 @@ class Rounds:
         return {"noise": draw(self.threshold, entropy), "positives": 0, "asked": 0}
 
     def check(self, state: Any, questions: int | None) -> State:
-        """A state of ours that has not halted."""
+        """Return a state of ours that has not halted."""
         if not isinstance(state, dict) or not {"noise", "positives", "asked"} <= set(state):
             raise InvalidInput(_FOREIGN)
         if any(type(state[name]) is not int for name in ("noise", "positives", "asked")):
@@ -79,7 +79,7 @@ class Rounds:
     def one(
         self, state: State, excess: int, exact: int, entropy: Entropy
     ) -> tuple[State, int | None, int | None]:
-        """The new state; and of a positive its gap and its noisy number."""
+        """Return the new state; and of a positive its gap and its noisy number."""
         gap = excess + draw(self.query, entropy) - state["noise"]
         after = {**state, "asked": state["asked"] + 1}
         if gap < 0:
@@ -92,8 +92,8 @@ class Rounds:
     def many(
         self, state: State, excess: Any, exact: Any, entropy: Entropy
     ) -> tuple[State, Any, dict[int, int]]:
-        """The same for a list of questions fixed beforehand, asked one after the other; what comes after the
-        halt is not answered.
+        """Return the same for a list of questions fixed beforehand, asked one after the other; what comes
+        after the halt is not answered.
 
         Returns the new state, which of the answered ones were positive, and the noisy numbers of these by
         position.

@@ -166,8 +166,8 @@ def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
 
 
 def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000, seed: int = 0) -> float:
-    """The threshold, in nats, at which a series without a change, one row at each time, raises a false alarm
-    with about this chance.
+    """Return the threshold, in nats, at which a series without a change, one row at each time, raises a false
+    alarm with about this chance.
 
     From made-up series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
     runs good to about 0.02.

@@ -158,14 +158,14 @@ class GaussianChange:
 
 
 def grid_range(change: Change) -> tuple[int, int]:
-    """The range of a change's ratios on the grid, both ends included."""
+    """Return the range of a change's ratios on the grid, both ends included."""
     low, high = change.range
     return math.floor(low * GRID), math.ceil(high * GRID)
 
 
 def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in the
-    range. No number is zero."""
+    """Return each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in
+    the range. No number is zero."""
     low, high = grid_range(change)
     steps = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
     steps_on_grid: NDArray[np.int64] = np.clip(steps, low, high).astype(np.int64)
@@ -250,7 +250,7 @@ class LikelihoodScores(_Series):
         return public.neighbors is not REPLACE
 
     def parts(self, source: Source) -> Integers:
-        """The sum of ratios at each time."""
+        """Return the sum of ratios at each time."""
         total = np.zeros(self.times, np.int64)
         for at, values in self.rows(source):
             np.add.at(total, at, on_grid(self.change, values))
@@ -344,8 +344,8 @@ class Changepoint(Select):
     scored: ClassVar[bool] = False
 
     def error(self, confidence: float = 0.95) -> int:
-        """How many times (in the unit of the time column, such as days) the answer may be off, where the
-        series follows the declared laws."""
+        """Return how many times (in the unit of the time column, such as days) the answer may be off, where
+        the series follows the declared laws."""
         _require.open_probability(confidence=confidence)
         most = int(self.candidates[-1] - self.candidates[0])
         change = getattr(self.scores, "change", None)
@@ -357,12 +357,12 @@ class Changepoint(Select):
         return min(most, max(sides))
 
     def shortfall(self, confidence: float = 0.95) -> int:
-        """How far the score of the chosen time may be below the best, in steps of the scores, whatever the
-        series is."""
+        """Return how far the score of the chosen time may be below the best, in steps of the scores, whatever
+        the series is."""
         return self.chooser.error(len(self.candidates), confidence)
 
     def _beyond(self, shortfall: float, chance: float, *, changed: bool) -> int:
-        """The least distance a such that with this chance no time that far off, on one side, is within
+        """Return the least distance a such that with this chance no time that far off, on one side, is within
         `shortfall` of the true one."""
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
         ends = float(bounds.lower), float(bounds.upper)
@@ -391,7 +391,8 @@ def offline(
     margin: int | None = None,
     paper: bool = False,
 ) -> Changepoint:
-    """The mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by ranks.
+    """Return the mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by
+    ranks.
 
     Its error is in times (days).
 
@@ -422,8 +423,8 @@ def offline(
 def chooser(
     scores: LikelihoodScores | RankScores, public: Public, epsilon: Real, *, paper: bool
 ) -> PermuteAndFlip | ReportNoisyMax:
-    """What picks one of these scores: the paper's noisy maximum with Laplace noise, or permute-and-flip,
-    which errs less."""
+    """Return what picks one of these scores: the paper's noisy maximum with Laplace noise, or
+    permute-and-flip, which errs less."""
     kind = ReportNoisyMax if paper else PermuteAndFlip
     return kind(
         epsilon=epsilon,

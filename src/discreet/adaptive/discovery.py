@@ -60,7 +60,7 @@ class Stream(Protocol):
 
 
 def pvalues_of(values: Any) -> Levels:
-    """A vector of p-values; InvalidInput for anything else."""
+    """Return a vector of p-values; InvalidInput for anything else."""
     try:
         pvalues = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -142,19 +142,19 @@ class _Recent(_Procedure):
         return np.ones(len(values), dtype=np.bool_)
 
     def finish(self, sums: Any) -> Any:
-        """The level, from what was earned."""
+        """Return the level, from what was earned."""
         return sums
 
     def start(self) -> Stream:
-        """A stream that tests one hypothesis at a time."""
+        """Return a stream that tests one hypothesis at a time."""
         return _RecentStream(self)
 
     def restored(self, saved: Any) -> Stream:
-        """A stream as it was when `saved()` was called."""
+        """Return a stream as it was when `saved()` was called."""
         return _RecentStream(self, **_checked(saved, used=int, found=list))
 
     def run(self, pvalues: Any) -> Decisions:
-        """The same decisions as a stream would take, all at once."""
+        """Return the same decisions as a stream would take, all at once."""
         values = pvalues_of(pvalues)
         gamma = self.spending(len(values) + 1)
         levels, rejected = decide(values, self.steps(values), gamma, self.finish, (self.wealth, self.alpha))
@@ -203,7 +203,7 @@ class _RecentStream:
             self._found.append(self._used)
 
     def saved(self) -> dict[str, Any]:
-        """The state, as plain JSON."""
+        """Return the state, as plain JSON."""
         return {"used": self._used, "found": list(self._found)}
 
 
@@ -321,15 +321,15 @@ class Lord3(_Procedure):
             )
 
     def start(self) -> Stream:
-        """A stream that tests one hypothesis at a time."""
+        """Return a stream that tests one hypothesis at a time."""
         return _WealthStream(self, self.wealth)
 
     def restored(self, saved: Any) -> Stream:
-        """A stream as it was when `saved()` was called."""
+        """Return a stream as it was when `saved()` was called."""
         return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
-        """The same decisions as a stream would take, all at once."""
+        """Return the same decisions as a stream would take, all at once."""
         values = pvalues_of(pvalues)
         gamma = self.spending(len(values))
         spent = np.concatenate([[0.0], np.cumsum(gamma)])
@@ -383,15 +383,15 @@ class GeneralizedAlphaInvesting(_Procedure):
         _require.probability(power=self.power)
 
     def start(self) -> Stream:
-        """A stream that tests one hypothesis at a time."""
+        """Return a stream that tests one hypothesis at a time."""
         return _WealthStream(self, self.alpha * (1 - self.alpha))
 
     def restored(self, saved: Any) -> Stream:
-        """A stream as it was when `saved()` was called."""
+        """Return a stream as it was when `saved()` was called."""
         return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
-        """The same decisions as a stream would take, all at once."""
+        """Return the same decisions as a stream would take, all at once."""
         values = pvalues_of(pvalues)
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
         keep, pay = 1 - self.fraction, self.fraction / self.power
@@ -450,5 +450,5 @@ class _WealthStream:
             self.then, self.since = self.wealth, 0
 
     def saved(self) -> dict[str, Any]:
-        """The state, as plain JSON."""
+        """Return the state, as plain JSON."""
         return {"wealth": self.wealth, "then": self.then, "since": self.since}

@@ -47,7 +47,7 @@ class Bound:
 
 
 def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failure: float) -> float:
-    """The radius for (epsilon, delta)-DP answers, by what they tell about the sample.
+    """Return the radius for (epsilon, delta)-DP answers, by what they tell about the sample.
 
     Guarantee: with probability 1 - failure, all answers are within the radius of the population's values.
     Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d >
@@ -125,8 +125,8 @@ def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure
 
 
 def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError, failure: float) -> float:
-    """The radius for (epsilon, delta)-DP answers, by a monitor that looks for the worst of many repetitions;
-    holds for all parameters.
+    """Return the radius for (epsilon, delta)-DP answers, by a monitor that looks for the worst of many
+    repetitions; holds for all parameters.
 
     Guarantee: as `posterior`.
     Proof:     the idea of Bassily, Nissim, Smith, Steinke, Stemmer & Ullman 2016 (arXiv:1511.02513); the
@@ -153,7 +153,8 @@ def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError
 
 
 def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
-    """How far off the sample mean of the query with the worst answer is, outside a chance of `failure`."""
+    """Return how far off the sample mean of the query with the worst answer is, outside a chance of
+    `failure`."""
     best = 1.0
     for power in range(-4, 13):
         times = math.ceil(2 ** (power / 2) / failure)
@@ -167,8 +168,8 @@ def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
 
 
 def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> float:
-    """How far the best score of a `Ladder` is from the smallest true risk so far: the ladder's own theorem,
-    which needs no privacy.
+    """Return how far the best score of a `Ladder` is from the smallest true risk so far: the ladder's own
+    theorem, which needs no privacy.
 
     Guarantee: with probability 1 - failure, at every time the shown score is within the returned error of the
                least true risk among all submissions so far, however these were chosen.
@@ -192,8 +193,8 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
 
 
 def fresh(*, n: int, answers: int, failure: float) -> float:
-    """What as many answers would be within if each had `n` fresh people of its own: sqrt(ln(2 answers /
-    failure) / 2n) (Hoeffding)."""
+    """Return what as many answers would be within if each had `n` fresh people of its own: sqrt(ln(2 answers
+    / failure) / 2n) (Hoeffding)."""
     _require.integer(n=n, answers=answers, at_least=1)
     _require.open_probability(failure=failure)
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _UP)
@@ -203,7 +204,7 @@ _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 
 
 def best(event: Event, *, n: int, sample_error: SampleError, confidence: float = 0.95) -> Bound:
-    """The least radius that any of the theorems proves for answers with this price.
+    """Return the least radius that any of the theorems proves for answers with this price.
 
     Guarantee: as `posterior`. Each theorem holds by itself, and which one is used depends on public numbers
                alone.

@@ -183,7 +183,7 @@ class Thresholdout:
         failure: float = 0.05,
         **more: Any,
     ) -> Thresholdout:
-        """The parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m /
+        """Return the parameters of the paper's accuracy theorem: T = 3 tau / 4 and sigma = tau / (96 ln(4 m /
         beta)).
 
         The theorem needs a holdout that is large enough, in a constant it does not state; `within` says what
@@ -240,7 +240,7 @@ class Thresholdout:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """One `Check`, answered. Its own price is nothing: all was paid at the start."""
+        """Return one `Check`, answered. Its own price is nothing: all was paid at the start."""
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accepted(question, before["asked"])
         check_source(self.public, source)
@@ -322,13 +322,14 @@ class Thresholdout:
         return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
 
     def _worth(self, statistic: Any) -> Fraction:
-        """What one unit of a statistic is worth; one that is asked in SQL knows it from the public facts."""
+        """Return what one unit of a statistic is worth; one that is asked in SQL knows it from the public
+        facts."""
         known = getattr(statistic, "step_for", None)
         return step_of(statistic) if known is None else Fraction(known(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far any answer is from the mean over the holdout itself, with probability `confidence`, for the
-        declared questions.
+        """Return how far any answer is from the mean over the holdout itself, with probability `confidence`,
+        for the declared questions.
 
         Proof: an agreement means distance < T + the noise of threshold and comparison; a told mean is off by
                its own noise and half a step. Exact discrete tails, a union over all questions.
@@ -348,8 +349,8 @@ class Thresholdout:
         return _round.up(max(agreed, spread) * self._grid / self.size)
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """How far any answer is from the population, with probability `confidence`: the least of all theorems
-        that apply."""
+        """Return how far any answer is from the population, with probability `confidence`: the least of all
+        theorems that apply."""
         return _generalization(self, float(confidence))
 
     @property
@@ -376,7 +377,7 @@ def _with_round(
     threshold: Real,
     more: dict[str, Any],
 ) -> Thresholdout:
-    """The holdout whose rounds cost `each`: sigma = 2 w / (each n)."""
+    """Return the holdout whose rounds cost `each`: sigma = 2 w / (each n)."""
     trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)
     sigma = 2 * trial.moved * trial._grid / (each * trial.size)
     return cls(public=public, threshold=threshold, sigma=sigma, budget=budget, **more)

@@ -51,7 +51,7 @@ class Binomial:
         _check_size(self.trials)
 
     def masses(self) -> tuple[int, Masses]:
-        """The smallest value, and the probability of each value from there on."""
+        """Return the smallest value, and the probability of each value from there on."""
         return 0, _binomial(self.trials, float(self.chance))
 
 
@@ -79,7 +79,7 @@ class TruncatedExponential:
         _check_size(self.trials * (int(self.bound / float(self.step)) + 1))
 
     def masses(self) -> tuple[int, Masses]:
-        """The smallest value, and the probability of each value from there on."""
+        """Return the smallest value, and the probability of each value from there on."""
         return 0, _exponential(self.trials, float(self.rate), float(self.bound), float(self.step))
 
 
@@ -98,7 +98,7 @@ def _binomial(trials: int, chance: float) -> Masses:
 
 @lru_cache(maxsize=16)
 def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
-    """The law of one person's rounded value, and by its transform that of the sum."""
+    """Return the law of one person's rounded value, and by its transform that of the sum."""
     top = round(bound / step)
     edges = (np.arange(top) + 0.5) * step
     one = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
@@ -147,14 +147,14 @@ class Hypothesis:
 
 
 def under_null(null: Law, sign: int) -> tuple[NDArray[np.int64], Masses]:
-    """The values of sign times the statistic, in order, and their probabilities."""
+    """Return the values of sign times the statistic, in order, and their probabilities."""
     low, masses = null.masses()
     values = np.arange(low, low + len(masses), dtype=np.int64)
     return (values, masses) if sign == 1 else (-values[::-1], masses[::-1])
 
 
 def log_pvalues(masses: Masses, floor: float) -> Masses:
-    """The logarithm of P(V >= v) for each value v, and at least `floor`."""
+    """Return the logarithm of P(V >= v) for each value v, and at least `floor`."""
     tails = np.cumsum(masses[::-1])[::-1]
     with np.errstate(divide="ignore"):
         logs: Masses = np.maximum(np.log(np.minimum(tails, 1.0)), floor)
@@ -210,8 +210,8 @@ class TwoLaplaces:
 
 
 def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: float) -> int:
-    """The smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered) values,
-    W is the noise.
+    """Return the smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered)
+    values, W is the noise.
 
     Masses were computed in floating point: 1e-12 of the level is kept back for that.
     """

@@ -105,7 +105,7 @@ class _Board:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """One `Submission`, scored."""
+        """Return one `Submission`, scored."""
         before = self.rounds.check(state, self.submissions)
         if type(before.get("best")) is not int:
             raise InvalidInput(
@@ -132,7 +132,7 @@ class _Board:
         )
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far the shown score is from the best accuracy on the test set so far, at all times, with
+        """Return how far the shown score is from the best accuracy on the test set so far, at all times, with
         probability `confidence`.
 
         Proof: what was not shown had, but for the noise of threshold and comparison, no more than best -
@@ -152,8 +152,8 @@ class _Board:
         return _round.up(Fraction(max(missed, shown), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """How far the shown score is from the best true accuracy among the submissions so far: the least of
-        all theorems.
+        """Return how far the shown score is from the best true accuracy among the submissions so far: the
+        least of all theorems.
 
         Proof: `generalization.best`. The worst violation picks one submission, from what was shown and the
                population alone: one that was told too high, or one that was not shown though it is better;

@@ -221,14 +221,14 @@ class MultiplicativeWeights:
         return self.most >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
-        """The uniform picture, and a noisy threshold. No data is read."""
+        """Return the uniform picture, and a noisy threshold. No data is read."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "moves": []}
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """One `Where`, answered from the picture, or bought."""
+        """Return one `Where`, answered from the picture, or bought."""
         before = self.rounds.check(state, self.questions)
         self._check_question(question)
         moves = self._moves(before)
@@ -251,7 +251,7 @@ class MultiplicativeWeights:
         return after, release(value, event=paid, entropy=entropy, error=self.error)
 
     def _step(self, guess: float, answer: int) -> float:
-        """What is added to the logarithms of the weights of the question's cells."""
+        """Return what is added to the logarithms of the weights of the question's cells."""
         toward = math.copysign(1.0, answer - guess)
         if self.rule == TEXTBOOK:
             return toward * float(self.alpha) / 2
@@ -262,8 +262,8 @@ class MultiplicativeWeights:
         return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:
-        """The distribution over cells that the answers so far have led to, in the order of `columns`: public,
-        as they are."""
+        """Return the distribution over cells that the answers so far have led to, in the order of `columns`:
+        public, as they are."""
         if not isinstance(state, dict):
             raise InvalidInput("the state is not one that start() or answer() gave.")
         return _pictured(self, self._moves(state)).copy()
@@ -281,7 +281,7 @@ class MultiplicativeWeights:
             )
 
     def _cells(self, question: Where) -> Any:
-        """The question's cells, as an index into the picture."""
+        """Return the question's cells, as an index into the picture."""
         wanted = dict(question.conditions)
         axes = []
         for column in self.columns:
@@ -304,7 +304,8 @@ class MultiplicativeWeights:
             ) from None
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far any answer is from the count, in rows, with probability `confidence`, until it halts.
+        """Return how far any answer is from the count, in rows, with probability `confidence`, until it
+        halts.
 
         Proof: an answer of the picture was not above the threshold; a bought one is off by its own noise.
                Exact discrete tails.
@@ -318,7 +319,7 @@ class MultiplicativeWeights:
         return _round.up(Fraction(max(pictured, bought), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:
-        """How far any answer is from the population's share, with probability `confidence`."""
+        """Return how far any answer is from the population's share, with probability `confidence`."""
         return _generalization(self, float(confidence))
 
 

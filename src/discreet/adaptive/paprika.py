@@ -289,7 +289,7 @@ class Paprika:
 
 @lru_cache(maxsize=256)
 def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
-    """The evidence at each value of the law, and the smallest of these values."""
+    """Return the evidence at each value of the law, and the smallest of these values."""
     values, masses = under_null(null, sign)
     if floor is None:
         return values, int(values[0])
@@ -305,8 +305,8 @@ def _threshold(
     level: float,
     kept: tuple[float | None, int],
 ) -> int:
-    """What a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise on the
-    threshold serves all."""
+    """Return what a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise
+    on the threshold serves all."""
     values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
     first, second = (float(scale) for scale in scales)
     alpha, rejections = kept

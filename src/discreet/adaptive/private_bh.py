@@ -157,7 +157,7 @@ class PrivateBenjaminiHochberg:
         return compose([self.chooser.event, self.noise.event.repeated(self.candidates)])
 
     def error(self, confidence: float = 0.95) -> int:
-        """How far noise puts the worst evidence that is told, in steps of 1/1024."""
+        """Return how far noise puts the worst evidence that is told, in steps of 1/1024."""
         return self.noise.error(confidence, entries=self.candidates)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -193,7 +193,8 @@ class PrivateBenjaminiHochberg:
         return int(scores[min(max(at, 0), len(scores) - 1)])
 
     def _pvalue(self, hypothesis: Hypothesis, noisy: int) -> float:
-        """The chance that a true null shows this much; with `paper`, the p-value itself after the shift."""
+        """Return the chance that a true null shows this much; with `paper`, the p-value itself after the
+        shift."""
         scale = float(self.noise.scale)
         if self.paper:
             return min(
@@ -204,7 +205,7 @@ class PrivateBenjaminiHochberg:
 
 
 def strict_level(alpha: float) -> float:
-    """The largest a, rounded down, with a (1 + ln(1/a)) <= alpha."""
+    """Return the largest a, rounded down, with a (1 + ln(1/a)) <= alpha."""
     low, high = 0.0, alpha
     for _ in range(200):
         middle = (low + high) / 2
@@ -217,7 +218,7 @@ def strict_level(alpha: float) -> float:
 
 @lru_cache(maxsize=256)
 def _table(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
-    """The evidence at each value of the law, the smallest of these values, and their probabilities."""
+    """Return the evidence at each value of the law, the smallest of these values, and their probabilities."""
     values, masses = under_null(null, sign)
     if floor is not None:
         return np.floor(-log_pvalues(masses, math.log(floor)) * GRID).astype(np.int64), int(values[0]), masses

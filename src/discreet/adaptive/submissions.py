@@ -71,7 +71,7 @@ class Submission:
         return self
 
     def codes(self, public: Public, target: str) -> Bits:
-        """The labels as numbers of declared categories; refused if one is no declared category.
+        """Return the labels as numbers of declared categories; refused if one is no declared category.
 
         Reads no data.
         """

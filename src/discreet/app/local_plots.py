@@ -23,7 +23,8 @@ COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
 
 
 def local_epsilon(epsilon: float, people: int, delta: float) -> float:
-    """The local epsilon whose shuffled reports cost at most `epsilon` at `delta`: at least epsilon itself."""
+    """Return the local epsilon whose shuffled reports cost at most `epsilon` at `delta`: at least epsilon
+    itself."""
     low, high = epsilon, 16.0
     for _ in range(20):
         middle = (low + high) / 2

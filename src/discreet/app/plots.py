@@ -133,8 +133,8 @@ def _counts(most: int, points: int = 24) -> list[int]:
 
 
 def _unit(event: acc.Event) -> tuple[acc.Event, int]:
-    """The step that is repeated, and how often; an event that is not a repetition is repeated up to a hundred
-    times."""
+    """Return the step that is repeated, and how often; an event that is not a repetition is repeated up to a
+    hundred times."""
     return (event.event, event.times) if isinstance(event, acc.Repeated) else (event, 100)
 
 
@@ -166,7 +166,8 @@ def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
-    """The strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34 after 100 epochs.
+    """Return the strong-composition line of Abadi et al. 2016, Figure 2, as they drew it: 9.34 after 100
+    epochs.
 
     A picture, not a bound.
 
@@ -272,8 +273,8 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 
 
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """The Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best order
-    marked."""
+    """Return the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
+    order marked."""
     return _single(lambda axes: draw_orders(axes, event, delta), path)
 
 
@@ -281,7 +282,7 @@ def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[float]:
-    """An upper bound on the true-positive rate of any attacker, at each false-positive rate.
+    """Return an upper bound on the true-positive rate of any attacker, at each false-positive rate.
 
     Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta -
     FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the least over a grid of epsilons is taken, so
@@ -297,7 +298,8 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
 
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
-    """The least delta found; near zero, where the exact profile takes long, by the quick accountants only."""
+    """Return the least delta found; near zero, where the exact profile takes long, by the quick accountants
+    only."""
     deltas = [1.0]
     for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
         try:
@@ -335,7 +337,7 @@ def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
 
 
 def tradeoff(event: acc.Event, *, path: Path) -> Path:
-    """The trade-off curve of an event, as an attacker's receiver operating characteristic."""
+    """Return the trade-off curve of an event, as an attacker's receiver operating characteristic."""
     return _single(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
 
 
@@ -374,12 +376,12 @@ def draw_profile(
 
 
 def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """The privacy profile of an event around a delta."""
+    """Return the privacy profile of an event around a delta."""
     return _single(lambda axes: draw_profile(axes, event, delta), path)
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """All four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
+    """Return all four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
         raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
     figure, axes = _pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")

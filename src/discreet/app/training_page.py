@@ -63,7 +63,7 @@ class Page:
 
 
 def _drawn(curve: Curve) -> str:
-    """The picture; a value that is no finite number has no place in it, and is told of in words."""
+    """Return the picture; a value that is no finite number has no place in it, and is told of in words."""
     finite = [point for point in curve.points if abs(point[1]) < 1e300]
     note = curve.note
     if len(finite) < len(curve.points):
@@ -110,7 +110,7 @@ def _svg(curve: Curve, points: Sequence[Point]) -> str:
 
 
 def _nice(value: float) -> float:
-    """A round number at or a little above."""
+    """Return a round number at or a little above."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

@@ -47,7 +47,7 @@ class Risk:
 
 
 def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
-    """An engine with these columns, and the quoted name of the table in it."""
+    """Return an engine with these columns, and the quoted name of the table in it."""
     columns = _require.listed(columns=columns)
     _require.non_empty(columns=columns)
     if isinstance(data, Engine):
@@ -71,7 +71,7 @@ def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
 
 
 def names(columns: Sequence[str]) -> str:
-    """The columns as SQL names them."""
+    """Return the columns as SQL names them."""
     return ", ".join(quoted(c) for c in _require.listed(columns=columns))
 
 
@@ -98,7 +98,7 @@ def risk(data: Any, identifiers: Sequence[str]) -> Risk:
 
 
 def k_anonymity(data: Any, identifiers: Sequence[str]) -> int:
-    """The size of the smallest class of rows with equal quasi-identifiers (Sweeney 2002).
+    """Return the size of the smallest class of rows with equal quasi-identifiers (Sweeney 2002).
 
     NULL is a value like others.
     """
@@ -116,7 +116,7 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
 
 
 def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> int:
-    """The least number of different sensitive values in a class (Machanavajjhala et al. 2007)."""
+    """Return the least number of different sensitive values in a class (Machanavajjhala et al. 2007)."""
     sql = (
         f"WITH {_cells(identifiers, sensitive)} SELECT MIN(l) AS l FROM (SELECT COUNT(*) AS l FROM cells "
         f"GROUP BY {names(identifiers)})"
@@ -136,8 +136,8 @@ def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -
 
 
 def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str, *, l: int) -> float:  # noqa: E741
-    """The c above which recursive (c, l)-diversity holds: the most frequent value against all from the l-th
-    on. Infinite if never.
+    """Return the c above which recursive (c, l)-diversity holds: the most frequent value against all from the
+    l-th on. Infinite if never.
 
     A class has it if r_1 < c (r_l + ... + r_m), its counts in falling order (Machanavajjhala et al. 2007).
     """
@@ -156,8 +156,8 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
 
 
 def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
-    """The largest earth mover's distance between a class and the whole table (Li, Li & Venkatasubramanian
-    2007).
+    """Return the largest earth mover's distance between a class and the whole table (Li, Li &
+    Venkatasubramanian 2007).
 
     Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their
     ranks, over m - 1.

@@ -33,7 +33,7 @@ class Attack:
 
 
 def fit(first: Outputs, second: Outputs) -> list[Attack]:
-    """Every kind of attack, fitted to these runs."""
+    """Return every kind of attack, fitted to these runs."""
     attacks = [by_label(first, second)]
     if first.width == 0 and len(np.unique(np.vstack([first.numbers, second.numbers]))) == 1:
         return attacks
@@ -79,7 +79,7 @@ def standardized(x: Outputs, center: Floats, scale: Floats) -> Floats:
 def _columns(
     first: Outputs, second: Outputs, center: Floats, scale: Floats
 ) -> list[tuple[str, Callable[[Outputs], Floats]]]:
-    """One coordinate, the difference of two, all along the line between the two tables' means."""
+    """Return one coordinate, the difference of two, all along the line between the two tables' means."""
     gap = standardized(first, center, scale).mean(axis=0) - standardized(second, center, scale).mean(axis=0)
     tops = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
 
@@ -104,8 +104,8 @@ def _columns(
 
 
 def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """The larger (or the smaller), the likelier: right for noise whose likelihood ratio is monotone, and
-    needs no counting."""
+    """Return the larger (or the smaller), the likelier: right for noise whose likelihood ratio is monotone,
+    and needs no counting."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
     ordered = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
@@ -119,7 +119,7 @@ def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, sec
 
 
 def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """The ratio of two histograms: a bin for each value if there are few, else bins with equally many
+    """Return the ratio of two histograms: a bin for each value if there are few, else bins with equally many
     runs."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)

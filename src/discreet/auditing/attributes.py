@@ -41,7 +41,7 @@ class Attributes:
         return self.right / self.members - self.right_of_others / self.others
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
-        """The advantage between exact limits, that hold together with the confidence."""
+        """Return the advantage between exact limits, that hold together with the confidence."""
         _require.open_probability(confidence=confidence)
         level = (1 - confidence) / 4
         inside, outside = (self.right, self.members), (self.right_of_others, self.others)
@@ -106,8 +106,8 @@ def invert(
     patience: int = 50,
     smooth: Callable[[Floats], Floats] | None = None,
 ) -> Floats:
-    """The input a model finds most typical: descend `objective` (1 - confidence in a class, or its loss)
-    within `bounds`, keep the best.
+    """Return the input a model finds most typical: descend `objective` (1 - confidence in a class, or its
+    loss) within `bounds`, keep the best.
 
     `objective(x)` returns its value and its gradient, or None for the gradient: then it is found by asking
     the model at points nearby, which is all that a black box allows. `smooth` may tidy the input after each

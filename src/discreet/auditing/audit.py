@@ -52,8 +52,8 @@ def audit(
     entropy: Entropy | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
-    """A lower bound on the epsilon of `run`, from `runs` runs on each of two neighbors, against what is
-    claimed.
+    """Return a lower bound on the epsilon of `run`, from `runs` runs on each of two neighbors, against what
+    is claimed.
 
     `run` is any function of the data with randomness of its own, or a Mechanism (then the claim is its event,
     unless one is given). `claim` is an epsilon, a pair (epsilon, delta), or an accounting event, whose whole
@@ -64,7 +64,7 @@ def audit(
     Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, the reported epsilon is above it, or a
                true claim refuted, with probability at most 1 - confidence.
     Proof:     the attack is fixed by the first half of the runs; on the others its two rates have
-               Clopper-Pearson limits (`Guesses.limits`). Two attacks are measured, one a direction, each at
+               Clopper-Pearson limits (`Guesses.limits`). Two attacks are measured, one per direction, each at
                half the level.
     Assumes:   the runs are independent, and `on` and `neighbor` are neighbors under the relation of the
                claim.
@@ -171,7 +171,8 @@ def _callable(run: Any, entropy: Entropy | None) -> Run:
 
 
 def transcript(mechanism: Interactive, questions: Sequence[Any], *, entropy: Entropy | None = None) -> Run:
-    """An interactive mechanism as a function of the data: the answers to `questions`, until it halts."""
+    """Return an interactive mechanism as a function of the data: the answers to `questions`, until it
+    halts."""
     stream = Entropy() if entropy is None else entropy
 
     def run(source: Any) -> list[Any]:
@@ -209,7 +210,7 @@ def _one_direction(
 def choose(
     attacks: Sequence[Attack], first: Outputs, second: Outputs, claim: Claim, level: float, later: int
 ) -> tuple[Attack, float]:
-    """The attack and the threshold with which these runs promise most of `later` runs.
+    """Return the attack and the threshold with which these runs promise most of `later` runs.
 
     Of many attacks the best-looking one has been lucky, most of all if it looks at rare outputs. So each is
     credited with what its two rates are at worst (`CAUTION`), as if later runs came out in these proportions.
@@ -235,8 +236,8 @@ def choose(
 
 
 def _strength(low: Any, high: Any, claim: Claim) -> Any:
-    """What is made large: epsilon at the claimed delta, or mu where a whole curve is claimed; then what two
-    rates differ by."""
+    """Return what is made large: epsilon at the claimed delta, or mu where a whole curve is claimed; then
+    what two rates differ by."""
     if claim.pair:
         main = epsilon_of_limits(low, high, claim.delta)
     else:
@@ -259,7 +260,7 @@ def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, floa
 def epsilon_of_labels(
     first: Sequence[Hashable], second: Sequence[Hashable], *, delta: float = 0.0, level: float = 0.05
 ) -> float:
-    """A lower bound on epsilon from outcomes that somebody has already put into a few labels, for one
+    """Return a lower bound on epsilon from outcomes that somebody has already put into a few labels, for one
     direction.
 
     Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with

@@ -119,7 +119,8 @@ def audit_canaries(
     delta: float = 1e-5,
     confidence: float = 0.95,
 ) -> CanaryAudit:
-    """A lower bound on the epsilon of training, from scores of canaries that were in or out by fair coins.
+    """Return a lower bound on the epsilon of training, from scores of canaries that were in or out by fair
+    coins.
 
     `family` says what is claimed: noise multiplier -> event of the whole run, as
     `lambda s: acc.Gaussian(noise_multiplier=s).sampled(rate).repeated(steps)`; `noise_multiplier` is the
@@ -185,8 +186,8 @@ def audit_canaries(
 
 
 def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lines) -> tuple[str, float]:
-    """The score and the threshold that beat the claimed curve by most, as three times these canaries would
-    have it, or if none does, those with the largest mu."""
+    """Return the score and the threshold that beat the claimed curve by most, as three times these canaries
+    would have it, or if none does, those with the largest mu."""
     best: tuple[tuple[float, float], str, float] | None = None
     strict = min(
         level / 2, 1e-9
@@ -221,8 +222,8 @@ def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
 
 
 def _tangent(low: float, high: float) -> Any:
-    """The epsilon of the line that touches the Gaussian curve through (FPR, TPR): near the best line for
-    curves like it."""
+    """Return the epsilon of the line that touches the Gaussian curve through (FPR, TPR): near the best line
+    for curves like it."""
     if low <= 0 or high >= 1:
         return 0.0
     place = -special.ndtri(high)
@@ -231,7 +232,7 @@ def _tangent(low: float, high: float) -> Any:
 
 
 def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
-    """The least noise multiplier that was found refuted, to half a percent; infinite if none is.
+    """Return the least noise multiplier that was found refuted, to half a percent; infinite if none is.
 
     Looked for within a factor of 8.
     """
@@ -252,15 +253,15 @@ def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
 
 
 def _epsilon(family: Family, noise: float, delta: float) -> float:
-    """A lower bound on the epsilon of training with at most this noise."""
+    """Return a lower bound on the epsilon of training with at most this noise."""
     return accounting.bounds(family(noise), delta=delta)[0] if math.isfinite(noise) else 0.0
 
 
 def _one_run(
     scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float
 ) -> float:
-    """One run with the whole curve: the least noise refuted by the best of several numbers of guesses, each
-    at its part of the level."""
+    """Return one run with the whole curve: the least noise refuted by the best of several numbers of guesses,
+    each at its part of the level."""
     counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
 
     def refuted(noise: float) -> bool:

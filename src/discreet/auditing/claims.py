@@ -26,7 +26,7 @@ class Claim:
     pair: bool = True
 
     def tradeoff(self, alpha: float) -> float:
-        """The least false-negative rate that the claim allows at false-positive rate alpha.
+        """Return the least false-negative rate that the claim allows at false-positive rate alpha.
 
         Proof: Wasserman & Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5; for events
                `accounting.tradeoff`.
@@ -56,23 +56,23 @@ class Lines:
 
     @classmethod
     def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
-        """The lines at some epsilons, and at those that matter here."""
+        """Return the lines at some epsilons, and at those that matter here."""
         usual = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
         return cls(
             tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*usual, *epsilons}))
         )
 
     def tradeoff(self, alpha: float) -> float:
-        """The least false-negative rate at a false-positive rate."""
+        """Return the least false-negative rate at a false-positive rate."""
         return max(0.0, *(max(1 - d - g * alpha, (1 - d - alpha) / g) for g, d in self.pairs))
 
     def least_fpr(self, tpr: float) -> float:
-        """The least false-positive rate with which a true-positive rate can be had."""
+        """Return the least false-positive rate with which a true-positive rate can be had."""
         return max(0.0, *(max((tpr - d) / g, 1 - d - (1 - tpr) * g) for g, d in self.pairs))
 
 
 def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
-    """The claim from what the caller gave, or from the event of the mechanism that is audited."""
+    """Return the claim from what the caller gave, or from the event of the mechanism that is audited."""
     if claim is None:
         claim = getattr(run, "event", None)
         if claim is None:

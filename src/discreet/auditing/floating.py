@@ -36,8 +36,8 @@ _DOWN, _UP = (
 
 
 def explained(output: float, value: float, scale: float, *, reach: int = 6) -> bool:
-    """Whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale ln(u)
-    exactly equal to it.
+    """Return whether `output` can be value + textbook Laplace noise: some u on the grid has value -+ scale
+    ln(u) exactly equal to it.
 
     Mironov 2012: u is recovered from the output up to a few grid points, and these are tried. The grid is
     that of numpy's sampler.
@@ -52,7 +52,8 @@ def explained(output: float, value: float, scale: float, *, reach: int = 6) -> b
 
 
 def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
-    """The exponent e of the last bit that is set: output = odd * 2^e. Zero, NaN and infinities give 1024.
+    """Return the exponent e of the last bit that is set: output = odd * 2^e. Zero, NaN and infinities give
+    1024.
 
     >>> lowest_bit([1.0, 0.75, 6.0, 0.1]).tolist()
     [0, -2, 1, -55]
@@ -114,8 +115,8 @@ def precision_attack(
     confidence: float = 0.95,
     runs: int = 2000,
 ) -> Report:
-    """The precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger of
-    them had.
+    """Return the precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the
+    larger of them had.
 
     Noise near zero is fine when the true value is 0; added to 1 it has lost its last bits. Works however well
     the noise was drawn, as long as it is rounded to a float before or while it is added.

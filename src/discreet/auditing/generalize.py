@@ -65,7 +65,8 @@ Step = Interval | Prefix | Groups
 
 
 def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()) -> pa.Table:
-    """The named columns one level up their hierarchies, and `keep` as they are; computed in the engine.
+    """Return the named columns one level up their hierarchies, and `keep` as they are; computed in the
+    engine.
 
     >>> people = {"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}
     >>> generalize(people, {"age": Interval(10), "zip": Prefix(2)}).to_pylist()[0]
@@ -79,8 +80,8 @@ def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()
 
 
 def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
-    """The table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre, DeWitt &
-    Ramakrishnan 2006).
+    """Return the table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre,
+    DeWitt & Ramakrishnan 2006).
 
     Strict: a part is cut at the median of the column with the widest range (as a share of the whole) as long
     as both sides keep k rows. A column that is not numeric is ordered by its values.

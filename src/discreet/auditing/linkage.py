@@ -80,8 +80,8 @@ def made_up_ratings(
 def side_knowledge(
     ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
 ) -> Known:
-    """What a friend of `user` may know: `items` of their ratings, off by up to one star, dated to within
-    `day_error` days."""
+    """Return what a friend of `user` may know: `items` of their ratings, off by up to one star, dated to
+    within `day_error` days."""
     _require.integer(user=user, at_least=0)
     if user >= ratings.stars.shape[0]:
         raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
@@ -105,8 +105,8 @@ def link(
     days_scale: float = 30.0,
     stand_out: float = 1.5,
 ) -> Match:
-    """The scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters); believed
-    if it stands out.
+    """Return the scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters);
+    believed if it stands out.
 
     The scales and `stand_out` (how many standard deviations the best must be above the second) are those of
     Narayanan & Shmatikov 2008.

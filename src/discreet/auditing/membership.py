@@ -60,7 +60,7 @@ def margins(logits: Any, labels: Any) -> Floats:
 
 
 def by_loss(members: Any, others: Any) -> Roc:
-    """The loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2).
+    """Return the loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2).
 
     Arguments are losses.
     """
@@ -92,7 +92,7 @@ class Shadows:
         object.__setattr__(self, "included", included)
 
     def without(self, model: int) -> Shadows:
-        """The others, when this one is the target."""
+        """Return the others, when this one is the target."""
         keep = np.arange(len(self.scores)) != model
         return Shadows(self.scores[keep], self.included[keep])
 
@@ -127,8 +127,8 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
 
 
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
-    """The likelihood-ratio attack: for each example, how much likelier the target's confidences are if it was
-    in.
+    """Return the likelihood-ratio attack: for each example, how much likelier the target's confidences are if
+    it was in.
 
     `target` has the target model's confidences, scaled as those of the shadows. For each example a normal law
     is fitted to the models with it and to those without it (`online`), or to the latter alone, with a
@@ -196,7 +196,7 @@ def lira_roc(
 
 
 def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: int = 3) -> Floats:
-    """The attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from shadow models what
+    """Return the attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from shadow models what
     members' predictions look like.
 
     `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes;
@@ -251,8 +251,8 @@ def by_quantile(
     *,
     levels: Sequence[float] = (0.5, 0.75, 0.9, 0.95, 0.98),
 ) -> Floats:
-    """How unusually sure the model is of an example, for such an example: quantile regression on people known
-    to be outside.
+    """Return how unusually sure the model is of an example, for such an example: quantile regression on
+    people known to be outside.
 
     `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and
     `outside_features` the same for examples that were certainly not in the training data. For every level a
@@ -279,7 +279,7 @@ def _design(features: Any) -> Floats:
 
 
 def _quantile(x: Floats, y: Floats, level: float) -> Floats:
-    """The linear function with the least pinball loss, by its dual linear program (Koenker & Bassett
+    """Return the linear function with the least pinball loss, by its dual linear program (Koenker & Bassett
     1978)."""
     solution = optimize.linprog(-y, A_eq=x.T, b_eq=(1 - level) * x.sum(axis=0), bounds=(0, 1), method="highs")
     if not solution.success:

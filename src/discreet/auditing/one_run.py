@@ -23,8 +23,8 @@ _ENOUGH = 60  # halvings of [0, 64]: far below any error that matters
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
-    """The chance of at least `right` right guesses out of `guesses`, if the run was (epsilon, delta)-DP: an
-    upper bound.
+    """Return the chance of at least `right` right guesses out of `guesses`, if the run was (epsilon,
+    delta)-DP: an upper bound.
 
     Guarantee: at least P[right guesses >= right] for every (epsilon, delta)-DP run and every way to guess
                that sees its output only.
@@ -50,7 +50,7 @@ def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, 
 def one_run_epsilon(
     canaries: int, guesses: int, right: int, *, delta: float = 0.0, confidence: float = 0.95
 ) -> float:
-    """A lower bound on epsilon from one run: the largest one that so many right guesses refute.
+    """Return a lower bound on epsilon from one run: the largest one that so many right guesses refute.
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
     Proof:     every epsilon whose p-value is below the level is refuted, and with it all smaller ones, since
@@ -70,7 +70,7 @@ def one_run_epsilon(
 
 
 def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0.95) -> float:
-    """A lower bound on the mu of Gaussian DP from one run.
+    """Return a lower bound on the mu of Gaussian DP from one run.
 
     For a Gaussian run its epsilon at a small delta is about twice that of `one_run_epsilon`. Both are sharp
     where few guesses are made and nearly all are right: a mu-GDP run may leak much in one case of twenty, so
@@ -94,14 +94,15 @@ def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0
 def one_run_gaussian_epsilon(
     canaries: int, guesses: int, right: int, *, delta: float, confidence: float = 0.95
 ) -> float:
-    """The epsilon of `one_run_mu` at a delta: a lower bound *if* the run is Gaussian, and only then."""
+    """Return the epsilon of `one_run_mu` at a delta: a lower bound *if* the run is Gaussian, and only
+    then."""
     _require.open_probability(delta=delta)
     mu = one_run_mu(canaries, guesses, right, confidence=confidence)
     return gaussian_epsilon(mu, float(delta)) * (1 - 1e-9) if mu > 0 else 0.0
 
 
 def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, level: float) -> bool:
-    """Whether so many right guesses have a chance below `level` in every mu-GDP run."""
+    """Return whether so many right guesses have a chance below `level` in every mu-GDP run."""
     from statistics import NormalDist
 
     normal = NormalDist()
@@ -115,7 +116,8 @@ def gaussian_refuted(canaries: int, guesses: int, right: int, *, mu: float, leve
 def curve_refuted(
     canaries: int, guesses: int, right: int, *, least_fpr: Callable[[float], float], level: float
 ) -> bool:
-    """Whether so many right guesses have a chance below `level` in every run with this trade-off curve.
+    """Return whether so many right guesses have a chance below `level` in every run with this trade-off
+    curve.
 
     `least_fpr` is the inverse of 1 - f: the least false-positive rate with which a true-positive rate can be
     had; too low is safe.
@@ -164,7 +166,7 @@ def audit_one_run(
     confidence: float = 0.95,
     fractions: Sequence[float] = (1.0, 0.5, 0.2, 0.1, 0.05),
 ) -> float:
-    """A lower bound on epsilon from the canaries' scores, with the best of several numbers of guesses.
+    """Return a lower bound on epsilon from the canaries' scores, with the best of several numbers of guesses.
 
     Guarantee: above the true epsilon with probability at most 1 - confidence.
     Proof:     each number of guesses is fixed beforehand and gets an equal part of the level (union bound).
@@ -181,8 +183,8 @@ def audit_one_run(
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:
-    """The upper end of what is refuted, by halving; whatever is returned was itself found refuted, or is
-    0."""
+    """Return the upper end of what is refuted, by halving; whatever is returned was itself found refuted, or
+    is 0."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0

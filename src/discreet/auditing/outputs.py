@@ -62,7 +62,7 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
 
 
 def _open(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
-    """A leaf and None, or what is inside, by name."""
+    """Return a leaf and None, or what is inside, by name."""
     if isinstance(output, np.generic):
         return _open(output.item())
     if output is None or isinstance(
@@ -122,7 +122,7 @@ def taken_apart(outputs: Sequence[Any]) -> list[list[Leaf]]:
 
 
 def numeric_paths(runs: Sequence[Sequence[Leaf]]) -> list[str]:
-    """The paths at which some run has a number."""
+    """Return the paths at which some run has a number."""
     return list(dict.fromkeys(path for run in runs for path, leaf in run if not math.isnan(number(leaf))))
 
 
@@ -135,7 +135,7 @@ def _label(parts: Sequence[Leaf]) -> Hashable:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Many runs: `numbers` has a row a run, NaN where there is no number; `labels` the whole output of each.
+    """Many runs: `numbers` has a row per run, NaN where there is none; `labels` the whole output of each.
 
     The first column is how many leaves there were; the others are the `paths`.
     """
@@ -175,7 +175,7 @@ class Outputs:
 
 
 def floats(**named: Any) -> Floats:
-    """The argument as an array of floats; what is not made of numbers is refused by its name."""
+    """Return the argument as an array of floats; what is not made of numbers is refused by its name."""
     ((name, values),) = named.items()
     try:
         return np.asarray(values, dtype=float)
@@ -184,8 +184,8 @@ def floats(**named: Any) -> Floats:
 
 
 def number(leaf: Any) -> float:
-    """A float where there is a number (huge ones as infinite), also one that is written out, or a time; NaN
-    elsewhere."""
+    """Return a float where there is a number (huge ones as infinite), also one that is written out, or a
+    time; NaN elsewhere."""
     if isinstance(leaf, Real | Fraction):
         return _require.float_or_inf(leaf)
     if isinstance(leaf, Decimal | str):

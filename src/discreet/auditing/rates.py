@@ -23,7 +23,7 @@ _SLACK = 1e-9  # scipy's quantiles of the beta law are right to about 1e-12, rel
 
 
 def at_least(hits: Any, trials: Any, level: float) -> Any:
-    """The lower Clopper-Pearson limit of a chance that was seen `hits` times in `trials`.
+    """Return the lower Clopper-Pearson limit of a chance that was seen `hits` times in `trials`.
 
     Guarantee: above the true chance with probability at most `level`, for every chance and every number of
                trials.
@@ -36,7 +36,7 @@ def at_least(hits: Any, trials: Any, level: float) -> Any:
 
 
 def at_most(hits: Any, trials: Any, level: float) -> Any:
-    """The upper Clopper-Pearson limit, as `at_least`."""
+    """Return the upper Clopper-Pearson limit, as `at_least`."""
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
     bound = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
     bound = np.nextafter(bound + _SLACK * np.minimum(bound, 1 - bound), 1.0)
@@ -44,8 +44,8 @@ def at_most(hits: Any, trials: Any, level: float) -> Any:
 
 
 def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
-    """The least epsilon with which a true-positive rate of `low` or more and a false-positive rate of `high`
-    or less can go together.
+    """Return the least epsilon with which a true-positive rate of `low` or more and a false-positive rate of
+    `high` or less can go together.
 
     Both the attack's event and its complement are used: low <= e^eps high + delta, and 1 - high <= e^eps (1 -
     low) + delta.
@@ -113,8 +113,8 @@ class Guesses:
         return max(0.0, float(special.ndtri(low) - special.ndtri(high)) * (1 - _SLACK))
 
     def gaussian_epsilon(self, *, delta: float, confidence: float = 0.95) -> float:
-        """The epsilon of the Gaussian that `mu` allows: a lower bound *if* what ran is exactly Gaussian; far
-        sharper at small delta.
+        """Return the epsilon of the Gaussian that `mu` allows: a lower bound *if* what ran is exactly
+        Gaussian; far sharper at small delta.
 
         Assumes: the mechanism's trade-off curve is that of some N(0, 1) against N(mu, 1), as for the Gaussian
                  mechanism.
@@ -124,7 +124,7 @@ class Guesses:
         return gaussian_epsilon(mu, float(delta)) * (1 - _SLACK) if mu > 0 else 0.0
 
     def below(self, tradeoff: Any, *, confidence: float = 0.95) -> bool:
-        """Whether, with probability `confidence`, the attack beats a claimed trade-off curve (FPR -> least
-        FNR)."""
+        """Return whether, with probability `confidence`, the attack beats a claimed trade-off curve (FPR ->
+        least FNR)."""
         low, high = self.limits(confidence)
         return bool(1 - low < tradeoff(high))

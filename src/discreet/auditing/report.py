@@ -114,11 +114,11 @@ class Report:
         return draw(self, size)
 
     def html(self) -> str:
-        """One page with everything on it, that needs nothing from elsewhere."""
+        """Return one page with everything on it, that needs nothing from elsewhere."""
         return page(self)
 
     def save(self, path: str | Path) -> Path:
-        """The page as a file."""
+        """Return the page as a file."""
         target = Path(path)
         target.write_text(self.html(), encoding="utf-8")
         return target

@@ -37,8 +37,8 @@ class Operating:
     confidence: float
 
     def above(self, epsilon: float, delta: float = 0.0) -> bool:
-        """Whether TPR <= e^epsilon FPR + delta is contradicted: by the lower limit of the one and the upper
-        limit of the other."""
+        """Return whether TPR <= e^epsilon FPR + delta is contradicted: by the lower limit of the one and the
+        upper limit of the other."""
         _require.non_negative(epsilon=epsilon)
         _require.probability(delta=delta)
         return bool(self.tpr[0] > float(np.exp(epsilon)) * self.fpr[1] + delta)
@@ -76,7 +76,7 @@ class Roc:
         return cls.of(values[truth], values[~truth])
 
     def _rates(self, cuts: Floats) -> tuple[Any, Any]:
-        """How many members and how many others have at least these scores."""
+        """Return how many members and how many others have at least these scores."""
         inside, outside = (
             len(x) - np.searchsorted(x, cuts, side="left") for x in (self.members, self.others)
         )
@@ -102,7 +102,7 @@ class Roc:
         return float((tpr - fpr).max())
 
     def tpr_at(self, fpr: float) -> float:
-        """The TPR as seen, at the best threshold whose FPR as seen is at most `fpr`."""
+        """Return the TPR as seen, at the best threshold whose FPR as seen is at most `fpr`."""
         _require.probability(fpr=fpr)
         seen, tpr = self.curve()
         return float(tpr[seen <= fpr].max())
@@ -115,7 +115,7 @@ class Roc:
         return fpr, np.asarray(at_least(tpr * n, n, level)), np.asarray(at_most(tpr * n, n, level))
 
     def at(self, fpr: float, *, confidence: float = 0.95) -> Operating:
-        """The threshold for this FPR, and its rates with exact limits; all four hold together with the
+        """Return the threshold for this FPR, and its rates with exact limits; all four hold together with the
         confidence.
 
         The threshold is chosen on every other score and measured on the rest, so that choosing it costs no

@@ -119,7 +119,7 @@ KINDS: dict[str, Callable[[], Pair]] = {
 
 
 def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
-    """The attack of this kind on a function that adds up an array."""
+    """Return the attack of this kind on a function that adds up an array."""
     if kind not in KINDS:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()
@@ -129,8 +129,8 @@ def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
 
 
 def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAttack:
-    """The same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers; claimed is
-    what it is priced for."""
+    """Return the same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers;
+    claimed is what it is priced for."""
     if kind not in KINDS:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()

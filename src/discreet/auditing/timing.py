@@ -79,8 +79,8 @@ def timing(
 
 
 def _attack(values: Floats, times: Floats) -> tuple[str, float]:
-    """The question that the first half of the times answers best, and how likely the second half answers it
-    as well by chance."""
+    """Return the question that the first half of the times answers best, and how likely the second half
+    answers it as well by chance."""
     half = len(values) // 2
     sizes = np.abs(values)
     middle, far = np.quantile(sizes[:half], [0.5, 0.9])
@@ -109,8 +109,8 @@ def _around(times: Floats) -> Floats:
 
 
 def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
-    """The largest gap between the times of the two groups, whether the second takes longer, and the threshold
-    where it is."""
+    """Return the largest gap between the times of the two groups, whether the second takes longer, and the
+    threshold where it is."""
     if yes.all() or not yes.any():
         return 0.0, True, 0.0
     order = np.argsort(times)
@@ -179,7 +179,7 @@ def clock(
 
 
 def _split(first: Any, second: Any) -> tuple[bool, float]:
-    """Whether the second is the slower one, and the threshold that tells them apart best."""
+    """Return whether the second is the slower one, and the threshold that tells them apart best."""
     cuts = np.sort(np.concatenate([first, second]))
     gaps = [(float((second > cut).mean() - (first > cut).mean()), float(cut)) for cut in cuts]
     best = max(gaps, key=lambda gap: abs(gap[0]))

@@ -61,8 +61,8 @@ class Accounts:
         return self.budget.filter(self.public.neighbors)
 
     def all(self, periods: tuple[str, ...] = ()) -> list[Account]:
-        """One for each of `periods`, or for every period that was ever charged and for those to come; then
-        the total."""
+        """Return one for each of `periods`, or for every period that was ever charged and for those to come;
+        then the total."""
         whose = "dataset" if self.owner is None else self.owner
         per = self.budget.per
         if per is None:
@@ -84,7 +84,7 @@ class Accounts:
     def preview(
         self, event: Event, periods: tuple[str, ...] = (), asked: RequestedPrice | None = None
     ) -> Preview:
-        """What `event` would do to the account on which the least of it fits."""
+        """Return what `event` would do to the account on which the least of it fits."""
         views = [
             account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)
         ]
@@ -98,7 +98,7 @@ class Accounts:
         *,
         elsewhere: bool = False,
     ) -> dict[str, Any]:
-        """What the entry of the charge says of prices and totals; refused, and nothing changed, if one
+        """Return what the entry of the charge says of prices and totals; refused, and nothing changed, if one
         account does not admit it.
 
         What was released `elsewhere` may come first, but then it came before the budget: it does not fix the
@@ -116,8 +116,8 @@ class Accounts:
         return facts | self._totals(after[0], elsewhere)
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
-        """What a charge carries along: the new total, and the own delta of the first charge, which has fixed
-        the split of delta."""
+        """Return what a charge carries along: the new total, and the own delta of the first charge, which has
+        fixed the split of delta."""
         name = charges.first_name(self.owner)
         last = charges.last_charge(self.ledger, self.owner)
         if last is None:
@@ -156,7 +156,7 @@ class Accounts:
                 )
 
     def problems(self) -> list[str]:
-        """Whether the totals are what the charges add up to, within the budget; in words."""
+        """Return whether the totals are what the charges add up to, within the budget; in words."""
         whose = "" if self.owner is None else f" of {self.owner}"
         try:
             self.check()
@@ -174,7 +174,8 @@ class Accounts:
         ]
 
     def _replay(self) -> tuple[BudgetFilter, Spent]:
-        """The rule and what was spent, from the list of charges alone: the first fixes the split of delta."""
+        """Return the rule and what was spent, from the list of charges alone: the first fixes the split of
+        delta."""
         items = charges.items(self.ledger, self.owner)
         rule = (
             caps.with_first(self.rule, self.rule.price(items[0]).delta)
@@ -198,7 +199,7 @@ class Accounts:
         *,
         elsewhere: bool = False,
     ) -> list[tuple[Account, Item]]:
-        """Every account that must admit an event, with what it is charged there."""
+        """Return every account that must admit an event, with what it is charged there."""
         accounts = self.all(periods)
         per = self.budget.per
         if per is None:
@@ -211,7 +212,7 @@ class Accounts:
         return [(account, item) for account in cut] + [_choice(account, event, asked) for account in total]
 
     def _seen_by_one(self, event: Event, periods: tuple[str, ...]) -> Event:
-        """What an event costs someone whose rows *within one period* change.
+        """Return what an event costs someone whose rows *within one period* change.
 
         A row is in one period, and so is all of a unit that a release of one period reads: such a change adds
         or removes a unit there. But where a release reads several periods, part of a person's rows change:
@@ -221,7 +222,7 @@ class Accounts:
         return event if alone else Group(event=event, size=2, neighbors=event.neighbors)
 
     def _prices(self, event: Event, body: dict[str, Any], periods: tuple[str, ...]) -> dict[Name, Spent]:
-        """What an event adds to which account, priced as the entry of its charge says."""
+        """Return what an event adds to which account, priced as the entry of its charge says."""
         per = self.budget.per
         if per is None:
             return {}
@@ -257,7 +258,7 @@ class Accounts:
         return spent
 
     def _seen(self) -> list[str]:
-        """The periods that were charged by themselves."""
+        """Return the periods that were charged by themselves."""
         policy = self.ledger.last("policy")
         topics = self.ledger.topics(KIND, after=0 if policy is None else policy.seq)
         start = self._topic((PERIOD, ""))[:-2]  # without the closing quote and bracket
@@ -272,15 +273,15 @@ class Accounts:
 
 
 def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
-    """How a charge says what it read; nothing for the whole table."""
+    """Return how a charge says what it read; nothing for the whole table."""
     return (
         {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
     )
 
 
 def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
-    """The periods that a charge read, if the budget still cuts the table in the same way; none is the whole
-    table."""
+    """Return the periods that a charge read, if the budget still cuts the table in the same way; none is the
+    whole table."""
     periods = body.get("periods")
     same = periods is not None and budget.per is not None and periods["by"] == budget.per.cut
     return tuple(periods["in"]) if periods is not None and same else ()
@@ -289,8 +290,8 @@ def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
 def _choice(
     account: Account, event: Event, asked: RequestedPrice | None, *, fresh: bool = False
 ) -> tuple[Account, Item]:
-    """The account and the price that an event has there; the first charge also fixes how the account splits
-    its delta."""
+    """Return the account and the price that an event has there; the first charge also fixes how the account
+    splits its delta."""
     if not fresh:
         return account, caps.choose(account.rule, account.spent, event, asked)
     rule, item = caps.first(account.rule, event, asked)

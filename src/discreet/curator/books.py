@@ -51,22 +51,22 @@ def public_of(ledger: Ledger | Writer) -> Public:
 
 
 def policy_of(ledger: Ledger | Writer) -> Policy:
-    """The budgets now in force."""
+    """Return the budgets now in force."""
     last = ledger.last("policy") or ledger.genesis
     policy: Policy = _registry.from_json(last.body["policy"])
     return policy
 
 
 def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
-    """The filter of a budget (the dataset's, if none is given) under the ledger's relation."""
+    """Return the filter of a budget (the dataset's, if none is given) under the ledger's relation."""
     rule = (budget or policy_of(ledger).budget).filter(public_of(ledger).neighbors)
     last = None if budget is not None else last_charge(ledger)
     return rule if last is None else split_by_first(rule, last.body)
 
 
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-    """What is wrong with a ledger, in words: its schema and chain, what entries point to, the totals of
-    charges, the steps of runs.
+    """Return what is wrong with a ledger, in words: its schema and chain, what entries point to, the totals
+    of charges, the steps of runs.
 
     Never raises for what a file holds: who signs with a key of their own can write any body.
     """
@@ -107,8 +107,8 @@ _POINTS = {
 
 
 def _references(ledger: Ledger) -> list[str]:
-    """What is let out must point to a charge before it, at most once; the states of a live mechanism follow
-    each other."""
+    """What is let out must point to a charge before it, at most once; the states of a live mechanism
+    follow each other."""
     problems: list[str] = []
     kinds: dict[int, str] = {}
     released: set[int] = set()
@@ -134,15 +134,15 @@ def _references(ledger: Ledger) -> list[str]:
 
 
 def owners(ledger: Ledger) -> list[Accounts]:
-    """The dataset's accounts, then those of every analyst who has a budget of their own."""
+    """Return the dataset's accounts, then those of every analyst who has a budget of their own."""
     policy, public = policy_of(ledger), public_of(ledger)
     pairs = ((None, policy.budget), *policy.analysts)
     return [Accounts(ledger, public, budget, owner) for owner, budget in pairs if budget is not None]
 
 
 def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
-    """What everything together has cost so far, at face price: a bound that holds whenever one looks, and if
-    one stops because of it.
+    """Return what everything together has cost so far, at face price: a bound that holds whenever one looks,
+    and if one stops because of it.
 
     `delta` is the chance that it is ever wrong; by default that of the budget, or 1e-9 for a pure one.
     """
@@ -163,5 +163,5 @@ def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
 
 
 def accounts(ledger: Ledger) -> list[Account]:
-    """Every account with what was spent on it."""
+    """Return every account with what was spent on it."""
     return [account for owned in owners(ledger) for account in owned.all()]

@@ -26,12 +26,12 @@ def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tu
 
 
 def charged(ledger: Ledger | Writer, analyst: str | None = None) -> list[Event]:
-    """All that was charged to the dataset, or to one analyst, in order, whatever it was priced as."""
+    """Return all that was charged to the dataset, or to one analyst, in order, whatever it was priced as."""
     return [event for event, _ in spending(ledger, analyst)]
 
 
 def items(ledger: Ledger | Writer, analyst: str | None = None) -> list[Item]:
-    """All that was charged to the dataset, or to one analyst, in order, as it was priced when it was
+    """Return all that was charged to the dataset, or to one analyst, in order, as it was priced when it was
     charged."""
     return [priced(event, body, cap_name(analyst)) for event, body in spending(ledger, analyst)]
 

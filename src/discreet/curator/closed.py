@@ -44,6 +44,6 @@ class Books(Curator):
 
 
 def without_data(path: str | Path) -> Books:
-    """The curator of a ledger, with its key beside it, for `enter` and `preview`."""
+    """Return the curator of a ledger, with its key beside it, for `enter` and `preview`."""
     ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
     return Books(_NoData(books.public_of(ledger)), ledger)

@@ -81,7 +81,8 @@ class Curator:
         large_delta: bool = False,
         durable: bool = True,
     ) -> Curator:
-        """A new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are not.
+        """Return a new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are
+        not.
 
         Not `durable` is for a ledger that is thrown away with its session: it does not wait for the disk.
         """
@@ -102,7 +103,7 @@ class Curator:
 
     @classmethod
     def open(cls, path: str | Path, source: AnySource) -> Curator:
-        """An existing ledger, with its key."""
+        """Return an existing ledger, with its key."""
         path = Path(path)
         if not path.exists():
             raise LedgerError(f"there is no ledger at {path}. Make one with a budget first.")
@@ -126,7 +127,8 @@ class Curator:
         return books.rule_of(self.ledger)
 
     def during(self, *periods: str) -> Curator:
-        """The same dataset, its rows of some periods only; what is asked is charged to each of these periods.
+        """Return the same dataset, its rows of some periods only; what is asked is charged to each of these
+        periods.
 
         Guarantee: what depends on the rows of one unit within one period keeps that period's budget
                    (docs/filters.md, Theorem 5).
@@ -146,8 +148,8 @@ class Curator:
         return per.restrict(self._whole, periods)
 
     def _in_force(self, ledger: Ledger | Writer) -> Policy:
-        """The budgets now in force; refused if they cut the table in another way than when the periods of
-        this view were chosen."""
+        """Return the budgets now in force; refused if they cut the table in another way than when the periods
+        of this view were chosen."""
         policy = books.policy_of(ledger)
         per = policy.budget.per
         if self.periods and (per is None or per.cut != self._cut):
@@ -197,7 +199,7 @@ class Curator:
     def preview(
         self, event: Event, *, analyst: str = STEWARD, asked: RequestedPrice | None = None
     ) -> Preview:
-        """What an event would cost the dataset, or an analyst's own account. Touches no data.
+        """Return what an event would cost the dataset, or an analyst's own account. Touches no data.
 
         Whether it is admitted, and how many more of it would be, takes both accounts into account; the
         numbers are the analyst's own. `asked` is the (epsilon, delta) it was asked with, where it was:
@@ -296,7 +298,8 @@ class Curator:
         )
 
     def resume(self, interactive: Interactive, number: int) -> InteractiveHandle:
-        """An interactive mechanism that was started before, where it stands; `number` is that of its charge.
+        """Return an interactive mechanism that was started before, where it stands; `number` is that of its
+        charge.
 
         The table may be another version than it was started on, if the mechanism says that it goes on with
         any (see `Interactive`).
@@ -377,12 +380,13 @@ class Curator:
                 owned.recount(writer, changed)
 
     def verify(self, anchor: Anchor | None = None) -> list[str]:
-        """What is wrong with the ledger, in words: its chain, and the totals that its charges claim."""
+        """Return what is wrong with the ledger, in words: its chain, and the totals that its charges
+        claim."""
         return books.verify(self.ledger, anchor) or self.vault.problems()
 
     def _question(self, described: Any) -> str:
-        """The key of a question in the store: what is asked and, where data are held in memory, a keyed
-        fingerprint of these.
+        """Return the key of a question in the store: what is asked and, where data are held in memory, a
+        keyed fingerprint of these.
 
         A data frame that changed gets no old answer, whatever its version says. Nobody without the ledger's
         key can check a guess of the data.
@@ -446,8 +450,8 @@ class Curator:
         owners: list[Accounts],
         asked: RequestedPrice | None = None,
     ) -> Entry:
-        """The entry of a charge, and all running totals; refused, and nothing written, if one account does
-        not admit it."""
+        """Return the entry of a charge, and all running totals; refused, and nothing written, if one account
+        does not admit it."""
         body = body | said(policy.budget, self.periods)
         for owned in owners:
             body |= _admitted(owned, event, self.periods, asked, body, len(owners) > 1)
@@ -499,7 +503,7 @@ class Curator:
         return self.failure(charge)
 
     def failure(self, charge: Entry) -> ReleaseFailed:
-        """What may be said of a mechanism that failed."""
+        """Return what may be said of a mechanism that failed."""
         return ReleaseFailed(
             f"the mechanism failed after it was charged (entry {charge.seq} of the ledger). The "
             f"charge stays, because how it "
@@ -508,7 +512,7 @@ class Curator:
 
 
 def _own_error(value: Any, mechanism: Mechanism) -> Any:
-    """The error that the released value knows by itself, or else the one that its mechanism has
+    """Return the error that the released value knows by itself, or else the one that its mechanism has
     beforehand."""
     return getattr(value, "error", None) or getattr(mechanism, "error", None)
 
@@ -541,18 +545,19 @@ def key_path(path: Path) -> Path:
 
 
 def question_key(described: Any) -> str:
-    """What makes two questions the same: the mechanism's own normal form of what it asks, or else its
+    """Return what makes two questions the same: the mechanism's own normal form of what it asks, or else its
     complete description."""
     return hashlib.sha256(canonical(described).encode()).hexdigest()
 
 
 def _identity(public: Public) -> tuple[Any, ...]:
-    """What stays the same over all versions of a table: whom it protects, and from what."""
+    """Return what stays the same over all versions of a table: whom it protects, and from what."""
     return public.table, public.unit.column, public.neighbors
 
 
 def _as_started(mechanism: Any, charge: Entry) -> Any:
-    """The mechanism as it was when it was charged: for the version of the table that it was started on."""
+    """Return the mechanism as it was when it was charged: for the version of the table that it was started
+    on."""
     described = charge.body.get("mechanism")
     if described is None:
         return mechanism
@@ -576,7 +581,7 @@ def _check(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
 
 
 def _released(output: Any) -> Release:
-    """What a mechanism gave, if it may leave: a release, made with the curator's own entropy."""
+    """Return what a mechanism gave, if it may leave: a release, made with the curator's own entropy."""
     if not isinstance(output, Release):
         raise TypeError(f"a mechanism gives a Release, not {type(output).__name__}")
     if not output.private:
@@ -585,7 +590,7 @@ def _released(output: Any) -> Release:
 
 
 def _described(mechanism: Any) -> Any:
-    """The complete description, or None for trusted code: that is charged every time."""
+    """Return the complete description, or None for trusted code: that is charged every time."""
     try:
         return _registry.to_json(mechanism)
     except DescriptionError:

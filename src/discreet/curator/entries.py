@@ -38,7 +38,8 @@ class Entry:
         return seal_of(self.sealed)
 
     def to_json(self) -> dict[str, Any]:
-        """What an export shows: all that is needed to verify the chain, without the sealed state itself."""
+        """Return what an export shows: all that is needed to verify the chain, without the sealed state
+        itself."""
         shown = {
             "seq": self.seq,
             "time": self.time,
@@ -82,7 +83,7 @@ class Anchor:
 
 
 def canonical(value: Any) -> str:
-    """The one way in which a value is written down, so that a hash of it means something."""
+    """Return the one way in which a value is written down, so that a hash of it means something."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -91,21 +92,22 @@ def seal_of(sealed: bytes | None) -> str | None:
 
 
 def chain(previous: bytes, entry: Entry) -> bytes:
-    """The hash of an entry: over all of it but hash and signature, and over the hash of the one before."""
+    """Return the hash of an entry: over all of it but hash and signature, and over the hash of the one
+    before."""
     text = canonical([previous.hex(), entry.seq, entry.time, entry.kind, entry.topic, entry.body, entry.seal])
     return hashlib.sha256(text.encode()).digest()
 
 
 def chained(previous: bytes, row: Row) -> bytes:
-    """The same hash from the columns, over the text of the body as it stands: nothing is parsed, and nothing
-    is forgiven."""
+    """Return the same hash from the columns, over the text of the body as it stands: nothing is parsed, and
+    nothing is forgiven."""
     seq, time, kind, body, _, _, sealed, topic = row
     head, tail = canonical([previous.hex(), seq, time, kind, topic]), canonical([seal_of(sealed)])
     return hashlib.sha256(f"{head[:-1]},{body},{tail[1:]}".encode()).digest()
 
 
 def well_formed(row: Row) -> bool:
-    """Whether the columns have the types of a ledger: a file that somebody wrote may hold anything."""
+    """Return whether the columns have the types of a ledger: a file that somebody wrote may hold anything."""
     seq, time, kind, body, digest, signature, sealed, topic = row
     texts = (
         type(time) is str
@@ -118,7 +120,7 @@ def well_formed(row: Row) -> bool:
 
 
 def entry_of(row: Row) -> Entry:
-    """The entry in a row; refused if it is none."""
+    """Return the entry in a row; refused if it is none."""
     seq, time, kind, body, *rest = row
     content = None
     if well_formed(row):

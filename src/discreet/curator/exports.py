@@ -75,7 +75,7 @@ class Export:
 
 
 def is_export(path: Path) -> bool:
-    """Whether a file starts as an export does, and not as a ledger."""
+    """Return whether a file starts as an export does, and not as a ledger."""
     try:
         with path.open("rb") as file:
             return file.read(1) == b"{"

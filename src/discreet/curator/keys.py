@@ -33,7 +33,7 @@ class Key:
 
     @classmethod
     def create(cls, path: Path) -> Key:
-        """A fresh key in a new file that only its owner can read."""
+        """Return a fresh key in a new file that only its owner can read."""
         seed = secrets.token_bytes(32)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -99,7 +99,7 @@ class Key:
             ) from None
 
     def fingerprints(self) -> bytes:
-        """The secret under which data are fingerprinted."""
+        """Return the secret under which data are fingerprinted."""
         return self._derive(b"fingerprint")
 
     def _signer(self) -> Ed25519PrivateKey:
@@ -120,7 +120,7 @@ def _derived(seed: bytes, purpose: bytes) -> bytes:
 
 
 def signed_by(public: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether `signature` on `message` was made with the key behind `public`."""
+    """Return whether `signature` on `message` was made with the key behind `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):

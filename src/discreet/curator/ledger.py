@@ -35,7 +35,7 @@ _LOCAL = threading.local()
 
 
 def _computing() -> list[str]:
-    """The ledgers for which this thread computes an answer."""
+    """Return the ledgers for which this thread computes an answer."""
     paths: list[str] = _LOCAL.__dict__.setdefault("paths", [])
     return paths
 
@@ -75,7 +75,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: Path, key: Key, body: dict[str, Any], *, durable: bool = True) -> Ledger:
-        """A new ledger whose first entry holds `body` and the public key."""
+        """Return a new ledger whose first entry holds `body` and the public key."""
         store = Store(path, durable=durable)
         store.create()
         try:
@@ -118,12 +118,12 @@ class Ledger:
         return entry
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
-        """The newest entry of a kind, about a topic if one is given."""
+        """Return the newest entry of a kind, about a topic if one is given."""
         newest: Entry | None = self.look(lambda reader: reader.last(kind, topic))
         return newest
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        """What the entries of a kind are about, each topic once."""
+        """Return what the entries of a kind are about, each topic once."""
         topics: list[str] = self.look(lambda reader: reader.topics(kind, after=after))
         return topics
 
@@ -139,7 +139,7 @@ class Ledger:
         return head
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-        """What is wrong with the file and its chain, in words; nothing if it is whole.
+        """Return what is wrong with the file and its chain, in words; nothing if it is whole.
 
         `key` is the public key the verifier trusts.
         """
@@ -229,7 +229,7 @@ class History:
                 )
 
     def relied(self, row: Row) -> Row:
-        """The row, if it is the one that was seen to be part of the chain; of what is newer, if it was
+        """Return the row, if it is the one that was seen to be part of the chain; of what is newer, if it was
         written by this transaction."""
         if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
             place = 32 * row[0]
@@ -290,12 +290,12 @@ class Reader:
         return entry_of(self.history.relied(row))
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
-        """The newest entry of a kind, about a topic if one is given."""
+        """Return the newest entry of a kind, about a topic if one is given."""
         seq = self.history.newest.get((kind, topic))
         return None if seq is None else self.entry(seq)
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        """What the entries of a kind after a number are about, each topic once."""
+        """Return what the entries of a kind after a number are about, each topic once."""
         newest = self.history.newest.items()
         return [topic for (of, topic), seq in newest if of == kind and topic is not None and seq > after]
 
@@ -346,13 +346,13 @@ class Writer:
         return self.entry(1)
 
     def last(self, kind: str, topic: str | None = None) -> Entry | None:
-        """The newest entry of a kind, about a topic if one is given."""
+        """Return the newest entry of a kind, about a topic if one is given."""
         for entry in reversed(self.appended):
             if entry.kind == kind and topic in (None, entry.topic):
                 return entry
         return self._before.last(kind, topic)
 
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
-        """What the entries of a kind after a number are about, each topic once."""
+        """Return what the entries of a kind after a number are about, each topic once."""
         new = [e.topic for e in self.appended if e.kind == kind and e.topic is not None and e.seq > after]
         return list(dict.fromkeys([*self._before.topics(kind, after=after), *new]))

@@ -64,7 +64,7 @@ def lengths(thing: Any, public: Public) -> None:
 
 
 def _length(part: Any, public: Public) -> int | None:
-    """The number of entries that a statistic says it has; None for what is none, or does not fit the
+    """Return the number of entries that a statistic says it has; None for what is none, or does not fit the
     table."""
     measure = getattr(type(part), "length", None)
     if not callable(measure) or not callable(part):

@@ -80,8 +80,8 @@ class InteractiveHandle:
         return live
 
     def answer(self, question: Any) -> Release:
-        """One answer. If it cannot be committed it was never given; if the mechanism has halted, nothing
-        changes.
+        """Return one answer. If it cannot be committed it was never given; if the mechanism has halted,
+        nothing changes.
 
         A question that is refused before any data would be read changes nothing either. One that fails
         afterwards, or runs out of time, is entered in the ledger and counts as asked, because how it went may
@@ -222,7 +222,7 @@ class InteractiveHandle:
         return tickets.turn(reader, self.number)
 
     def _opened(self, now: Turn) -> Any:
-        """The secret state."""
+        """Return the secret state."""
         if self.ledger.key is None or now.state.sealed is None:
             raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
         return json.loads(self.ledger.key.unseal(now.state.sealed, self._context(now.version)))
@@ -322,12 +322,12 @@ class InteractiveHandle:
 
 
 def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
-    """The blobs of an answer, on disk before its transaction begins."""
+    """Return the blobs of an answer, on disk before its transaction begins."""
     return nullcontext(()) if drawer is None else drawer.staged()
 
 
 def _counted(state: Any) -> Any:
-    """The state after a question that failed: where questions are counted, it counts."""
+    """Return the state after a question that failed: where questions are counted, it counts."""
     counts = isinstance(state, dict) and isinstance(state.get("asked"), int)
     return {**state, "asked": state["asked"] + 1} if counts else state
 
@@ -340,7 +340,7 @@ def _shown(question: Any) -> Any:
 
 
 def _recalled(ticket: Entry) -> Any:
-    """The question of a ticket, from its description; None where that does not say it."""
+    """Return the question of a ticket, from its description; None where that does not say it."""
     described = ticket.body["question"]
     try:
         return None if described == TRUSTED else _registry.from_json(described)

@@ -112,7 +112,7 @@ class Period:
             raise InvalidInput(f"the period by column {self.column!r} needs {wanted}. Nothing was opened.")
 
     def named(self, period: Any, public: Public) -> str:
-        """The one name of a period; refused if it is none."""
+        """Return the one name of a period; refused if it is none."""
         fact = public.fact(self.column)
         if self.every is not None:
             self.part(str(period), public)
@@ -126,7 +126,7 @@ class Period:
         return name
 
     def part(self, name: str, public: Public) -> Part:
-        """What the rows of a period have in the column."""
+        """Return what the rows of a period have in the column."""
         if self.every is not None:
             return stretch(name, self.every)
         fact = public.fact(self.column)
@@ -134,7 +134,7 @@ class Period:
         return int(name) if whole else name
 
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
-        """The rows of these periods, as a source of its own."""
+        """Return the rows of these periods, as a source of its own."""
         parts = [self.part(name, source.public) for name in names]
         return within(source, self.column, parts, called=f"({self.column} in {_listed(names)})")
 
@@ -165,7 +165,7 @@ def _whole(period: Any, column: str) -> str:
 
 
 def stretch(name: str, every: str) -> tuple[date, date]:
-    """The days of a period, the last one not included.
+    """Return the days of a period, the last one not included.
 
     >>> stretch("2024-02", "month")
     (datetime.date(2024, 2, 1), datetime.date(2024, 3, 1))

@@ -49,7 +49,7 @@ class Budget:
             raise _require.fail("per", self.per, "a Period, such as Period(column='admitted', every='month')")
 
     def filter(self, neighbors: Neighbors = ADD_REMOVE) -> BudgetFilter:
-        """The rule that keeps this budget against adaptive questions."""
+        """Return the rule that keeps this budget against adaptive questions."""
         return _filter(self.epsilon, self.rho, self.delta, neighbors)
 
     def _repr_html_(self) -> str:
@@ -134,7 +134,7 @@ class Policy:
                     budget.per.check(public)
 
     def of(self, analyst: str) -> Budget | None:
-        """The analyst's own budget. The steward has none but the dataset's."""
+        """Return the analyst's own budget. The steward has none but the dataset's."""
         if analyst == STEWARD:
             return None
         for name, budget in self.analysts:

@@ -78,7 +78,7 @@ def run(
 
 
 def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
-    """The charge of a new run."""
+    """Return the charge of a new run."""
     asked = asked_of(mechanism)
     curator._prepare(mechanism.event, analyst, asked)
     with curator.ledger.writing() as writer:
@@ -87,7 +87,7 @@ def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str
 
 
 def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst: str) -> Entry:
-    """The charge of a run that was begun before."""
+    """Return the charge of a run that was begun before."""
     _require.integer(number=number)
     charge = curator.ledger.entry(number)
     during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")

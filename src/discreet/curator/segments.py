@@ -156,7 +156,7 @@ class Work:
         return str(self.charge.seq)
 
     def head(self, writer: Writer) -> Entry:
-        """The entry that moved the counter last: the newest claim, or the charge itself."""
+        """Return the entry that moved the counter last: the newest claim, or the charge itself."""
         return writer.last(SEGMENT, self.topic) or self.charge
 
     def claim(self, seen: Entry, end: int) -> Entry:
@@ -190,7 +190,7 @@ class Work:
             self._record(writer, claim)
 
     def accept(self, header: dict[str, Any]) -> tuple[int, Entry]:
-        """The counter, and the entry that moved it last, if a checkpoint is the one to go on from."""
+        """Return the counter, and the entry that moved it last, if a checkpoint is the one to go on from."""
         with self.ledger.writing() as writer:
             head, saved = self.head(writer), writer.last(SAVED, self.topic)
             newest = self.charge.seq if saved is None else int(saved.body["claim"])
@@ -249,8 +249,8 @@ class Work:
         return bool(self.charge.body["analyst"] == STEWARD)
 
     def _failed(self) -> Exception:
-        """How it failed may depend on the data, so that trying again would be another look: the steps that
-        are left are forfeited."""
+        """How it failed may depend on the data, so that trying again would be another look: the steps
+        that are left are forfeited."""
         with self.ledger.writing() as writer:
             head, length = self.head(writer), int(self.charge.body["steps"])
             if _counter(head) < length:
@@ -272,8 +272,8 @@ class Work:
 
 
 def problems(ledger: Ledger) -> list[str]:
-    """What is wrong with the counters of all runs, in words: each must only go forward, without a gap, to the
-    number that was paid for."""
+    """Return what is wrong with the counters of all runs, in words: each must only go forward, without a gap,
+    to the number that was paid for."""
     sentences: list[str] = []
     counters: dict[int, int] = {}
     limits: dict[int, int] = {}
@@ -336,7 +336,7 @@ def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
 
 
 def _message(head: bytes, raw: bytes) -> bytes:
-    """What is signed. Longer than the 32 bytes of an entry's hash: neither signature can stand for the
+    """Return what is signed. Longer than the 32 bytes of an entry's hash: neither signature can stand for the
     other."""
     return _MAGIC + hashlib.sha256(head).digest() + hashlib.sha256(raw).digest()
 

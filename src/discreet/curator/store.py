@@ -273,7 +273,7 @@ class Store:
             )
 
     def _connect(self, held: Held, *, write: bool) -> sqlite3.Connection:
-        """A connection that `held` closes.
+        """Return a connection that `held` closes.
 
         An old ledger in WAL mode is moved to a rollback journal with its first transaction.
         """
@@ -311,8 +311,8 @@ class Store:
         return db
 
     def _frozen(self) -> bool:
-        """Whether the file lies where nobody can write, with no journal left: then it can be read as it
-        is."""
+        """Return whether the file lies where nobody can write, with no journal left: then it can be read as
+        it is."""
         leftover = self._leftover("-wal") or self._leftover("-journal")
         return not leftover and not os.access(os.path.dirname(os.path.realpath(self.path)), os.W_OK)
 
@@ -334,8 +334,8 @@ class Store:
                 _unlock(held.lock)
 
     def _lock(self, exclusive: bool) -> int | None:
-        """A lock on the file beside the ledger; none where that cannot be (read-only media): there nobody
-        writes."""
+        """Return a lock on the file beside the ledger; none where that cannot be (read-only media): there
+        nobody writes."""
         if fcntl is None:
             return None
         if not self.path.is_file():
@@ -390,8 +390,8 @@ class Store:
                 return None
 
     def _write_ahead(self) -> bool:
-        """Whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's own
-        locks alone."""
+        """Return whether the file is still in the write-ahead mode of old ledgers, which works with SQLite's
+        own locks alone."""
         with open(self.path, "rb") as file:
             return file.read(20)[18:20] == b"\x02\x02"
 

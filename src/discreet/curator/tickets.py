@@ -94,8 +94,8 @@ def topic(charge: int, number: int) -> str:
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
-    """What is wrong with the tickets and states, in words: states in the order of their numbers, each with a
-    ticket that is taken over in turn."""
+    """Return what is wrong with the tickets and states, in words: states in the order of their numbers, each
+    with a ticket that is taken over in turn."""
     wrong: list[str] = []
     # Of each charge: the number of its newest state, and the newest ticket; the attempts at each ticket.
     states: dict[int, int] = {}

@@ -17,7 +17,7 @@ _CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999)
 
 
 def encode(value: Any) -> Any:
-    """A JSON-able form of what a mechanism released; DescriptionError if it has none (a trained model,
+    """Return a JSON-able form of what a mechanism released; DescriptionError if it has none (a trained model,
     say)."""
     if isinstance(value, np.generic):
         return encode(value.item())
@@ -41,7 +41,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(data: Any) -> Any:
-    """The value that `encode` wrote down. Lists come back as tuples."""
+    """Return the value that `encode` wrote down. Lists come back as tuples."""
     if isinstance(data, dict) and data.keys() == {"array", "dtype", "shape"}:
         flat = np.empty(len(data["array"]), dtype=data["dtype"])
         flat[:] = [decode(item) for item in data["array"]]
@@ -59,7 +59,7 @@ def decode(data: Any) -> Any:
 
 
 def storable(value: Any) -> bool:
-    """Whether a value can be stored and served again."""
+    """Return whether a value can be stored and served again."""
     try:
         encode(value)
     except DescriptionError:
@@ -68,7 +68,7 @@ def storable(value: Any) -> bool:
 
 
 def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
-    """A release's error at some confidences, for the store; nothing where it has none."""
+    """Return a release's error at some confidences, for the store; nothing where it has none."""
     try:
         return (
             [] if error is None else [[confidence, encode(error(confidence))] for confidence in _CONFIDENCES]
@@ -78,7 +78,8 @@ def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
 
 
 def recalled(table: list[Any]) -> Callable[[float], Any] | None:
-    """The error that a table holds: what is true with a higher confidence is true with the one asked for."""
+    """Return the error that a table holds: what is true with a higher confidence is true with the one asked
+    for."""
 
     def error(confidence: float) -> Any:
         for known, bound in table:

@@ -130,7 +130,7 @@ class Vault:
             unlocked(handle)
 
     def get(self, charge: int, name: str) -> bytes:
-        """The newest version of a blob."""
+        """Return the newest version of a blob."""
         while True:
             entry = self._newest(charge, name)
             try:
@@ -146,7 +146,7 @@ class Vault:
             return self._opened(entry, sealed)
 
     def version(self, charge: int, name: str) -> int:
-        """How often a blob was replaced."""
+        """Return how often a blob was replaced."""
         return int(self._newest(charge, name).body["version"])
 
     def remove(self, charge: int, name: str) -> None:
@@ -174,7 +174,7 @@ class Vault:
                     path.unlink(missing_ok=True)
 
     def problems(self) -> list[str]:
-        """What is wrong with the files, in words."""
+        """Return what is wrong with the files, in words."""
         wrong = []
         for entry in self.ledger.look(_blobs):
             if entry.body["file"] is None:
@@ -257,7 +257,8 @@ class Drawer:
 
 
 def problems(entries: Iterable[Entry]) -> list[str]:
-    """What is wrong with the entries of blobs, in words: the versions of each must follow each other."""
+    """Return what is wrong with the entries of blobs, in words: the versions of each must follow each
+    other."""
     wrong: list[str] = []
     versions: dict[tuple[Any, Any], int] = {}
     for entry in entries:
@@ -270,7 +271,7 @@ def problems(entries: Iterable[Entry]) -> list[str]:
 
 
 def _padded(name: Any, data: Any, size: int | None) -> bytes:
-    """What is sealed: the length, the data, and zeros."""
+    """Return what is sealed: the length, the data, and zeros."""
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise _require.fail("name", name, "a printable text of 1 to 100 characters")
     if not isinstance(data, bytes):
@@ -296,7 +297,7 @@ def _next(last: Entry | None) -> int:
 
 
 def _blobs(reader: Reader) -> list[Entry]:
-    """The newest entry of every blob."""
+    """Return the newest entry of every blob."""
     newest = (reader.last(BLOB, topic) for topic in reader.topics(BLOB))
     return [entry for entry in newest if entry is not None]
 

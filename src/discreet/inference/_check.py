@@ -19,7 +19,7 @@ NOTHING = "Nothing was computed or released."
 
 
 def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
-    """The argument as an array of finite floats, a copy; the message names the first bad entry."""
+    """Return the argument as an array of finite floats, a copy; the message names the first bad entry."""
     array = as_array(name, given)
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING}")
@@ -69,7 +69,7 @@ def measured_only(name: str, given: Any, known: NDArray[Any]) -> Floats:
 
 
 def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | None = None) -> Any:
-    """A dense float matrix, or a sparse one in CSR form, with finite entries and the stated shape."""
+    """Return a dense float matrix, or a sparse one in CSR form, with finite entries and the stated shape."""
     if sparse.issparse(given):
         checked = sparse.csr_array(given, dtype=np.float64)
         if not np.isfinite(checked.data).all():
@@ -86,7 +86,7 @@ def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | Non
 
 
 def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
-    """The first few positions, for messages: `cells 0, 3, 4 and 12 more`."""
+    """Return the first few positions, for messages: `cells 0, 3, 4 and 12 more`."""
     shown = ", ".join(str(p) for p in positions[:limit].tolist())
     more = f" and {len(positions) - limit} more" if len(positions) > limit else ""
     return f"{name} {shown}{more}"

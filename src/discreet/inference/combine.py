@@ -16,7 +16,7 @@ from .least_squares import AGREE
 
 
 def combine(values: Any, variances: Any) -> Estimate:
-    """The average of several measurements of the same quantities, weighted by 1 / variance: the least
+    """Return the average of several measurements of the same quantities, weighted by 1 / variance: the least
     variance there is.
 
     The first axis counts the measurements; any others the quantities. `variances`: one for each measurement,

@@ -64,17 +64,17 @@ class Estimate:
         return np.sqrt(self.variances)
 
     def answer(self, questions: Any) -> Floats:
-        """The estimates of linear questions: one row of coefficients for each."""
+        """Return the estimates of linear questions: one row of coefficients for each."""
         answers: Floats = self._questions(questions) @ self.values.ravel()
         return answers
 
     def variance_of(self, questions: Any) -> Floats:
-        """The variances of `answer(questions)`."""
+        """Return the variances of `answer(questions)`."""
         rows = self._questions(questions)
         return np.array([max(0.0, _dot(row, self._times(row))) for row in rows])
 
     def covariance(self) -> Floats:
-        """The covariance matrix of all values: n by n, so for small n."""
+        """Return the covariance matrix of all values: n by n, so for small n."""
         n = self.values.size
         if n > MOST_VARIANCES:
             raise InvalidInput(
@@ -94,7 +94,7 @@ class Estimate:
 
 
 def width(confidence: float, noise: Noise = "gaussian") -> float:
-    """How many standard deviations to either side a combination of independent noises stays within.
+    """Return how many standard deviations to either side a combination of independent noises stays within.
 
     gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms.
     laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
@@ -124,7 +124,8 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
 
 
 def _log_chernoff(a: float) -> float:
-    """The logarithm of the least 2 exp(-ua) / (1 - u²) over u, a bound on the two tails beyond a scales."""
+    """Return the logarithm of the least 2 exp(-ua) / (1 - u²) over u, a bound on the two tails beyond a
+    scales."""
     u = (math.sqrt(1 + a * a) - 1) / a
     return math.log(2) - u * a - math.log1p(-u * u)
 

@@ -193,7 +193,7 @@ def _gains(family: Families, up: _Up) -> tuple[Floats, Floats]:
 
 
 def _on_measured(tree: Tree, q: Floats, v: Floats, up: _Up) -> Floats:
-    """A question with the same answer that asks no unmeasured node.
+    """Return a question with the same answer that asks no unmeasured node.
 
     An unmeasured subtree is its parent less its siblings (from the bottom up); any other unmeasured node is
     the sum of its children (from the top down).

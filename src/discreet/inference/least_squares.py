@@ -33,7 +33,7 @@ DIRECT = 2_000_000  # entries of a matrix that is still solved directly
 def least_squares(
     values: Any, variances: Any, constraints: Any, totals: Any = 0.0, *, method: Method = "auto"
 ) -> Estimate:
-    """The nearest values, in units of their noise, with `constraints @ values == totals`.
+    """Return the nearest values, in units of their noise, with `constraints @ values == totals`.
 
     One row of `constraints` (dense or sparse) for each. A variance of zero marks a value that is known and
     must not move. Redundant constraints do no harm; contradictory ones are refused by name.
@@ -207,7 +207,7 @@ def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
 
 
 def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
-    """The shortest solution of A x = y, and an orthonormal basis of what it leaves open."""
+    """Return the shortest solution of A x = y, and an orthonormal basis of what it leaves open."""
     if not len(y):
         return np.zeros(n), np.eye(n)
     U, singular, W = linalg.svd(A, full_matrices=True)
@@ -268,7 +268,7 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
 
 
 def _lsmr(B: Any, right: Floats) -> Floats:
-    """The shortest solution of least squares; refuses to return one that has not converged."""
+    """Return the shortest solution of least squares; refuses to return one that has not converged."""
     limit = 100 + 20 * max(B.shape)
     x, stop, *_ = sparse_linalg.lsmr(B, right, atol=TOLERANCE, btol=TOLERANCE, conlim=1e14, maxiter=limit)
     if stop in (3, 6, 7):

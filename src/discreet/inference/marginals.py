@@ -65,8 +65,8 @@ class Marginal:
 def consistent_marginals(
     measured: Sequence[Marginal], wanted: Iterable[Sequence[Hashable]] | None = None
 ) -> tuple[Marginal, ...]:
-    """The same marginals (or the `wanted` ones), agreeing on every sum they share; with the variances they
-    now have.
+    """Return the same marginals (or the `wanted` ones), agreeing on every sum they share; with the variances
+    they now have.
 
     Guarantee: best linear unbiased estimates: generalized least squares over all cells of all attributes.
     Proof:     the parts of different subsets are uncorrelated, within a table (orthogonal projections of
@@ -93,7 +93,7 @@ def consistent_marginals(
 
 
 def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) -> Any:
-    """The sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of
+    """Return the sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of
     `attributes`."""
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
@@ -128,8 +128,8 @@ def _subsets(attributes: Attributes) -> Iterable[Attributes]:
 
 
 def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, float]:
-    """The interaction of exactly `names`: averaged over all marginals that contain them, and the variance
-    behind it."""
+    """Return the interaction of exactly `names`: averaged over all marginals that contain them, and the
+    variance behind it."""
     seen, spreads = [], []
     for marginal in measured:
         fits = (
@@ -164,7 +164,7 @@ def _centered(table: Any) -> Floats:
 def _rebuilt(
     attributes: Attributes, sizes: dict[Hashable, int], position: dict[Hashable, int], parts: Any
 ) -> Marginal:
-    """The sum of its parts, each spread evenly over the attributes it does not speak of."""
+    """Return the sum of its parts, each spread evenly over the attributes it does not speak of."""
     total, variance = np.zeros(tuple(sizes[a] for a in attributes)), 0.0
     for subset in _subsets(attributes):
         values, spread = parts[frozenset(subset)]

@@ -30,8 +30,8 @@ def isotonic(
     lower: float | None = None,
     upper: float | None = None,
 ) -> Floats:
-    """The nearest non-decreasing (or non-increasing) values, between `lower` and `upper`; in units of their
-    noise.
+    """Return the nearest non-decreasing (or non-increasing) values, between `lower` and `upper`; in units of
+    their noise.
 
     For cumulative counts, and for counts released in sorted order (Hay, Rastogi, Miklau & Suciu 2010,
     arXiv:0904.0942).
@@ -61,7 +61,8 @@ def isotonic(
 
 
 def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, totals: Any = 0.0) -> Floats:
-    """The nearest values that are zero or above, with `constraints @ values == totals` if any are given.
+    """Return the nearest values that are zero or above, with `constraints @ values == totals` if any are
+    given.
 
     Nearest in units of the noise. A variance of zero marks a value that is known and must not move. For one
     fixed total use `with_total`, which is fast; for many nested ones `top_down`. In general this is a
@@ -88,7 +89,7 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
 
 
 def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
-    """The nearest values that are zero or above and add up to `total`: O(n log n).
+    """Return the nearest values that are zero or above and add up to `total`: O(n log n).
 
     Guarantee: the projection on the simplex of that size, for the norm weighted by 1 / variances; a variance
                of zero marks a known value, which does not move.
@@ -179,8 +180,8 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
 
 
 def _length(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> float:
-    """How far to follow a step: all of it if that more than halves the gap, else to where the dual's slope
-    has nearly vanished.
+    """Return how far to follow a step: all of it if that more than halves the gap, else to where the dual's
+    slope has nearly vanished.
 
     The slope along a line is increasing and piecewise linear, so bisection finds where it vanishes.
     """

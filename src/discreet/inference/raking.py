@@ -34,7 +34,7 @@ def rake(
     tolerance: float = 1e-10,
     rounds: int = 1_000,
 ) -> Raked:
-    """The non-negative table with the given sums that is nearest to `table` in relative entropy.
+    """Return the non-negative table with the given sums that is nearest to `table` in relative entropy.
 
     `margins`: pairs of axes to keep and the sums wanted there, `[(0, rows), (1, columns)]` or
     `[((0, 1), face), (2, depth)]`. Zeros stay zero and all odds ratios stay as they are. The margins must be
@@ -79,7 +79,7 @@ Target = tuple[tuple[int, ...], Floats]
 
 
 def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
-    """The axes to sum over, and the sums with those axes kept at length one."""
+    """Return the axes to sum over, and the sums with those axes kept at length one."""
     kept = (axes,) if isinstance(axes, int) else tuple(axes)
     if len(set(kept)) < len(kept) or any(isinstance(a, bool) or not 0 <= a < x.ndim for a in kept):
         raise InvalidInput(f"axes must be different ones between 0 and {x.ndim - 1}, got {kept!r}. {NOTHING}")

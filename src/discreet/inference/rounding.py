@@ -138,6 +138,6 @@ def _integral_range(x: Floats) -> Floats:
 
 
 def _indicator(group: Any, groups: int) -> Any:
-    """The matrix that sums cells by group."""
+    """Return the matrix that sums cells by group."""
     flat = group.ravel()
     return sparse.csr_array((np.ones(flat.size), (flat, np.arange(flat.size))), shape=(groups, flat.size))

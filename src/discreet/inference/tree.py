@@ -98,7 +98,7 @@ class Tree:
         return np.flatnonzero(~has)
 
     def level(self, depth: int) -> slice:
-        """The positions of one level in `order`."""
+        """Return the positions of one level in `order`."""
         return slice(self.starts[depth], self.starts[depth + 1])
 
     def families(self) -> Iterator[Families]:
@@ -122,7 +122,7 @@ class Tree:
         return out
 
     def sums(self, leaves: Floats) -> Floats:
-        """All nodes, as sums of their leaves.
+        """Return all nodes, as sums of their leaves.
 
         Takes and gives the caller's numbers; inner nodes of the argument are ignored.
         """

@@ -25,7 +25,7 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same arguments and results as `nn.MultiheadAttention`."""
+    """Return the same arguments and results as `nn.MultiheadAttention`."""
     if query.dim() != 3:
         raise NotBatchFirst("MultiheadAttention was given a query without a batch dimension.")
     same = query is key and key is value
@@ -110,7 +110,7 @@ def _mask(
     padding: Tensor | None,
     causal: bool,
 ) -> Tensor | None:
-    """One additive mask, or none."""
+    """Return one additive mask, or none."""
     total: Tensor | None = None
     if causal:
         total = _additive(torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1), q.dtype)

@@ -40,7 +40,7 @@ class FlipAndShift:
         _require.flag(flip=self.flip)
 
     def batch(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """All images at once; each is computed from itself alone."""
+        """Return all images at once; each is computed from itself alone."""
         height, width = images.shape[-2:]
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
@@ -79,7 +79,7 @@ class Augment:
             )
 
     def __call__(self, inputs: Any, entropy: Entropy) -> Any:
-        """Each example `times` times in a row, each time another variant.
+        """Return each example `times` times in a row, each time another variant.
 
         Torch's own generator is seeded anew, and left as it was.
         """
@@ -97,8 +97,8 @@ class Augment:
 
 
 def one_each(augment: Augment, inputs: Any) -> Any:
-    """A variant of each of these MADE-UP examples: InvalidInput, with what was said, if the function cannot
-    make one."""
+    """Return a variant of each of these MADE-UP examples: InvalidInput, with what was said, if the function
+    cannot make one."""
     try:
         return replace(augment, times=1)(inputs, Entropy())
     except Exception as error:

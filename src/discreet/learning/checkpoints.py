@@ -80,7 +80,7 @@ def period(trainer: Trainer) -> int:
 
 
 def dump(run: Run) -> bytes:
-    """The run as it is between two steps."""
+    """Return the run as it is between two steps."""
     tensors: dict[str, Tensor] = {"values": run._values}
     if run._averaged is not None:
         tensors["averaged"] = run._averaged
@@ -90,8 +90,8 @@ def dump(run: Run) -> bytes:
 
 
 def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-    """A run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are lost,
-    and count). Noise is fresh."""
+    """Return a run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are
+    lost, and count). Noise is fresh."""
     tensors, texts = files.load(raw)
     facts = json.loads(texts["run"])
     run = trainer.start(source, entropy=entropy)
@@ -115,13 +115,13 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
 
 
 def _moving(run: Run) -> float | None:
-    """The clip of the next step, where it adapts: from noisy counts, which are paid for."""
+    """Return the clip of the next step, where it adapts: from noisy counts, which are paid for."""
     return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
 
 
 def _shape(run: Run) -> dict[str, Any]:
-    """What must be the same again: names and shapes of what is learned, the weights that are not, the kind of
-    optimizer."""
+    """Return what must be the same again: names and shapes of what is learned, the weights that are not, the
+    kind of optimizer."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
     digest = hashlib.sha256()
     for name, tensor in run._live.state_dict().items():

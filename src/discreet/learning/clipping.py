@@ -127,7 +127,7 @@ class Adaptive:
         return divisor / 20 if self.count_noise is None else float(self.count_noise)
 
     def split(self, noise_multiplier: float, divisor: float) -> float:
-        """The noise multiplier that is left for the sum, when both together have this one."""
+        """Return the noise multiplier that is left for the sum, when both together have this one."""
         count = 2 * self.deviation(divisor)
         if count <= noise_multiplier:
             raise InvalidInput(
@@ -142,7 +142,7 @@ class Adaptive:
         return Flat(clip=self.clip).weights(squares)
 
     def moved(self, clip: float, noisy_count: float, divisor: float) -> float:
-        """The next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first."""
+        """Return the next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first."""
         fraction = noisy_count / divisor + 0.5
         shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
         return min(max(clip * math.exp(shift), self.clip * 2.0**-40), self.clip * 2.0**40)
@@ -158,8 +158,8 @@ def as_clipping(clip: float | Clipping) -> Clipping:
 
 @np.errstate(all="ignore")  # a warning would tell of the data
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The factors in float32, and which examples are kept (None for all): one whose norm is not a finite
-    number counts as zero.
+    """Return the factors in float32, and which examples are kept (None for all): one whose norm is not a
+    finite number counts as zero.
 
     Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding
                of the multiplication.

@@ -145,7 +145,7 @@ def _column_lengths(rows: Tensor) -> Tensor:
 
 
 def padded(layer: Any, x: Tensor) -> Tensor:
-    """The input with its padding, so that none is left to do."""
+    """Return the input with its padding, so that none is left to do."""
     if layer.padding_mode != "zeros" or isinstance(layer.padding, str):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         return F.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
@@ -155,7 +155,7 @@ def padded(layer: Any, x: Tensor) -> Tensor:
 
 
 def cut(layer: Any, x: Tensor) -> Tensor:
-    """A view of the patches that each place of the output saw: [B, channels, *kernel, *positions]."""
+    """Return a view of the patches that each place of the output saw: [B, channels, *kernel, *positions]."""
     n = len(layer.kernel_size)
     for dim, (size, stride, dilation) in enumerate(
         zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)

@@ -81,7 +81,8 @@ class Examples:
         return self._public
 
     def take(self, positions: Array) -> tuple[Any, Any]:
-        """The examples at these positions, as a batch. For the trainer only: what it returns is private."""
+        """Return the examples at these positions, as a batch. For the trainer only: what it returns is
+        private."""
         index = torch.from_numpy(positions)
         inputs, targets = (
             part.index_select(0, index)
@@ -203,7 +204,7 @@ class People:
         self.length = len(codes)
 
     def rows(self, person: int, most: int | None, entropy: Entropy) -> Array:
-        """The rows of a person; a random `most` of them where there are more, whatever others have.
+        """Return the rows of a person; a random `most` of them where there are more, whatever others have.
 
         Guarantee: each set of `most` rows is equally likely, independently of everybody else's.
         """
@@ -276,7 +277,7 @@ class Tabular:
             raise _require.fail("scaling", type(self.scaling).__name__, "what a PrivateScaler released")
 
     def width(self, public: Public) -> int:
-        """How many numbers one example has."""
+        """Return how many numbers one example has."""
         return sum(
             len(f.values) if isinstance(f := public.fact(name), Categories) else 1 for name in self.features
         )
@@ -357,7 +358,7 @@ def shapes_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
 
 
 def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
-    """The examples behind a source."""
+    """Return the examples behind a source."""
     if isinstance(source, ExampleSource):
         return source
     if reader is not None:

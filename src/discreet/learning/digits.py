@@ -67,13 +67,13 @@ class Digits:
         )
 
     def private(self, epsilon: float) -> tuple[float, float]:
-        """The noise over the clip, and the accuracy on the test digits."""
+        """Return the noise over the clip, and the accuracy on the test digits."""
         trainer = self.trainer(epsilon)
         model = trainer(self.examples, entropy=Entropy()).value
         return trainer.noise_multiplier, self.accuracy(model)
 
     def plain(self) -> float:
-        """The accuracy of the same network without privacy."""
+        """Return the accuracy of the same network without privacy."""
         model = self.network()
         weights, (x, y) = list(model.parameters()), self.train
         for _ in range(self.epochs):

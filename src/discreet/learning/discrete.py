@@ -74,7 +74,7 @@ class Grid:
         return math.ceil(_require.exact(noise_multiplier, "noise_multiplier") ** 2 * self.l2_squared)
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, moved: int = 1) -> Event:
-        """The price of one noisy sum, which one unit moves by at most `moved` such vectors."""
+        """Return the price of one noisy sum, which one unit moves by at most `moved` such vectors."""
         return VectorDiscreteGaussian(
             variance=self.variance(noise_multiplier),
             l2_squared=self.l2_squared * moved**2,
@@ -94,7 +94,8 @@ class Grid:
         return rows
 
     def total(self, rows: Tensor) -> Tensor:
-        """The exact sum of rounded rows: in float32 while it stays below 2**24, in float64 otherwise."""
+        """Return the exact sum of rounded rows: in float32 while it stays below 2**24, in float64
+        otherwise."""
         small = len(rows) * (math.isqrt(self.l2_squared) + 1) < 1 << 24
         return rows.sum(0, dtype=rows.dtype if small else torch.float64).long()
 

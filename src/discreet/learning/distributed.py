@@ -37,8 +37,8 @@ SHARES, FIRST = "shares", "first"
 
 
 def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) -> Mechanism:
-    """The trainer as a mechanism that all workers of a process group run together, each on its own part of
-    the examples.
+    """Return the trainer as a mechanism that all workers of a process group run together, each on its own
+    part of the examples.
 
     `noise="shares"`: of N workers each adds noise of a N-th of the variance. `noise="first"`: the first adds
     all of it. `trainer.public` and `n` are about all workers' people together. Let one worker ask through a

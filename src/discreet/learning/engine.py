@@ -109,7 +109,7 @@ class Engine:
         return sum(p.numel() for p in self.parameters.values())
 
     def buffer(self) -> Tensor:
-        """A zero vector with room for one number per trainable parameter."""
+        """Return a zero vector with room for one number per trainable parameter."""
         return torch.zeros(self.size, dtype=self.dtype)
 
     def parts(self, vector: Tensor) -> dict[str, Tensor]:
@@ -119,7 +119,7 @@ class Engine:
         return {name: piece.view(p.shape) for (name, p), piece in pairs}
 
     def sums(self, vector: Tensor) -> dict[int, Tensor]:
-        """The same views by id of the parameter, as taps want them."""
+        """Return the same views by id of the parameter, as taps want them."""
         return {
             id(p): part for p, part in zip(self.parameters.values(), self.parts(vector).values(), strict=True)
         }
@@ -215,7 +215,7 @@ class Engine:
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
 
     def _stacked(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> Found | None:
-        """The same by hand, for a plain stack of layers; None where it is not one."""
+        """Return the same by hand, for a plain stack of layers; None where it is not one."""
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
         with torch.no_grad():
@@ -228,7 +228,7 @@ class Engine:
             return taps, total, torch.empty(0) if sums_only else self.loss(held[-1], targets)
 
     def _closed(self, outputs: Any, targets: Any) -> Tensor | None:
-        """The gradient of the losses by the outputs, where the loss knows it."""
+        """Return the gradient of the losses by the outputs, where the loss knows it."""
         if (
             not isinstance(self.loss, CrossEntropy)
             or not isinstance(outputs, Tensor)
@@ -248,8 +248,8 @@ class Engine:
     def clipped_sum(
         self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None
     ) -> Tensor:
-        """The sum over the batch of each example's gradient, scaled by the rule; added to `into` where that
-        is given.
+        """Return the sum over the batch of each example's gradient, scaled by the rule; added to `into` where
+        that is given.
 
         Guarantee: adding or removing one example moves the sum by at most clip in l2 norm (up to the rounding
                    of the sum itself).
@@ -274,7 +274,7 @@ class Engine:
             self._add_part(part, its_targets, rule, sums)
 
     def _at_once(self) -> int:
-        """How many examples are worked on together."""
+        """Return how many examples are worked on together."""
         return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
 
     def _add_part(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:

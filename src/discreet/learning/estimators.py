@@ -221,7 +221,7 @@ class DPClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     outside of a session. A scaler before it in a pipeline learns from private data for nothing: declare
     `lower` and `upper`, or pay for a `PrivateScaler`.
 
-    Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit.
+    Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
                Proof: `Trainer`.
     """
 
@@ -386,7 +386,7 @@ class DPRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     outside of a session. A scaler before it in a pipeline learns from private data for nothing: declare
     `lower` and `upper`, or pay for a `PrivateScaler`.
 
-    Guarantee: `event_` under add_remove, one row a person; through a session, under its relation and unit.
+    Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
                Proof: `Trainer`.
     """
 
@@ -483,7 +483,7 @@ def default_batch(n: int, epsilon: float | None) -> int:
 
 
 def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Module:
-    """A tanh network with these hidden layers; linear without any.
+    """Return a tanh network with these hidden layers; linear without any.
 
     Tanh suits clipped gradients (Papernot et al. 2021, arXiv:2007.14191).
     """
@@ -497,7 +497,7 @@ def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Modul
 
 
 def features_of(public: Public, target: str) -> tuple[str, ...]:
-    """All columns that can be features: whoever a row belongs to is none, and the target is none."""
+    """Return all columns that can be features: whoever a row belongs to is none, and the target is none."""
     taken = (target, public.unit.column)
     names = tuple(
         name
@@ -521,8 +521,8 @@ def _usable(public: Public, name: str) -> None:
 
 
 def encoded(X: Any, columns: Tabular, public: Public) -> Tensor:
-    """The features of new rows (a mapping of columns, a data frame, an Arrow table), as the trainer saw those
-    it learned from."""
+    """Return the features of new rows (a mapping of columns, a data frame, an Arrow table), as the trainer
+    saw those it learned from."""
     held: Mapping[str, Any] = X.to_pandas() if isinstance(X, pa.Table) else X
     missing = [name for name in columns.features if name not in held]
     if missing:

@@ -36,7 +36,7 @@ _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
 def dump(tensors: dict[str, Tensor], texts: dict[str, str] | None = None) -> bytes:
-    """The file as bytes."""
+    """Return the file as bytes."""
     header: dict[str, Any] = {"__metadata__": dict(texts or {})}
     parts: list[bytes] = []
     place = 0
@@ -77,7 +77,7 @@ def load(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
-    """One tensor, which must begin where the last one ended; and where it ends."""
+    """Return one tensor, which must begin where the last one ended; and where it ends."""
     try:
         kind, shape, (first, last) = _TYPES[facts["dtype"]], facts["shape"], facts["data_offsets"]
         sound = all(type(n) is int and n >= 0 for n in (*shape, first, last))
@@ -105,8 +105,8 @@ def _broken(why: str) -> InvalidInput:
 
 
 def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
-    """A JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that begin
-    with `place`."""
+    """Return a JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that
+    begin with `place`."""
     if isinstance(tree, Tensor):
         tensors[place] = tree
         return {"tensor": place}
@@ -123,7 +123,7 @@ def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
 
 
 def unpack(form: Any, tensors: dict[str, Tensor]) -> Any:
-    """What `pack` wrote down."""
+    """Return what `pack` wrote down."""
     ((kind, held),) = form.items()
     if kind == "tensor":
         return tensors[held]

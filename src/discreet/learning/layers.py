@@ -63,8 +63,8 @@ class Recorder:
             )  # now: the tensor may be changed in place later
 
     def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
-        """One backward pass, only as far as the noted outputs: no gradient of a weight is computed on the
-        way.
+        """Return one backward pass, only as far as the noted outputs: no gradient of a weight is computed on
+        the way.
 
         It starts from the losses, or from the model's outputs where the gradient there is known.
         """
@@ -104,7 +104,7 @@ class Recorder:
 
 
 def is_bare(module: nn.Module) -> bool:
-    """Whether a module runs as its class says: no hooks, no forward pass of its own (before ours is
+    """Return whether a module runs as its class says: no hooks, no forward pass of its own (before ours is
     attached)."""
     hooks = (
         module._forward_pre_hooks,
@@ -116,7 +116,7 @@ def is_bare(module: nn.Module) -> bool:
 
 
 def targets(module: nn.Module, *names: str) -> list[Target | None]:
-    """The named parameters as targets; None where there is none, or where it is frozen."""
+    """Return the named parameters as targets; None where there is none, or where it is frozen."""
     parameters = [module._parameters.get(name) for name in names]
     return [Target(p) if p is not None and p.requires_grad else None for p in parameters]
 
@@ -141,7 +141,7 @@ def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
 
 
 def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
-    """The taps of y = W x + b."""
+    """Return the taps of y = W x + b."""
     g = single(g)
     if weight is None:
         return [] if bias is None else [over_places(bias, g)]

@@ -47,7 +47,8 @@ _FUNCTIONS = {
 
 
 def per_example(loss: Any, *, isolate: bool = False) -> Loss:
-    """The loss as a function of (outputs, targets) that returns a vector, one entry for each example."""
+    """Return the loss as a function of (outputs, targets) that returns a vector, one entry for each
+    example."""
     if isinstance(loss, str):
         if loss not in NAMES:
             raise InvalidInput(
@@ -213,7 +214,7 @@ def _checked(loss: Loss) -> Loss:
 
 
 def _isolated(loss: Loss) -> Loss:
-    """The loss of each example as a batch of one: whatever it does, it sees one example."""
+    """Return the loss of each example as a batch of one: whatever it does, it sees one example."""
 
     def one(outputs: Any, targets: Any) -> Tensor:
         lift = torch.utils._pytree.tree_map

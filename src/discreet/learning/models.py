@@ -53,7 +53,7 @@ def save(model: Any, path: str | Path) -> None:
 
 
 def _table_facts(model: Any) -> dict[str, Any]:
-    """The schema of the columns that the model was trained on."""
+    """Return the schema of the columns that the model was trained on."""
     columns: Tabular = model.columns_
     names = (*columns.features, columns.target)
     public = Public(
@@ -69,8 +69,8 @@ def _table_facts(model: Any) -> dict[str, Any]:
 
 
 def _array_facts(model: Any) -> dict[str, Any]:
-    """What was declared of the arrays: bounds of features and target, classes, and names of columns where
-    there were any."""
+    """Return what was declared of the arrays: bounds of features and target, classes, and names of columns
+    where there were any."""
     names = getattr(model, "feature_names_in_", None)
     facts = {
         "columns": model.n_features_in_,
@@ -89,7 +89,7 @@ def _array_facts(model: Any) -> dict[str, Any]:
 
 
 def load(path: str | Path, *, module: Any = None) -> Any:
-    """The estimator in such a file, ready to predict.
+    """Return the estimator in such a file, ready to predict.
 
     `module` is needed, and allowed, where the model was trained with one of one's own: the same module, or
     the same function of (features, outputs), which gets the weights of the file.
@@ -152,8 +152,8 @@ def _module(module: Any, features: int, outputs: int) -> nn.Module:
 
 
 def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
-    """The estimator with what its file says was declared, and the numbers of features and outputs of its
-    network."""
+    """Return the estimator with what its file says was declared, and the numbers of features and outputs of
+    its network."""
     cls = _KINDS[facts["kind"]]
     model = cls(**({} if cls is SGDLogisticRegression else {"hidden": tuple(facts["hidden"])}))
     if "public" in facts:

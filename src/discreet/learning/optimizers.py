@@ -152,8 +152,8 @@ Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def start(optimizer: Optimizer, parameters: list[nn.Parameter], divisor: float, deviation: float) -> Update:
-    """The optimizer of one run, for parameters that are views of one vector; `divisor` and `deviation` are
-    public facts of the noisy sum."""
+    """Return the optimizer of one run, for parameters that are views of one vector; `divisor` and `deviation`
+    are public facts of the noisy sum."""
     if isinstance(optimizer, SGD | Adam):
         return optimizer.start(sum(p.numel() for p in parameters), parameters[0].dtype, divisor, deviation)
     return foreign(optimizer, parameters, divisor)
@@ -164,8 +164,8 @@ def foreign(
     parameters: list[nn.Parameter],
     divisor: float,
 ) -> Update:
-    """One of torch's own optimizers as an update; the learning-rate factor scales each group's rate for the
-    step."""
+    """Return one of torch's own optimizers as an update; the learning-rate factor scales each group's rate
+    for the step."""
     inner = build(parameters)
     if not isinstance(inner, torch.optim.Optimizer):
         raise InvalidInput(
@@ -196,7 +196,7 @@ def foreign(
 
 
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
-    """A factor for the learning rate: up in a line for `warmup` steps, then down along a cosine."""
+    """Return a factor for the learning rate: up in a line for `warmup` steps, then down along a cosine."""
     _require.integer(steps=steps, at_least=1)
 
     def factor(step: int) -> float:

@@ -82,8 +82,8 @@ def rule_of(module: nn.Module) -> Callable[..., Any] | None:
 
 
 def is_constant(module: nn.Module) -> bool:
-    """Whether a batch normalization is frozen, in evaluation mode with stored statistics and nothing to
-    learn: the same affine map for each example."""
+    """Return whether a batch normalization is frozen, in evaluation mode with stored statistics and nothing
+    to learn: the same affine map for each example."""
     if type(module) not in _FREEZABLE or module.training or "forward" in vars(module):
         return False
     stored = module.track_running_stats and module.running_mean is not None and module.running_var is not None
@@ -123,8 +123,8 @@ def refusal(module: nn.Module) -> str | None:
 
 
 def _ordinary(module: nn.Module) -> bool:
-    """Whether a known layer is just that: no forward of its own, no parameters computed from others, nothing
-    unusual switched on."""
+    """Return whether a known layer is just that: no forward of its own, no parameters computed from others,
+    nothing unusual switched on."""
     if (
         rule_of(module) is None
         or "forward" in vars(module)
@@ -320,8 +320,8 @@ def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
 
 
 def constant(module: Any, x: Tensor) -> Tensor:
-    """A frozen batch normalization, whatever mode it is put into: by its stored statistics, which are not
-    touched."""
+    """Return a frozen batch normalization, whatever mode it is put into: by its stored statistics, which are
+    not touched."""
     module._check_input_dim(x)
     return F.batch_norm(
         x, module.running_mean, module.running_var, module.weight, module.bias, training=False, eps=module.eps
@@ -438,8 +438,8 @@ def _note_copies(recorder: Recorder, own: dict[str, nn.Parameter], copies: dict[
 
 
 def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
-    """A copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as many as
-    divide the channels.
+    """Return a copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as
+    many as divide the channels.
 
     Over vectors a group must have two channels at least: in place of a BatchNorm1d it has.
 

@@ -50,7 +50,7 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
 
 
 def pooled(engine: Engine, gradients: Gradients, owners: Owners) -> Gradients:
-    """The gradients of owners, from those of rows.
+    """Return the gradients of owners, from those of rows.
 
     Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds
                its squared norm from above.
@@ -144,7 +144,7 @@ def built(engine: Engine, gradients: Gradients, buffer: Tensor | None = None) ->
 
 
 def _parted(tap: Tap) -> list[Tap]:
-    """A layer's bias by itself."""
+    """Return a layer's bias by itself."""
     if tap.bias is None or not isinstance(tap, Outer):
         return [tap]
     return [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]

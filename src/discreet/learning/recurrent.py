@@ -21,7 +21,7 @@ from .taps import Tap, Target, over_places, product, single
 
 
 def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tuple[Any, Any]:
-    """The same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed
+    """Return the same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed
     batches."""
     if isinstance(input, PackedSequence):
         return _packed(layer, recorder, input, hx)
@@ -50,7 +50,7 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
 
 
 def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-    """All layers in all directions: outputs [T, B, h], and last states."""
+    """Return all layers in all directions: outputs [T, B, h], and last states."""
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
     lasts: list[tuple[Tensor, ...]] = []
@@ -101,7 +101,7 @@ def _way(
     way: int,
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One layer in one direction: the outputs [T, B, h], and the last state."""
+    """Return one layer in one direction: the outputs [T, B, h], and the last state."""
     end = f"_l{depth}" + ("_reverse" if way else "")
     names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
     held: list[Any] = [getattr(layer, name, None) for name in names]

@@ -80,8 +80,8 @@ def probe(engine: Engine, inputs: Any, targets: Any) -> None:
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
-    """A batch of made-up examples with the shapes and types of `example` (one example, or a batch of them:
-    the first dimension is replaced).
+    """Return a batch of made-up examples with the shapes and types of `example` (one example, or a batch of
+    them: the first dimension is replaced).
 
     Floats are uniform in [0, 1]; whole numbers are 0 and 1, which are words and classes of every model. A
     mask hides some and not all.
@@ -337,7 +337,7 @@ def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> _Measured:
 
 
 def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same batch with another example in one place.
+    """Return the same batch with another example in one place.
 
     Whole numbers are taken from a neighbor: they must stay valid.
     """

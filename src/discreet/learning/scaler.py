@@ -61,7 +61,7 @@ class Scaling:
             _require.positive(deviation=value)
 
     def column(self, name: str, values: Array) -> Array:
-        """One column, standardized."""
+        """Return one column, standardized."""
         i = self.columns.index(name)
         clipped = np.clip(np.asarray(values, np.float64), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))

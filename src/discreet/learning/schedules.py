@@ -61,7 +61,7 @@ class Schedule:
 
 
 def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, moved: int = 1) -> Event:
-    """One noisy sum that one unit moves by at most `moved` clips."""
+    """Return one noisy sum that one unit moves by at most `moved` clips."""
     if grid is not None:
         return grid.event(noise_multiplier, neighbors, moved)
     return Gaussian(noise_multiplier=noise_multiplier / moved, neighbors=neighbors)
@@ -220,7 +220,8 @@ class TruncatedPoisson(Schedule):
 
 
 def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: float) -> int:
-    """The smallest largest batch for which truncation costs at most `delta` at this epsilon, over all steps.
+    """Return the smallest largest batch for which truncation costs at most `delta` at this epsilon, over all
+    steps.
 
     >>> smallest_limit(size=60_000, rate=Fraction(256, 60_000), steps=14_000, epsilon=3, delta=1e-7)
     379
@@ -348,7 +349,7 @@ def schedule(
     strategy: Any = None,
     target: tuple[float | None, float | None] = (None, None),
 ) -> Schedule:
-    """A schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or
+    """Return a schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or
     `steps`."""
     if isinstance(kind, Schedule):
         if limit is not None or strategy is not None:
@@ -426,7 +427,8 @@ def _passes(
 
 
 def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
-    """The rate, and the expected batch size; each from the other where the number of examples is declared."""
+    """Return the rate, and the expected batch size; each from the other where the number of examples is
+    declared."""
     if rate is None and batch is None:
         raise InvalidInput(
             "give batch= (the expected size of a batch), or rate=. Nothing was read or trained."

@@ -67,7 +67,7 @@ def _check_together(trainer: Trainer) -> None:
 
 
 def _factors(trainer: Trainer) -> list[float]:
-    """The first and the last factor of the learning rate: a table that is too short shows there."""
+    """Return the first and the last factor of the learning rate: a table that is too short shows there."""
     factor, steps = trainer.learning_rate, trainer.schedule.steps
     if factor is None:
         return [1.0]

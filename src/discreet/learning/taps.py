@@ -43,14 +43,14 @@ Key = tuple[int, tuple[int, int]]
 
 
 def growth(n: int) -> float:
-    """A bound on the relative error of a float32 sum of n products, with room for the few operations around
-    it."""
+    """Return a bound on the relative error of a float32 sum of n products, with room for the few operations
+    around it."""
     nu = (n + 8) * UNIT
     return nu / (1 - nu) if nu < 0.5 else float("inf")
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """An upper bound on the norm over the last dimension, in the rows' own type.
+    """Return an upper bound on the norm over the last dimension, in the rows' own type.
 
     sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of
     the norm.
@@ -64,7 +64,7 @@ def _lengthened(padded: Tensor, n: int) -> Tensor:
 
 
 def squares(rows: Tensor) -> Tensor:
-    """The same bound squared, in float64: squares of small lengths underflow in float32."""
+    """Return the same bound squared, in float64: squares of small lengths underflow in float32."""
     n = rows.shape[-1]
     if n < 4 * BLOCK:
         return _few(rows) if rows.dim() == 2 and rows.numel() <= FEW else lengths(rows).double().square_()
@@ -75,7 +75,7 @@ def squares(rows: Tensor) -> Tensor:
 
 @np.errstate(all="ignore")  # a warning would tell of the data
 def _few(rows: Tensor) -> Tensor:
-    """The same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of
+    """Return the same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of
     torch's."""
     array = rows.detach().numpy()
     return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
@@ -149,13 +149,13 @@ class Target:
 
 
 def build_is_cheaper(batch: int, positions: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
-    """Whether to build [B, p, k] gradients, which need no further contraction, or to compare T positions with
-    each other."""
+    """Return whether to build [B, p, k] gradients, which need no further contraction, or to compare T
+    positions with each other."""
     return batch * k * p <= ENTRIES_AT_MOST and positions * positions * (k + p + PAIR_COST) > cost * k * p
 
 
 def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
-    """The same, and what is built is at most twice what it is built from, and can take its place."""
+    """Return the same, and what is built is at most twice what it is built from, and can take its place."""
     return k * p <= 2 * positions * (k + p) and build_is_cheaper(batch, positions, k, p)
 
 
@@ -262,7 +262,7 @@ class Pieces(Tap):
     norms: list[Tensor] = field(default_factory=list)  # of their blocks
 
     def take(self, x: Tensor, g: Tensor) -> Pieces:
-        """The next examples: x [B, T, k] and g [B, T, p]."""
+        """Return the next examples: x [B, T, k] and g [B, T, p]."""
         size = x.shape[2] * g.shape[2]
         every = max(1, HOT * torch.get_num_threads() // size)
         for some_g, some_x in zip(torch.split(g.transpose(1, 2), every), torch.split(x, every), strict=True):
@@ -309,7 +309,7 @@ class Product(Tap):
         return self.pieces.square()
 
     def _ghost(self) -> Tensor:
-        """The sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
+        """Return the sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
 
         Each product of two inner products is off by at most growth(k + p) |x_t||x_s||g_t||g_s|; over all t, s
         that is growth times (sum of |x_t||g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the
@@ -351,14 +351,14 @@ class Product(Tap):
 
 
 def product(target: Target, x: Tensor, g: Tensor) -> Tap:
-    """The tap of y = W x, with x [B, ..., k] and g [B, ..., p]."""
+    """Return the tap of y = W x, with x [B, ..., k] and g [B, ..., p]."""
     if g.dim() == 2 or g[0, ..., 0].numel() == 1:
         return Outer(target, x.reshape(x.shape[0], -1), g.reshape(g.shape[0], -1))
     return Product(target, x.flatten(1, -2), g.flatten(1, -2))
 
 
 def over_places(target: Target, g: Tensor) -> Rows:
-    """The tap of a bias: g [B, ..., p] summed over positions."""
+    """Return the tap of a bias: g [B, ..., p] summed over positions."""
     return Rows(target, g if g.dim() == 2 else g.flatten(1, -2).sum(1))
 
 
@@ -376,7 +376,7 @@ class Lookup(Tap):
         return self._pairs() if self.ids.shape[1] <= PAIRS_UP_TO else self._sorted()
 
     def _pairs(self) -> Tensor:
-        """The sum of g_t . g_s over positions that asked for the same row, and what rounding may have
+        """Return the sum of g_t . g_s over positions that asked for the same row, and what rounding may have
         hidden."""
         gram = torch.bmm(self.g, self.g.transpose(1, 2))
         gram.masked_fill_(self.ids.unsqueeze(2) != self.ids.unsqueeze(1), 0)
@@ -445,7 +445,7 @@ class Tied(Tap):
 
 
 def entries(tap: Tap) -> int:
-    """How many numbers a tap holds; of views, no more than what they view.
+    """Return how many numbers a tap holds; of views, no more than what they view.
 
     What was built is counted as what it was built from, at half.
     """

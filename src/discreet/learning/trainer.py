@@ -210,14 +210,14 @@ class Trainer:
         return acc.epsilon(self.event.event.repeated(-(-step // per)), delta=delta)
 
     def start(self, source: AnySource, *, entropy: Entropy) -> Run:
-        """A run that is stepped by hand. The whole price is due when it starts."""
+        """Return a run that is stepped by hand. The whole price is due when it starts."""
         check_source(self.public, source, examples=True)
         return Run(self, examples_of(source, self.columns), entropy)
 
     def __call__(
         self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
     ) -> Release:
-        """All steps; the release's value is the trained model.
+        """Return all steps; the release's value is the trained model.
 
         `progress` is called after each step with public facts only.
 
@@ -259,7 +259,7 @@ class Trainer:
         return checkpoints.period(self)
 
     def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-        """A run that goes on from a checkpoint's bytes.
+        """Return a run that goes on from a checkpoint's bytes.
 
         For `Session.resume`: alone, it would run steps that nobody paid for.
         """
@@ -360,11 +360,11 @@ class Run:
         return Glimpse(self.taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
-        """The run between two steps, for a checkpoint: no noise, no seed, no data."""
+        """Return the run between two steps, for a checkpoint: no noise, no seed, no data."""
         return checkpoints.dump(self)
 
     def release(self) -> Release:
-        """The model as it is now, with the price of the whole run."""
+        """Return the model as it is now, with the price of the whole run."""
         return release(self.model, event=self._trainer.event, entropy=self._entropy)
 
     @property

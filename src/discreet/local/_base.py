@@ -49,7 +49,7 @@ class ReportBatch:
 
 
 def plain(row: Any) -> Any:
-    """One report as JSON has it: an integer, or a list of integers."""
+    """Return one report as JSON has it: an integer, or a list of integers."""
     return row.tolist() if isinstance(row, np.ndarray) else int(row)
 
 
@@ -78,7 +78,7 @@ class LocalRandomizer:
         return PureDP(epsilon=self.epsilon, neighbors=REPLACE)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """The report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of
+        """Return the report of one value, as JSON has it; or a `ReportBatch` for an array of values, each of
         another person.
         """
         require_entropy(entropy)
@@ -94,11 +94,11 @@ class LocalRandomizer:
         return plain(data[0]) if single else self._batch(data, entropy)
 
     def is_single(self, value: Any) -> bool:
-        """Whether this is the value of one person, and not a list of values of several."""
+        """Return whether this is the value of one person, and not a list of values of several."""
         return _array(value).ndim == self._value_dimensions
 
     def estimate(self, reports: Any, /) -> Release:
-        """What follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain
+        """Return what follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain
         reports.
         """
         data, event = self._collected(reports)
@@ -115,7 +115,7 @@ class LocalRandomizer:
         return ReportBatch(data=data, event=paid, randomizer=self)
 
     def _collected(self, reports: Any) -> tuple[NDArray[Any], Event]:
-        """The reports as one checked array, and their price."""
+        """Return the reports as one checked array, and their price."""
         event = self.event
         if isinstance(reports, ReportBatch):
             if reports.randomizer is not None and reports.randomizer != self:
@@ -159,7 +159,7 @@ class LocalRandomizer:
         raise NotImplementedError
 
     def _width(self) -> int | None:
-        """How many integers a report has; None if it is one integer and not a list."""
+        """Return how many integers a report has; None if it is one integer and not a list."""
         return None
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -170,7 +170,7 @@ class LocalRandomizer:
 
 
 def _array(value: Any) -> NDArray[Any]:
-    """The value as an array; a refusal tells nothing about it."""
+    """Return the value as an array; a refusal tells nothing about it."""
     try:
         return np.asarray(value)
     except (ValueError, TypeError, OverflowError):
@@ -180,8 +180,8 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def _whole(row: Any) -> bool:
-    """Whether a plain report is made of whole numbers and of nothing that merely turns into them (True,
-    '1', 1.0).
+    """Return whether a plain report is made of whole numbers and of nothing that merely turns into them
+    (True, '1', 1.0).
     """
     if isinstance(row, np.ndarray):
         return row.dtype.kind in "iu"
@@ -191,12 +191,12 @@ def _whole(row: Any) -> bool:
 
 
 def released(value: Any, event: Event, error: Callable[[float], Any]) -> Release:
-    """The release of an estimate; it is private if the reports were."""
+    """Return the release of an estimate; it is private if the reports were."""
     return Release(value=value, event=event, private=not isinstance(event, NonPrivate), _error=error)
 
 
 def people_of(values: Any) -> list[Any]:
-    """The values of several people as a list; a refusal tells nothing about them."""
+    """Return the values of several people as a list; a refusal tells nothing about them."""
     if (
         isinstance(values, str | bytes | Mapping)
         or not isinstance(values, Iterable)
@@ -232,8 +232,8 @@ def check_range(data: NDArray[Any], bounds: Any) -> None:
 
 
 def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
-    """A description for the browser: what it is, what it costs in millionths of epsilon (rounded up), and
-    its integers.
+    """Return a description for the browser: what it is, what it costs in millionths of epsilon (rounded up),
+    and its integers.
     """
     cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
     whole = -(-cost.numerator // cost.denominator)

@@ -58,8 +58,8 @@ def coin(numerators: int | Codes, denominator: int, n: int, entropy: Entropy) ->
 
 
 def coins(thresholds: NDArray[np.int64], entropy: Entropy) -> Bools:
-    """One coin for each threshold, True with probability exactly threshold / 2**32; two coins to a word,
-    the low half first.
+    """Return one coin for each threshold, True with probability exactly threshold / 2**32; two coins to a
+    word, the low half first.
     """
     words = entropy.words((thresholds.size + 1) // 2).view(np.dtype("<u4"))[: thresholds.size]
     return np.asarray(words.reshape(thresholds.shape) < thresholds)
@@ -95,7 +95,7 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
 
 
 def small_share(epsilon: Any) -> int:
-    """The least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 +
+    """Return the least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 +
     exp(epsilon)).
     """
     q = _small_share(positive_epsilon(epsilon))
@@ -120,13 +120,13 @@ def _small_share(exact: Fraction) -> int:
 
 
 def positive_epsilon(epsilon: Any) -> Fraction:
-    """The epsilon as an exact rational, refused unless it is above zero."""
+    """Return the epsilon as an exact rational, refused unless it is above zero."""
     _require.positive(epsilon=epsilon)
     return _require.exact(epsilon, "epsilon")
 
 
 def within(ratio: Fraction, epsilon: Any) -> bool:
-    """Whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
+    """Return whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
     exact = _require.exact(epsilon, "epsilon")
     whole = int(exact)  # exp(-epsilon) in two factors, so that large ones keep their digits
     first, rest = (

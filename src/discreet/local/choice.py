@@ -35,8 +35,8 @@ class Prediction:
 
 
 def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> list[Prediction]:
-    """What each oracle promises for values that are all alike common, best first; those whose reports are too
-    long are left out.
+    """Return what each oracle promises for values that are all alike common, best first; those whose reports
+    are too long are left out.
 
     >>> best = predictions(epsilon=1, domain=128, people=20_000)[:3]
     >>> [(type(p.oracle).__name__, round(p.mean_squared_error, 7)) for p in best]
@@ -69,7 +69,8 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
 
 
 def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> FrequencyOracle:
-    """The frequency oracle of least predicted error among those whose reports take at most `bits` bits.
+    """Return the frequency oracle of least predicted error among those whose reports take at most `bits`
+    bits.
 
     Guarantee: no oracle of this room with reports of that length has a smaller mean squared error over values
                that are all alike common.

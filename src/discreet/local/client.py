@@ -56,8 +56,8 @@ class ClientBudget:
         return self.epsilon - self._spent
 
     def answer(self, question: str, randomizer: Any, value: Any, /, *, entropy: Entropy) -> Any:
-        """The report to this question: drawn and charged the first time, the same one (at no cost) ever
-        after, whatever the value is then.
+        """Return the report to this question: drawn and charged the first time, the same one (at no cost)
+        ever after, whatever the value is then.
         """
         key = self._key(question, randomizer)
         lasting = hasattr(randomizer, "start")
@@ -90,14 +90,14 @@ class ClientBudget:
             self._answers.pop(self._key(question, randomizer), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The state, for the device to store: limits, what was spent, and stored reports. It holds no
+        """Return the state, for the device to store: limits, what was spent, and stored reports. It holds no
         values; keep it secret all the same.
         """
         return {"epsilon": str(self.epsilon), "spent": str(self._spent), "answers": dict(self._answers)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ClientBudget:
-        """The budget that was stored."""
+        """Return the budget that was stored."""
         try:
             budget = cls(epsilon=Fraction(data["epsilon"]))
             budget._spent = Fraction(data["spent"])

@@ -55,8 +55,8 @@ def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> 
 def expectation_maximization(
     randomizer: Any, reports: Any, *, rounds: int = 1000, tolerance: float = 1e-9
 ) -> Floats:
-    """The shares under which the reports are most likely: positive, adding up to one, and often closer than
-    the unbiased estimates.
+    """Return the shares under which the reports are most likely: positive, adding up to one, and often closer
+    than the unbiased estimates.
 
     Starts from equal shares; a round multiplies each by the mean over all reports of P(report | value) /
     P(report). The likelihood never falls, and it is concave, so the limit is its maximum (Agrawal & Aggarwal

@@ -71,7 +71,7 @@ class DesignResponse(LocalRandomizer):
         return tables
 
     def matrix(self) -> Floats:
-        """The probabilities, one row for each value."""
+        """Return the probabilities, one row for each value."""
         return np.array([[float(p) for p in row] for row in self.design.rows])
 
     def client(self) -> dict[str, Any]:

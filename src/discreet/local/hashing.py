@@ -51,7 +51,7 @@ def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def parity(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Whether the number of bits set is odd."""
+    """Return whether the number of bits set is odd."""
     return (np.bitwise_count(words) & 1).astype(np.int64)
 
 
@@ -134,15 +134,15 @@ class LocalHashing(FrequencyOracle):
         return min((1 << k for k in range(1, most + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
 
     def hash(self, masks: Codes, values: Codes) -> Codes:
-        """The buckets of values under rows of masks; the arrays are broadcast against each other."""
+        """Return the buckets of values under rows of masks; the arrays are broadcast against each other."""
         bits = parity(masks[..., 0] & values)
         for bit in range(1, self._masks):
             bits |= parity(masks[..., bit] & values) << bit
         return bits
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """The masks, one after the other; then whether the bucket is told truly, and if not, which other
-        one.
+        """Return the masks, one after the other; then whether the bucket is told truly, and if not, which
+        other one.
         """
         a, b = self._weights
         n = len(values)
@@ -164,7 +164,7 @@ class LocalHashing(FrequencyOracle):
         check_range(data, [1 << self._length] * self._masks + [self.buckets])
 
     def _counts(self, data: NDArray[Any]) -> Codes:
-        """How many reports support each value, by one transform.
+        """Return how many reports support each value, by one transform.
 
         Proof: a report with masks m and bucket y supports x if <m_j, x> = y_j for all j, which is the mean
                over all c of (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c
@@ -192,8 +192,8 @@ class LocalHashing(FrequencyOracle):
         return walsh_hadamard(weights)[: self.domain] >> self._masks
 
     def counts_of(self, reports: Any, candidates: Any) -> Codes:
-        """How many reports support each of some candidates, one by one: for domains too large to be looked
-        at whole.
+        """Return how many reports support each of some candidates, one by one: for domains too large to be
+        looked at whole.
         """
         return self._counts_of(
             self._collected(reports)[0], codes_below(np.atleast_1d(candidates), self.domain)
@@ -356,7 +356,7 @@ class HadamardResponse(FrequencyOracle):
         return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Whether the report is marked; then which of the marked, or which of all others, the block's
+        """Return whether the report is marked; then which of the marked, or which of all others, the block's
         other half first.
         """
         a, b = self._weights
@@ -373,7 +373,7 @@ class HadamardResponse(FrequencyOracle):
         return np.where(place < half, own * block + inside, beyond)
 
     def _with_parity(self, place: Codes, row: Codes, wanted: Codes) -> Codes:
-        """The number that has `place` as its bits but one, and in the row's lowest bit what makes the
+        """Return the number that has `place` as its bits but one, and in the row's lowest bit what makes the
         parity `wanted`.
         """
         low = row & -row

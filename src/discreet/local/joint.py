@@ -146,8 +146,8 @@ class MarginalResponse(LocalRandomizer):
         return released(tables, event, error)
 
     def consistent(self, release: Release, people: int) -> dict[tuple[int, ...], NDArray[Any]]:
-        """The tables of a release, made to agree on all sums that they share, by least squares; `people`
-        reported.
+        """Return the tables of a release, made to agree on all sums that they share, by least squares;
+        `people` reported.
         """
         share = max(1, people // len(self.marginals))
         measured = [

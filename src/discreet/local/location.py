@@ -98,7 +98,7 @@ class DistanceResponse(LocalRandomizer):
         return _ratio(self.weights)
 
     def matrix(self) -> Floats:
-        """The probabilities, one row for each place."""
+        """Return the probabilities, one row for each place."""
         table = np.array(self.weights, dtype=np.float64)
         return np.asarray(table / table.sum(axis=1, keepdims=True))
 
@@ -128,7 +128,7 @@ class DistanceResponse(LocalRandomizer):
         check_range(data, self.domain)
 
     def _inverse(self) -> Floats:
-        """The matrix that turns shares of reports to unbiased shares of places."""
+        """Return the matrix that turns shares of reports to unbiased shares of places."""
         matrix = self.matrix()
         if np.linalg.cond(matrix) > 1e12:
             raise InvalidInput(
@@ -160,7 +160,7 @@ class DistanceResponse(LocalRandomizer):
 
 
 def grid_places(side: int, other: int | None = None) -> tuple[tuple[int, int], ...]:
-    """The cells of a grid, row by row."""
+    """Return the cells of a grid, row by row."""
     _require.integer(side=side, at_least=2)
     if other is not None:
         _require.integer(other=other, at_least=1)
@@ -212,7 +212,7 @@ def _weights(distances: Floats, rate: Fraction) -> tuple[tuple[int, ...], ...]:
 
 
 def _ratio(weights: tuple[tuple[int, ...], ...]) -> Fraction:
-    """The largest ratio of two places' probabilities of one report."""
+    """Return the largest ratio of two places' probabilities of one report."""
     totals = [sum(row) for row in weights]
     largest = Fraction(1)
     for column in zip(*weights, strict=True):

@@ -119,12 +119,12 @@ class LongTermResponse(FrequencyOracle):
         return (self.domain - 1).bit_length()
 
     def start(self, value: Any, /, *, entropy: Entropy) -> int:
-        """The permanent answer, for the device to keep secret; each call costs `epsilon`."""
+        """Return the permanent answer, for the device to keep secret; each call costs `epsilon`."""
         require_entropy(entropy)
         return int(_told(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
-        """One more noisy copy of the permanent answer, at no further cost."""
+        """Return one more noisy copy of the permanent answer, at no further cost."""
         require_entropy(entropy)
         return int(_told(self._one(state), self.domain, self._again, entropy)[0])
 
@@ -232,7 +232,7 @@ class Rappor(LocalRandomizer):
         return math.nextafter(math.log(self.first_ratio), math.inf)
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
-        """The Bloom filter of a word in a cohort."""
+        """Return the Bloom filter of a word in a cohort."""
         raw = _word(word)
         bits = np.zeros(self.bits, bool)
         for number in range(self.hashes):
@@ -262,7 +262,7 @@ class Rappor(LocalRandomizer):
         return isinstance(value, str | bytes)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """One report of a word; or, for a list of words of different people, a `ReportBatch`."""
+        """Return one report of a word; or, for a list of words of different people, a `ReportBatch`."""
         require_entropy(entropy)
         single = isinstance(value, str | bytes)
         words = [_word(word) for word in ([value] if single else people_of(value))]
@@ -312,8 +312,8 @@ class Rappor(LocalRandomizer):
             return (sums / people[:, None] - down) / (up - down), people
 
     def decode(self, reports: Any, words: Any) -> dict[Any, float]:
-        """The shares of candidate words: the non-negative ones whose filters are nearest to the estimated
-        bits, weighted by cohort size.
+        """Return the shares of candidate words: the non-negative ones whose filters are nearest to the
+        estimated bits, weighted by cohort size.
         """
         candidates = _require.listed(words=words)
         _require.non_empty(words=candidates)
@@ -327,7 +327,8 @@ class Rappor(LocalRandomizer):
         return dict(zip(candidates, fitted.tolist(), strict=True))
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
-        """The shares of set bits, by cohort: what the reports say without a list of words; see `decode`."""
+        """Return the shares of set bits, by cohort: what the reports say without a list of words; see
+        `decode`."""
         shares, people = self.bit_shares(data)
         up, down = self._one_report
         spread = _round.up(1 / (up - down))

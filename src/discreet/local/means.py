@@ -51,8 +51,8 @@ class _MeanRandomizer(LocalRandomizer):
         require_span(self.low, self.high)
 
     def variance(self, people: int, mean: Real | None = None) -> float:
-        """The largest variance of the estimated mean that the coins can cause, or for people who all have
-        the value `mean`.
+        """Return the largest variance of the estimated mean that the coins can cause, or for people who all
+        have the value `mean`.
         """
         _require.integer(people=people, at_least=1)
         where = self.steps * np.array([0.0, 0.25, 0.5, 0.75, 1.0]) if mean is None else [self._number(mean)]

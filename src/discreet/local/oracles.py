@@ -51,7 +51,7 @@ class FrequencyOracle(LocalRandomizer):
         raise NotImplementedError
 
     def counts(self, reports: Any) -> Codes:
-        """How many reports support each value."""
+        """Return how many reports support each value."""
         return self._counts(self._collected(reports)[0])
 
     def supported(self, reports: Any) -> NDArray[np.bool_]:
@@ -80,8 +80,8 @@ class FrequencyOracle(LocalRandomizer):
         return float(self.variance(people, shares).mean())
 
     def standard_errors(self, release: Release, people: int) -> Floats:
-        """The standard deviations of the estimated shares, the estimates themselves put in for the true
-        ones.
+        """Return the standard deviations of the estimated shares, the estimates themselves put in for the
+        true ones.
         """
         return np.sqrt(self.variance(people, np.clip(release.value, 0.0, 1.0)))
 
@@ -378,7 +378,7 @@ class SubsetSelection(FrequencyOracle):
         return min(sorted(sizes), key=unit_variance)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates
+        """Return whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates
         shuffle of all other values.
         """
         a, b = self._weights

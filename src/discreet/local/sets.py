@@ -41,7 +41,7 @@ from .oracles import FrequencyOracle
 
 
 def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
-    """A frequency oracle by its name, or the best one."""
+    """Return a frequency oracle by its name, or the best one."""
     _require.one_of(("best", *ORACLES), oracle=name)
     return (
         best(epsilon=epsilon, domain=domain, people=1)
@@ -65,7 +65,7 @@ class _Padded(LocalRandomizer):
         return self.frequency_oracle.ratio
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
-        """The report of one collection; or a `ReportBatch` for a list of collections, each of another
+        """Return the report of one collection; or a `ReportBatch` for a list of collections, each of another
         person.
         """
         require_entropy(entropy)
@@ -77,7 +77,7 @@ class _Padded(LocalRandomizer):
         return plain(data[0]) if single else self._batch(data, entropy)
 
     def _place(self, items: int, entropy: Entropy) -> int:
-        """The place that is reported; `items` or beyond is an empty one."""
+        """Return the place that is reported; `items` or beyond is an empty one."""
         return int(_draws.below(max(self.largest, items), 1, entropy)[0])
 
     def is_single(self, value: Any) -> bool:

@@ -51,7 +51,8 @@ class Shuffler:
         self._waiting.append(ReportBatch(data=data, event=event))
 
     def flush(self, *, entropy: Entropy) -> ReportBatch:
-        """All reports in random order, once there are at least `least`; the shuffler is empty afterwards."""
+        """Return all reports in random order, once there are at least `least`; the shuffler is empty
+        afterwards."""
         require_entropy(entropy)
         if len(self) < self.least:
             raise InvalidInput(

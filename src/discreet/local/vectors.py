@@ -93,7 +93,7 @@ class PrivUnit(LocalRandomizer):
         return share * _top_sum(self.dimension + 1, self.directions, self.cap)
 
     def mean_squared_error(self, people: int) -> float:
-        """The expected squared length of the error of the estimated mean, at most: (norm / c)² / n."""
+        """Return the expected squared length of the error of the estimated mean, at most: (norm / c)² / n."""
         _require.integer(people=people, at_least=1)
         return (float(self.norm) / self.scale) ** 2 / people
 

@@ -133,7 +133,7 @@ def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
 
 
 def read(source: Source, public: Public, column: str, grid: arrow_columns.Grid) -> Ordered:
-    """The values of a column on its grid, sorted.
+    """Return the values of a column on its grid, sorted.
 
     A missing value is left out, or counts as the lower bound.
     """

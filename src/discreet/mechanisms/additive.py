@@ -81,8 +81,8 @@ class AddNoise:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """How far off the noise may put the worst entry, in the statistic's own unit: known before any data
-        is read.
+        """Return how far off the noise may put the worst entry, in the statistic's own unit: known before any
+        data is read.
 
         Clipping to the bounds and rounding to the grid are part of the statistic, not of this error.
         """
@@ -103,12 +103,12 @@ class AddNoise:
 
 
 def plain(values: Any) -> Any:
-    """A single number as a Python number, a vector as an array."""
+    """Return a single number as a Python number, a vector as an array."""
     return np.asarray(values).item() if np.ndim(values) == 0 else values
 
 
 def laplace(public: Public, statistic: Statistic, *, epsilon: Real) -> AddNoise:
-    """The statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
+    """Return the statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
     noise = IntegerLaplace.for_epsilon(
         epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors
     )
@@ -123,7 +123,7 @@ def gaussian(
     epsilon: Real | None = None,
     delta: float | None = None,
 ) -> AddNoise:
-    """The statistic with discrete Gaussian noise: rho-zCDP, or (epsilon, delta)-DP."""
+    """Return the statistic with discrete Gaussian noise: rho-zCDP, or (epsilon, delta)-DP."""
     moved = statistic.sensitivity(public)
     if rho is not None and epsilon is None and delta is None:
         noise = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
@@ -137,7 +137,7 @@ def gaussian(
 
 
 def noisy_count(public: Public, *, epsilon: Real) -> AddNoise:
-    """The number of rows, epsilon-DP.
+    """Return the number of rows, epsilon-DP.
 
     Where the size is public (replace) there is nothing to buy, and it says so.
     """
@@ -145,7 +145,7 @@ def noisy_count(public: Public, *, epsilon: Real) -> AddNoise:
 
 
 def noisy_sum(public: Public, column: str, *, epsilon: Real, step: Real = 1) -> AddNoise:
-    """The sum of a bounded column, each value rounded to a multiple of `step` first; epsilon-DP."""
+    """Return the sum of a bounded column, each value rounded to a multiple of `step` first; epsilon-DP."""
     return laplace(public, Sum(column, step), epsilon=epsilon)
 
 

@@ -63,7 +63,8 @@ class Sequential:
         return compose(mechanism.event for mechanism in self.mechanisms)
 
     def error(self, confidence: float = 0.95) -> tuple[Any, ...]:
-        """One bound for each part, all of which hold together: failures are split evenly (union bound)."""
+        """Return one bound for each part, all of which hold together: failures are split evenly (union
+        bound)."""
         each = split(confidence, len(self.mechanisms))
         return tuple(error_of(mechanism, each) for mechanism in self.mechanisms)
 
@@ -173,7 +174,7 @@ class Parallel:
         return PureDP(epsilon=sum(heapq.nlargest(touched, epsilons)), neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> dict[str | int, Any]:
-        """One bound for each part, all of which hold together (union bound)."""
+        """Return one bound for each part, all of which hold together (union bound)."""
         each = split(confidence, len(self.parts))
         return {category: error_of(mechanism, each) for category, mechanism in self.parts}
 
@@ -192,7 +193,7 @@ class Parallel:
 
 
 def part_public(public: Public, column: str, category: str | int) -> Public:
-    """The public facts of the part of a table where `column` is `category`.
+    """Return the public facts of the part of a table where `column` is `category`.
 
     Rows of other parts may be blank in it, so nothing in it is declared full. Its size is private under
     add_remove; otherwise it is the whole table's, blank rows included.

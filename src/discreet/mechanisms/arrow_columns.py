@@ -146,7 +146,7 @@ class Grid:
 
 
 def nearest(x: Fraction) -> int:
-    """The integer nearest to x, halves up, exactly."""
+    """Return the integer nearest to x, halves up, exactly."""
     return (x + Fraction(1, 2)).__floor__()
 
 
@@ -160,8 +160,8 @@ def _float(x: Fraction) -> float:
 
 
 def exact_sum(values: Ints) -> int:
-    """The sum as a Python integer: halves of 32 bits are added apart, so nothing wraps below 2**31 rows a
-    batch."""
+    """Return the sum as a Python integer: halves of 32 bits are added apart, so nothing wraps below 2**31
+    rows per batch."""
     low = int(np.sum(values & 0xFFFFFFFF, dtype=np.int64))
     high = int(np.sum(values >> 32, dtype=np.int64))
     return (high << 32) + low
@@ -174,7 +174,7 @@ def as_integers(values: list[int]) -> npt.NDArray[Any]:
 
 
 def integers(values: Any) -> npt.NDArray[Any]:
-    """An array of integers, refused otherwise; no value appears in the message."""
+    """Return an array of integers, refused otherwise; no value appears in the message."""
     array = np.asarray(values)
     if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
         return array

@@ -159,8 +159,8 @@ class BinarySearchBounds:
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
-        """The first edge, but the lowest, at which the noisy comparison passes; `covered` counts the rows up
-        to each edge."""
+        """Return the first edge, but the lowest, at which the noisy comparison passes; `covered` counts the
+        rows up to each edge."""
         a, b = Fraction(self.tail).as_integer_ratio()
         low, high, noise = 0, len(covered) - 1, self._noise()
         while high - low > 1:
@@ -173,7 +173,7 @@ class BinarySearchBounds:
 
 
 def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
-    """The public edges: 0 and ±smallest * 2**i for i up to `levels`, in order.
+    """Return the public edges: 0 and ±smallest * 2**i for i up to `levels`, in order.
 
     >>> doubling(1, 2).tolist()
     [-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0]

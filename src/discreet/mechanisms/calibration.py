@@ -50,7 +50,7 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
 
 
 def gaussian_delta(epsilon: Real, noise_multiplier: Real) -> float:
-    """The smallest delta of continuous Gaussian noise at epsilon, rounded up.
+    """Return the smallest delta of continuous Gaussian noise at epsilon, rounded up.
 
     Proof: Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8: Phi(1/2s - eps s) - e^eps Phi(-1/2s - eps s).
     """
@@ -61,8 +61,8 @@ def gaussian_delta(epsilon: Real, noise_multiplier: Real) -> float:
 
 
 def analytic_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
-    """The least sigma for which continuous noise N(0, sigma²) is (epsilon, delta)-DP, to 1e-12 relative,
-    rounded up.
+    """Return the least sigma for which continuous noise N(0, sigma²) is (epsilon, delta)-DP, to 1e-12
+    relative, rounded up.
 
     Guarantee: (epsilon, delta)-DP for every epsilon > 0 and 0 < delta < 1.
     Proof:     Balle & Wang 2018, arXiv:1805.06530v2, Theorem 8 and Algorithm 1: delta decreases in sigma; the
@@ -77,7 +77,7 @@ def analytic_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> flo
 
 
 def discrete_laplace(epsilon: Real, sensitivity: int = 1) -> Fraction:
-    """The scale for which discrete Laplace noise on integers is epsilon-DP: sensitivity / epsilon,
+    """Return the scale for which discrete Laplace noise on integers is epsilon-DP: sensitivity / epsilon,
     exactly."""
     _require.positive(epsilon=epsilon)
     _require.integer(sensitivity=sensitivity, at_least=1)
@@ -85,7 +85,7 @@ def discrete_laplace(epsilon: Real, sensitivity: int = 1) -> Fraction:
 
 
 def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1) -> float:
-    """An upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by
+    """Return an upper bound of the discrete Gaussian's own delta at epsilon, for an integer that moves by
     `sensitivity`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 7: with Y the noise and D the
@@ -108,8 +108,8 @@ def discrete_gaussian_delta(epsilon: Real, variance: Real, sensitivity: int = 1)
 def discrete_gaussian(
     epsilon: Real, delta: float, *, linf: int = 1, l0: int = 1, l2_squared: int | None = None
 ) -> Fraction:
-    """The least sigma² (to 1e-6 relative) for which discrete Gaussian noise on integers is provably (epsilon,
-    delta)-DP.
+    """Return the least sigma² (to 1e-6 relative) for which discrete Gaussian noise on integers is provably
+    (epsilon, delta)-DP.
 
     One unit moves at most `l0` entries by at most `linf` each, and by `l2_squared` in squared l2 if that is
     tighter.
@@ -135,7 +135,7 @@ def discrete_gaussian(
 
 
 def zcdp_delta(rho: Real, epsilon: Real) -> float:
-    """The delta at epsilon that rho-zCDP implies, rounded up.
+    """Return the delta at epsilon that rho-zCDP implies, rounded up.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 12, with Rényi divergence a rho:
            for every order a > 1, delta = exp((a - 1)(a rho - eps)) / (a - 1) (1 - 1/a)^a is enough; the order
@@ -160,7 +160,8 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
 
 
 def zcdp_rho(epsilon: Real, delta: float) -> float:
-    """The largest rho (to 1e-7 relative) for which rho-zCDP implies (epsilon, delta)-DP by `zcdp_delta`."""
+    """Return the largest rho (to 1e-7 relative) for which rho-zCDP implies (epsilon, delta)-DP by
+    `zcdp_delta`."""
     _check(epsilon, delta)
     return 1 / _least(
         lambda inverse: zcdp_delta(_round.up(1 / Fraction(inverse)), epsilon) <= delta, _TOLERANCE
@@ -168,7 +169,7 @@ def zcdp_rho(epsilon: Real, delta: float) -> float:
 
 
 def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> float:
-    """An upper bound of delta when l0 entries, each with its own discrete Gaussian, all move by linf.
+    """Return an upper bound of delta when l0 entries, each with its own discrete Gaussian, all move by linf.
 
     Proof: the privacy loss is (l0 linf² + 2 linf S) / 2 sigma², a function of S, the sum of the l0 draws, so
            delta = P(S > t) - e^eps P(S > t + l0 linf). S is nearly a discrete Gaussian T with parameter l0
@@ -214,8 +215,8 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
 
 
 def _normaliser(sigma: float) -> float:
-    """The sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide laws the integral, a lower
-    bound."""
+    """Return the sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide laws the integral, a
+    lower bound."""
     if sigma > 50:
         return sigma * math.sqrt(2 * math.pi)
     k = np.arange(1, int(40 * sigma) + 40, dtype=np.float64)
@@ -223,7 +224,7 @@ def _normaliser(sigma: float) -> float:
 
 
 def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> float:
-    """The integral of g plus an eighth of the total variation of g', over the integral of the weights.
+    """Return the integral of g plus an eighth of the total variation of g', over the integral of the weights.
 
     Proof: g = f h with h(y) = 1 - exp(-(y - y0) d / v). g' jumps by f(y0) d / v at y0, and the integral of
            |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h
@@ -250,7 +251,8 @@ def _gaussian_delta(epsilon: mpmath.mpf, noise_multiplier: mpmath.mpf) -> mpmath
 
 
 def _least(enough: Callable[[float], bool], tolerance: float) -> float:
-    """The upper end of a bracket of relative width `tolerance` around where `enough` begins to hold."""
+    """Return the upper end of a bracket of relative width `tolerance` around where `enough` begins to
+    hold."""
     high = 1.0
     while not enough(high):
         high *= 2
@@ -282,5 +284,5 @@ def _mpf(x: Real) -> mpmath.mpf:
 
 
 def _up(x: mpmath.mpf) -> float:
-    """A float that is not below x, also after the last digits of x are doubted."""
+    """Return a float that is not below x, also after the last digits of x are doubted."""
     return math.nextafter(float(x), math.inf)

@@ -44,8 +44,8 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def exp_below(x: Fraction) -> Fraction:
-    """A rational of at most about 64 significant bits that is not above exp(x), and less than 1e-18 of it
-    below.
+    """Return a rational of at most about 64 significant bits that is not above exp(x), and less than 1e-18 of
+    it below.
 
     >>> float(exp_below(Fraction(1)))
     2.718281828459045
@@ -56,7 +56,7 @@ def exp_below(x: Fraction) -> Fraction:
 
 
 def log_above(x: Fraction) -> float:
-    """A float that is not below ln(x), for x >= 1; a few ulps above it at most.
+    """Return a float that is not below ln(x), for x >= 1; a few ulps above it at most.
 
     Proof: the float returned has a certified lower bound of its exponential that is not below x.
     """
@@ -67,8 +67,8 @@ def log_above(x: Fraction) -> float:
 
 
 def tail(scale: Fraction, m: int) -> Fraction:
-    """An upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 + 2**-98 down
-    to exp(-20000).
+    """Return an upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 +
+    2**-98 down to exp(-20000).
 
     Proof: with q = exp(-1/scale) the probability is q**m / (1 + q), the geometric sum of (1-q)/(1+q) q**x
            over x >= m.
@@ -78,7 +78,7 @@ def tail(scale: Fraction, m: int) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def quantile(scale: Fraction, probability: Fraction) -> int:
-    """The smallest m >= 1 for which `tail(scale, m)` certifies P(X >= m) <= probability.
+    """Return the smallest m >= 1 for which `tail(scale, m)` certifies P(X >= m) <= probability.
 
     >>> quantile(Fraction(1), Fraction(1, 10**6))
     14
@@ -101,7 +101,7 @@ def quantile(scale: Fraction, probability: Fraction) -> int:
 
 
 def _shrink(scale: Fraction) -> Fraction:
-    """A lower bound of exp(-1/scale)."""
+    """Return a lower bound of exp(-1/scale)."""
     return 1 / exp_bounds(1 / scale)[1] if 1 / scale <= _LARGEST else Fraction(0)
 
 

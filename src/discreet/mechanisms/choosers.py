@@ -73,7 +73,7 @@ class _Chooser:
         raise NotImplementedError
 
     def named(self, picked: Any, candidates: Any) -> Any:
-        """What was picked, with candidates in place of indices."""
+        """Return what was picked, with candidates in place of indices."""
         return candidates[picked]
 
     def tail(self, candidates: int, shortfall: int) -> float:
@@ -82,8 +82,8 @@ class _Chooser:
         raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
-        """How far the chosen score may be below the best one, with probability `confidence`, whatever the
-        scores are."""
+        """Return how far the chosen score may be below the best one, with probability `confidence`, whatever
+        the scores are."""
         _require.integer(candidates=candidates, at_least=1)
         _require.open_probability(confidence=confidence)
         if candidates == 1:
@@ -118,7 +118,7 @@ class ExponentialMechanism(_Chooser):
         return sampling.argmax_gumbel(scores, self.rate, entropy)
 
     def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:
-        """One independent choice for each row of a matrix of 64-bit scores: a column with the index
+        """Return one independent choice for each row of a matrix of 64-bit scores: a column with the index
         chosen."""
         return sampling.top_k_gumbel_rows(scores, self.rate, 1, entropy)
 
@@ -284,7 +284,7 @@ class TopK(_Chooser):
         return chosen
 
     def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:
-        """The best k of each row of a matrix of 64-bit scores, in order."""
+        """Return the best k of each row of a matrix of 64-bit scores, in order."""
         return sampling.top_k_gumbel_rows(scores, self.rate / int(self.k), int(self.k), entropy)
 
     def named(self, picked: Any, candidates: Any) -> tuple[Any, ...]:
@@ -299,8 +299,8 @@ Chooser = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithG
 
 
 def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
-    """The indices of the k largest, earlier ones first among equals, and each one's lead over the next (see
-    NoisyTopWithGap)."""
+    """Return the indices of the k largest, earlier ones first among equals, and each one's lead over the next
+    (see NoisyTopWithGap)."""
     order = sorted(range(len(noisy)), key=lambda i: (-int(noisy[i]), i))[: k + 1]
     gaps = tuple(int(noisy[a]) - int(noisy[b]) - (1 if b < a else 0) for a, b in itertools.pairwise(order))
     return WithGap(tuple(order[:k]), gaps)
@@ -342,7 +342,7 @@ def _difference_tail(scale: Fraction, m: int) -> float:
 
 
 def _first(good: Callable[[int], bool]) -> int:
-    """The smallest positive integer that is good, when all larger ones are."""
+    """Return the smallest positive integer that is good, when all larger ones are."""
     high = 1
     while not good(high):
         high *= 2

@@ -262,12 +262,12 @@ class GridGaussian:
 
 
 def grid_l1(l1: Fraction, entries: int) -> int:
-    """The l1 sensitivity in whole steps, from the real one in steps: see `GridLaplace`."""
+    """Return the l1 sensitivity in whole steps, from the real one in steps: see `GridLaplace`."""
     return math.ceil(l1) + entries - 1
 
 
 def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensitivity:
-    """All norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
+    """Return all norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
     `GridGaussian`."""
     grown = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)  # (l2 + sqrt(entries))²
     widest = math.ceil(l2 if linf is None else min(l2, linf))

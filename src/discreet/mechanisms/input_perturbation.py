@@ -94,7 +94,7 @@ class InputPerturbation:
         )
 
     def error(self, confidence: float = 0.95) -> Any:
-        """A proved bound on the error of the sum or mean, from public numbers: see
+        """Return a proved bound on the error of the sum or mean, from public numbers: see
         `noise_tails.laplace_sum_error`."""
         _require.open_probability(confidence=confidence)
         rows = self.public.declared_size("input perturbation")

@@ -73,7 +73,7 @@ class JointQuantiles:
         self._chooser()
 
     def _widths(self) -> tuple[int, list[int]]:
-        """The common denominator of the quantiles, and their differences in units of it."""
+        """Return the common denominator of the quantiles, and their differences in units of it."""
         exact = [Fraction(0), *(Fraction(q) for q in self.qs), Fraction(1)]
         unit = math.lcm(*(q.denominator for q in exact))
         return unit, [int((b - a) * unit) for a, b in pairwise(exact)]
@@ -154,7 +154,7 @@ class _Tables:
             self.high.insert(0, [sum(row[2]) for row in rows])
 
     def weights(self, j: int, last: int | None) -> tuple[int, list[int], list[int]]:
-        """The weights of the candidates for answer j, and the first candidate: none is before the last
+        """Return the weights of the candidates for answer j, and the first candidate: none is before the last
         answer."""
         _, lows, highs = self._from(last, j, at=j)
         return last or 0, lows, highs

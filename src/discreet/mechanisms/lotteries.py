@@ -58,7 +58,7 @@ class Lottery:
         return certified.log_above(self.ratio)
 
     def event(self, neighbors: Neighbors) -> Event:
-        """The price of one report for the one who gives it."""
+        """Return the price of one report for the one who gives it."""
         return PureDP(epsilon=self.epsilon, neighbors=neighbors)
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
@@ -77,9 +77,9 @@ class Lottery:
     def error(self, people: int, confidence: float = 0.95) -> float:
         """With probability `confidence` no estimated count is further than this from the true one.
 
-        Proof: an estimate is a sum of independent terms, one a person, each in an interval of width `spread`
-               and of variance at most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with
-               a union over the categories.
+        Proof: an estimate is a sum of independent terms, one per person, each in an interval of width
+               `spread` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
+               Bernstein's, with a union over the categories.
         """
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
@@ -271,7 +271,7 @@ class Design(Lottery):
         return reported
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """A c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t.
+        """Return a c with A = (P P^T)^-1 P: the expected counts are P^T t, so its expectation is t.
 
         P^-T c if P is square.
         """
@@ -308,8 +308,8 @@ class Design(Lottery):
 
 
 def optimal_lottery(categories: int, epsilon: Real) -> Kary:
-    """The best lottery for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one part in
-    10**18.
+    """Return the best lottery for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one
+    part in 10**18.
 
     >>> float(optimal_lottery(2, 1.0).truth_probability)     # e / (1 + e)
     0.7310585786300049
@@ -321,8 +321,8 @@ def optimal_lottery(categories: int, epsilon: Real) -> Kary:
 
 
 def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Design:
-    """The story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what it
-    says.
+    """Return the story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what
+    it says.
 
     Categories are (no, yes); `truth` and `yes` are the chances of heads. With two fair coins epsilon is ln 3.
 
@@ -383,7 +383,7 @@ def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, .
 
 
 def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]] | None:
-    """The exact inverse by elimination, or None where there is none."""
+    """Return the exact inverse by elimination, or None where there is none."""
     size = len(matrix)
     work = [list(row) + [Fraction(int(i == j)) for j in range(size)] for i, row in enumerate(matrix)]
     for column in range(size):

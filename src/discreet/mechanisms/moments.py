@@ -58,8 +58,8 @@ class Scale(NamedTuple):
         return (self.cells - self.middle) ** 2
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """What one row can add to the count, to the sum of distances from the middle, and to that of centered
-        squares."""
+        """Return what one row can add to the count, to the sum of distances from the middle, and to that of
+        centered squares."""
         half = self.largest_square // 2
         return (1, 1), (-self.middle, self.cells - self.middle), (-half, self.largest_square - half)
 
@@ -112,7 +112,7 @@ def measure(
     noises: tuple[IntegerLaplace | None, ...],
     entropy: Entropy,
 ) -> Noisy:
-    """The sums of one pass over the column, each with its noise."""
+    """Return the sums of one pass over the column, each with its noise."""
     exact = _sums(source, column, nullable, scale, squares=len(noises) > 2)
     values = []
     for true, noise in zip(exact, noises, strict=False):
@@ -288,14 +288,14 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
 
 
 def _quotient(over: Span, under: Span, least: int, most: int) -> Span:
-    """All values of a / b for a in `over`, b in `under` and b >= 1, cut to [least, most]."""
+    """Return all values of a / b for a in `over`, b in `under` and b >= 1, cut to [least, most]."""
     smallest, largest = max(under[0], Fraction(1)), max(under[1], Fraction(1))
     ends = [Fraction(a) / b for a in over for b in (smallest, largest)]
     return _cut((min(ends), max(ends)), Fraction(least), Fraction(most))
 
 
 def _cut(span: Span, least: Fraction, most: Fraction) -> Span:
-    """The part of the span inside [least, most]; a point goes to the nearest end.
+    """Return the part of the span inside [least, most]; a point goes to the nearest end.
 
     A span that misses it says nothing: all of it.
     """
@@ -305,7 +305,7 @@ def _cut(span: Span, least: Fraction, most: Fraction) -> Span:
 
 
 def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: Entropy) -> Release:
-    """The value at the noisy sums, and the largest distance to the ends of its interval."""
+    """Return the value at the noisy sums, and the largest distance to the ends of its interval."""
 
     def at(confidence: float | None) -> Span:
         parts = []
@@ -371,8 +371,8 @@ def _boxed(value: int) -> Any:
 
 
 def with_bounds(public: Public, column: str, bounds: Bounds) -> Public:
-    """The same public facts with a column's bounds declared anew, for later mechanisms on bounds that were
-    bought."""
+    """Return the same public facts with a column's bounds declared anew, for later mechanisms on bounds that
+    were bought."""
     others = tuple((name, fact) for name, fact in public.schema if name != column)
     return replace(public, schema=(*others, (column, bounds)))
 

@@ -55,7 +55,7 @@ class Noise(Protocol):
 
 
 def draw(scale: Fraction, entropy: Entropy) -> int:
-    """One draw of discrete Laplace noise, for mechanisms that compare a single number."""
+    """Return one draw of discrete Laplace noise, for mechanisms that compare a single number."""
     return int(sampling.discrete_laplace(scale, 1, entropy)[0])
 
 
@@ -68,7 +68,7 @@ def add(values: Integers, noise: Integers) -> Integers:
 
 
 def _short(values: Integers) -> bool:
-    """Whether two such have a sum in 64 bits.
+    """Return whether two such have a sum in 64 bits.
 
     Asked of all at once: Python's integers take longer for some values than for others.
     """
@@ -133,7 +133,7 @@ class IntegerLaplace:
         return DiscreteLaplace(scale=self.scale, sensitivity=self.sensitivity, neighbors=self.neighbors)
 
     def covers(self, sensitivity: Sensitivity) -> bool:
-        """Whether the price is right for a statistic of this sensitivity."""
+        """Return whether the price is right for a statistic of this sensitivity."""
         return _known(sensitivity.l1) <= self.sensitivity
 
     @property
@@ -147,7 +147,8 @@ class IntegerLaplace:
         return math.sqrt(self.mean_squared_error)
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
-        """The smallest t such that all of `entries` draws stay within t with probability `confidence`: exact.
+        """Return the smallest t such that all of `entries` draws stay within t with probability `confidence`:
+        exact.
 
         Proof: P(|X| > t) = 2 p^(t+1) / (1 + p) with p = exp(-1 / scale), and the draws are independent.
         """
@@ -226,7 +227,7 @@ class IntegerGaussian:
         return VectorDiscreteGaussian(variance=self.variance, l2_squared=l2_squared, neighbors=self.neighbors)
 
     def covers(self, sensitivity: Sensitivity) -> bool:
-        """Whether the price is right for a statistic of this sensitivity."""
+        """Return whether the price is right for a statistic of this sensitivity."""
         if _known(sensitivity.l2_squared) > _known(self.l2_squared):
             return False
         only_l2 = isinstance(self.event, VectorDiscreteGaussian)
@@ -243,7 +244,7 @@ class IntegerGaussian:
         return math.sqrt(self.mean_squared_error)
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
-        """A t such that all of `entries` draws stay within t with probability `confidence`; see
+        """Return a t such that all of `entries` draws stay within t with probability `confidence`; see
         `noise_tails.gaussian_tail`."""
         return noise_tails.gaussian_error(self.variance, noise_tails.share(confidence, entries))
 

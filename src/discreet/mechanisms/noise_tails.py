@@ -16,7 +16,7 @@ _SUMMED = 64  # up to this sigma the discrete Gaussian is summed term by term
 
 
 def share(confidence: float, entries: int) -> mpmath.mpf:
-    """What each of `entries` independent draws may fail with, so that all hold with probability
+    """Return what each of `entries` independent draws may fail with, so that all hold with probability
     `confidence`."""
     _require.open_probability(confidence=confidence)
     _require.integer(entries=entries, at_least=1)
@@ -26,7 +26,7 @@ def share(confidence: float, entries: int) -> mpmath.mpf:
 
 @lru_cache(maxsize=4096)
 def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
-    """The smallest t >= 0 with 2 p^(t+1) / (1 + p) <= failure, p = exp(-1 / scale)."""
+    """Return the smallest t >= 0 with 2 p^(t+1) / (1 + p) <= failure, p = exp(-1 / scale)."""
     with mpmath.workdps(_DIGITS):
         s = _mpf(scale)
         p = mpmath.exp(-1 / s)
@@ -42,7 +42,7 @@ def laplace_variance(scale: Fraction) -> float:
 
 @lru_cache(maxsize=4096)
 def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
-    """A t with P(|X1 + ... + Xn| > t) <= failure, for n = `terms` independent discrete Laplace draws.
+    """Return a t with P(|X1 + ... + Xn| > t) <= failure, for n = `terms` independent discrete Laplace draws.
 
     Proof: E exp(l X) = (1-p)² / ((1 - p e^l)(1 - p e^-l)) for 0 <= l < 1 / scale, so by Markov's inequality
            in both directions P(|S| >= t) <= 2 exp(n ln E exp(l X) - l t) for every such l; the best of a grid
@@ -63,7 +63,7 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
 
 @lru_cache(maxsize=4096)
 def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
-    """The smallest t for which `gaussian_tail` proves P(|X| > t) <= failure."""
+    """Return the smallest t for which `gaussian_tail` proves P(|X| > t) <= failure."""
     low, high = -1, 1
     while gaussian_tail(variance, high) > failure:
         low, high = high, 2 * high
@@ -77,7 +77,7 @@ def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
 
 
 def gaussian_tail(variance: Fraction, t: int) -> float:
-    """An upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = variance.
+    """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = variance.
 
     Proof: narrow laws are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2 sigma²) and m
            = t + 1. By Poisson summation the normaliser is at least the integral sigma sqrt(2 pi). Beyond
@@ -107,7 +107,7 @@ def _summed_tail(variance: float, t: int) -> float:
 
 
 def gaussian_variance(variance: Fraction) -> float:
-    """The sum of k² exp(-k² / 2 sigma²) over the sum of exp(-k² / 2 sigma²).
+    """Return the sum of k² exp(-k² / 2 sigma²) over the sum of exp(-k² / 2 sigma²).
 
     For sigma² > 16 it equals sigma² to more than 100 digits (the correction is of order exp(-2 pi² sigma²)).
     """
@@ -121,12 +121,12 @@ def gaussian_variance(variance: Fraction) -> float:
 
 
 def sqrt_up(x: Fraction) -> Fraction:
-    """A rational at least sqrt(x), too large by at most 2**-64 relative or 2**-64 absolute."""
+    """Return a rational at least sqrt(x), too large by at most 2**-64 relative or 2**-64 absolute."""
     return Fraction(math.isqrt(math.ceil(x * (1 << 128))) + 1, 1 << 64)
 
 
 def sqrt_down(x: Fraction) -> Fraction:
-    """A rational at most sqrt(x) with 64 bits after its leading one."""
+    """Return a rational at most sqrt(x) with 64 bits after its leading one."""
     shift = max(0, x.denominator.bit_length() - x.numerator.bit_length()) + 130
     shift += shift % 2
     return Fraction(math.isqrt(math.floor(x * (1 << shift))), 1 << shift // 2)

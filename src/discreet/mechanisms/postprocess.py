@@ -161,7 +161,7 @@ class PostProcessed:
         return self.mechanism.event
 
     def error(self, confidence: float = 0.95) -> Any:
-        """The error before, plus what the function adds; for clamping and folding if the truth lies
+        """Return the error before, plus what the function adds; for clamping and folding if the truth lies
         inside."""
         return self._grown(lambda: error_of(self.mechanism, confidence), self.scored)
 

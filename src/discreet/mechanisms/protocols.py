@@ -52,7 +52,7 @@ class Sensitivity:
             object.__setattr__(self, name, derived if given is None else min(int(given), derived))
 
     def covers(self, other: Sensitivity) -> bool:
-        """Whether noise priced for `self` is also right for `other`."""
+        """Return whether noise priced for `self` is also right for `other`."""
         return all(getattr(other, name) <= getattr(self, name) for name in ("linf", "l0", "l1", "l2_squared"))
 
 
@@ -250,8 +250,8 @@ class Release:
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def error(self, confidence: float = 0.95) -> Any:
-        """A bound on the error that holds with probability `confidence`, from public parameters and released
-        values only."""
+        """Return a bound on the error that holds with probability `confidence`, from public parameters and
+        released values only."""
         _require.open_probability(confidence=confidence)
         if self._error is None:
             raise InvalidInput("no error bound is known for this kind of release.")
@@ -273,7 +273,7 @@ class Release:
 
 
 def error_of(mechanism: Mechanism, confidence: float) -> Any:
-    """What a mechanism says of its error before it is run, where it can say it."""
+    """Return what a mechanism says of its error before it is run, where it can say it."""
     bound = getattr(mechanism, "error", None)
     if bound is None:
         raise InvalidInput(
@@ -284,7 +284,7 @@ def error_of(mechanism: Mechanism, confidence: float) -> Any:
 
 
 def is_scored(mechanism: Mechanism) -> bool:
-    """Whether the error of a mechanism is in scores, ranks or people, not in the unit of its value."""
+    """Return whether the error of a mechanism is in scores, ranks or people, not in the unit of its value."""
     return bool(getattr(mechanism, "scored", False))
 
 
@@ -296,7 +296,7 @@ def release(
     error: Callable[[float], Any] | None = None,
     scored: bool = False,
 ) -> Release:
-    """The release of `value`, marked as not private if its randomness was seeded."""
+    """Return the release of `value`, marked as not private if its randomness was seeded."""
     paid = event if entropy.private else NonPrivate(neighbors=event.neighbors)
     return Release(value=value, event=paid, private=entropy.private, scored=scored, _error=error)
 
@@ -313,8 +313,8 @@ def rehearse(mechanism: Any, source: AnySource) -> None:
 
 
 def as_of(mechanism: Any, public: Public) -> Any:
-    """The same mechanism for another version of its table, if it may go on with one; otherwise the mechanism
-    as it is."""
+    """Return the same mechanism for another version of its table, if it may go on with one; otherwise the
+    mechanism as it is."""
     goes_on = getattr(mechanism, "any_version", False) or hasattr(mechanism, "feed")
     priced = getattr(mechanism, "public", None)
     if not goes_on or not isinstance(priced, Public) or replace(public, version=priced.version) != priced:

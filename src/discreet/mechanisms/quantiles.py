@@ -104,7 +104,7 @@ class Quantile:
 
 
 def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantile:
-    """The quantile 1/2."""
+    """Return the quantile 1/2."""
     return Quantile(public=public, column=column, q=Fraction(1, 2), epsilon=epsilon, step=step)
 
 
@@ -148,7 +148,7 @@ class MinMax:
         return self._chooser().event.repeated(2)
 
     def error(self, confidence: float = 0.95) -> int:
-        """How far the number of rows outside an end may be from `outside`, for both ends at once."""
+        """Return how far the number of rows outside an end may be from `outside`, for both ends at once."""
         _require.open_probability(confidence=confidence)
         return self._chooser().error(_points(grid_of(self)), (1 + confidence) / 2)
 
@@ -276,7 +276,7 @@ class ApproximateQuantiles:
         return [*before, at, *after]
 
     def _choice(self, q: Fraction) -> ExponentialMechanism:
-        """One choice in one part. Rows come and go in it; two of them if a row may be replaced."""
+        """Return one choice in one part. Rows come and go in it; two of them if a row may be replaced."""
         moves = 2 if swaps(self.public, self.column) else 1
         each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
         return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
@@ -290,7 +290,7 @@ class ApproximateQuantiles:
 
 
 def split(qs: Sequence[Fraction]) -> tuple[Fraction, list[Fraction], list[Fraction]]:
-    """The middle quantile, and those on either side as quantiles of the rows on that side.
+    """Return the middle quantile, and those on either side as quantiles of the rows on that side.
 
     >>> split([Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)])
     (Fraction(1, 2), [Fraction(1, 2)], [Fraction(1, 2)])
@@ -301,7 +301,7 @@ def split(qs: Sequence[Fraction]) -> tuple[Fraction, list[Fraction], list[Fracti
 
 
 def as_quantile(q: Any, name: str) -> Fraction:
-    """A rational in [0, 1]; a float is read as it is written."""
+    """Return a rational in [0, 1]; a float is read as it is written."""
     _require.probability(**{name: q})
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
     if exact.denominator > _FINEST:
@@ -319,7 +319,7 @@ def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
 
 
 def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
-    """The distance of q n from [B, B + E] for each stretch, times the denominator of q."""
+    """Return the distance of q n from [B, B + E] for each stretch, times the denominator of q."""
     a, b = q.numerator, q.denominator
     over = (b - a) * runs.below - a * (runs.equal + runs.above)
     under = a * runs.above - (b - a) * (runs.below + runs.equal)
@@ -335,7 +335,8 @@ def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> Exponen
 
 
 def swaps(public: Public, column: str) -> bool:
-    """Whether one value can become another: under replace, and where a blank counts as the lower bound."""
+    """Return whether one value can become another: under replace, and where a blank counts as the lower
+    bound."""
     blank_counts = public.neighbors is ZERO_OUT and not public.bounds(column).nullable
     return public.neighbors is REPLACE or blank_counts
 
@@ -351,7 +352,7 @@ def _points(grid: arrow_columns.Grid) -> int:
 
 
 def indices(source: Source, column: str, grid: arrow_columns.Grid) -> NDArray[np.int64]:
-    """The grid point of every row that counts."""
+    """Return the grid point of every row that counts."""
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
     for array in arrow_columns.each(source, column):
@@ -375,7 +376,7 @@ def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
 
 
 def _draw(runs: _Runs, costs: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
-    """A grid point with probability proportional to exp(-rate * cost), exactly."""
+    """Return a grid point with probability proportional to exp(-rate * cost), exactly."""
     at = weighted_softmax(costs, runs.points, rate, entropy)
     return int(runs.first[at]) + int(sampling.uniform_below(int(runs.points[at]), 1, entropy)[0])
 

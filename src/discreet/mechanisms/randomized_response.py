@@ -47,7 +47,7 @@ class Reports:
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """The estimates, so that intervals can be built around them."""
+        """Return the estimates, so that intervals can be built around them."""
         return np.array(self.estimates, dtype=dtype)
 
 
@@ -67,7 +67,7 @@ class RandomizedResponse:
                of the rows, and the divergence from (and to) a mean is at most the largest from (and to) its
                parts, by joint convexity; so the event is right for them too. A blank row of zero_out is
                someone without a value.
-    Assumes:   one row a person; the number of rows is public.
+    Assumes:   one row per person; the number of rows is public.
     """
 
     public: Public
@@ -153,7 +153,7 @@ class RandomizedResponse:
     def _fill(self, truths: Codes, entropy: Entropy) -> Codes:
         """Who has no declared value gets the extra category, or one drawn uniformly.
 
-        One draw a row, so that timing tells nothing.
+        One draw per row, so that timing tells nothing.
         """
         absent = truths < 0
         if self.missing:

@@ -146,8 +146,8 @@ class SampleAndAggregate:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=relation)
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far off it may be from the mean or median of the parts' answers (not from the truth, which no
-        one here knows).
+        """Return how far off it may be from the mean or median of the parts' answers (not from the truth,
+        which no one here knows).
 
         Of a median, a bound for all data: its true error depends on them.
         """
@@ -175,7 +175,7 @@ class SampleAndAggregate:
         return release(float(code * step), event=self.event, entropy=entropy, error=self.error)
 
     def _assign(self, rows: int, names: list[Any] | None, entropy: Entropy) -> Ints:
-        """The part of each row, or of each named unit."""
+        """Return the part of each row, or of each named unit."""
         if names is None:
             return np.asarray(sampling.uniform_below(self.parts, rows, entropy), dtype=np.int64)
         key = entropy.bytes(32)
@@ -340,8 +340,8 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
 
 
 def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, list[Any] | None]:
-    """The table of `columns`, for each row the number of its unit, and the names of units (None where a row
-    is a unit)."""
+    """Return the table of `columns`, for each row the number of its unit, and the names of units (None where
+    a row is a unit)."""
     unit = source.public.unit.column
     wanted = list(columns) if unit is None or unit in columns else [*columns, unit]
     batches = list(source.batches(wanted))
@@ -376,8 +376,8 @@ def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) ->
 
 
 def quietly(function: Callable[[Any], Any], part: Any) -> Any:
-    """What the function says, or None where it raises or says something that cannot be counted: an exception
-    would be an answer too."""
+    """Return what the function says, or None where it raises or says something that cannot be counted: an
+    exception would be an answer too."""
     try:
         answer = function(part)
         hash(answer)
@@ -390,8 +390,8 @@ Spelled = tuple[Any, str]
 
 
 def spelled(answer: Any) -> Spelled:
-    """An answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them leaves
-    would be one subsample's word."""
+    """Return an answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them
+    leaves would be one subsample's word."""
     try:
         return answer, repr(answer)
     except Exception:

@@ -68,7 +68,7 @@ class RealScores:
         scores = np.asarray(self.function(source), dtype=np.float64)
         if scores.ndim != 1 or not np.isfinite(scores).all():
             raise InvalidInput(
-                "scores must be a list of finite numbers, one a candidate. Nothing was drawn or released."
+                "scores must be a list of finite numbers, one per candidate. Nothing was drawn or released."
             )
         step = _require.exact(self.step, "step")
         rounded = [math.floor(Fraction(float(s)) / step + Fraction(1, 2)) for s in scores]
@@ -91,7 +91,7 @@ class _Cells:
         return self.cells**2
 
     def candidates(self) -> tuple[tuple[int, int], ...]:
-        """The cells in the order of the scores: (column of x, column of y), each from 0."""
+        """Return the cells in the order of the scores: (column of x, column of y), each from 0."""
         return tuple((i, j) for i in range(self.cells) for j in range(self.cells))
 
     def positions(self, source: Source) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
@@ -112,8 +112,8 @@ class _Cells:
         return np.clip(np.floor(part), 0, self.cells - 1).astype(np.int64)
 
     def moves_one_way(self, public: Public) -> bool:
-        """A row that appears or goes moves all scores of a cell map the same way; one that is replaced does
-        not."""
+        """Return a row that appears or goes moves all scores of a cell map the same way; one that is replaced
+        does not."""
         return public.neighbors is not REPLACE
 
 
@@ -227,7 +227,7 @@ class Select:
         return self.chooser.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """How far the chosen candidate's score may be below the best, in the statistic's units."""
+        """Return how far the chosen candidate's score may be below the best, in the statistic's units."""
         return self.chooser.error(len(self.candidates), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -243,8 +243,8 @@ class Select:
 
 
 def moves_one_way(statistic: Statistic, public: Public) -> bool:
-    """Whether all entries move the same way between any two neighbors, as far as is proved (or vouched for by
-    the steward).
+    """Return whether all entries move the same way between any two neighbors, as far as is proved (or vouched
+    for by the steward).
 
     Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a
            blank that counts as the lower bound). `CountsBelow`: a larger value lowers entries only, a smaller

@@ -29,8 +29,8 @@ _ROUNDING = 4e-12  # ln of how far a computed smooth sensitivity may be above th
 
 
 def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
-    """An integer x with probability proportional to 1 / ((|x|+b)(|x|+b+1)...(|x|+b+m)), b the scale and m the
-    power.
+    """Return an integer x with probability proportional to 1 / ((|x|+b)(|x|+b+1)...(|x|+b+m)), b the scale
+    and m the power.
 
     Guarantee: exactly this law. Its tail falls like |x|**-m. Adding it at scale b costs a shift by D at most
                (m+1) ln(1 + D/b), and a change of scale to b' at most m |ln(b/b')|.
@@ -53,12 +53,13 @@ def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
 
 
 def _one_sided(scale: Fraction, power: int, entropy: Entropy) -> int:
-    """The largest y with U < P(Y >= y): what is common to all U that begin with the bits drawn so far."""
+    """Return the largest y with U < P(Y >= y): what is common to all U that begin with the bits drawn so
+    far."""
     top, unit = scale.numerator, scale.denominator
     head = math.prod(top + i * unit for i in range(power))
 
     def reached(y: int, u: int, bits: int, strict: bool) -> bool:
-        """Whether P(Y >= y) is at least (above, if strict) u / 2**bits."""
+        """Return whether P(Y >= y) is at least (above, if strict) u / 2**bits."""
         left, right = head << bits, u * math.prod(y * unit + top + i * unit for i in range(power))
         return left > right if strict else left >= right
 
@@ -71,7 +72,7 @@ def _one_sided(scale: Fraction, power: int, entropy: Entropy) -> int:
 
 
 def _last(holds: Any) -> int:
-    """The largest y >= 0 for which `holds`, which is true at 0 and false from some point on."""
+    """Return the largest y >= 0 for which `holds`, which is true at 0 and false from some point on."""
     low, high = 0, 1
     while holds(high):
         low, high = high, 2 * high
@@ -112,7 +113,7 @@ class SmoothNoise:
         return math.log1p(float(self.epsilon) / (2 * log_term)) * (1 - 1e-9) - _ROUNDING
 
     def draw(self, smooth: float, entropy: Entropy) -> int:
-        """One draw for a computed smooth sensitivity, which is rounded up first."""
+        """Return one draw for a computed smooth sensitivity, which is rounded up first."""
         bound = Fraction(smooth * (1 + 1e-12))
         if self.delta is not None:
             return int(sampling.discrete_laplace(2 * bound / self.epsilon, 1, entropy)[0])
@@ -120,8 +121,8 @@ class SmoothNoise:
         return polynomial_noise(bound / (spread - 1), self.power, entropy)
 
     def error(self, width: int, confidence: float) -> int:
-        """What the noise exceeds with probability at most 1 - confidence whatever the data, clamped to the
-        width of the grid.
+        """Return what the noise exceeds with probability at most 1 - confidence whatever the data, clamped to
+        the width of the grid.
 
         The smooth sensitivity is at most the width. P(|X| >= y) <= 2 P(Y >= y) for the two-sided and
         one-sided laws.
@@ -152,8 +153,8 @@ def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
 
 
 def noisy_median(ordered: _order.Ordered, noise: SmoothNoise, entropy: Entropy) -> int:
-    """The median of values on a grid plus noise in proportion to its smooth sensitivity, clamped to the
-    bounds."""
+    """Return the median of values on a grid plus noise in proportion to its smooth sensitivity, clamped to
+    the bounds."""
     noisy = ordered.median + noise.draw(ordered.smooth(noise.beta, _FLOOR), entropy)
     return min(max(noisy, ordered.low), ordered.high)
 
@@ -177,7 +178,7 @@ class SmoothSensitivityMedian:
     Proof:     `_order`: max_k exp(-beta k) A_k is a beta-smooth upper bound of the local sensitivity under
                all three relations (raised to a constant where it is tiny, which keeps it smooth); then
                `SmoothNoise`. Clamping is post-processing.
-    Assumes:   one row a unit.
+    Assumes:   one row per unit.
     """
 
     public: Public
@@ -208,8 +209,8 @@ class SmoothSensitivityMedian:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int | float:
-        """A bound for all data, the worst included; usually far above the true error, of which nothing is
-        told."""
+        """Return a bound for all data, the worst included; usually far above the true error, of which nothing
+        is told."""
         width = self._grid.high - self._grid.low
         return in_unit(self._noise.error(width, confidence), arrow_columns.as_step(self.step))
 
@@ -226,7 +227,7 @@ class SmoothSensitivityMedian:
 
 
 def bounded_grid(public: Public, column: str, step: Real) -> arrow_columns.Grid:
-    """The grid of a declared column, at least one step wide."""
+    """Return the grid of a declared column, at least one step wide."""
     grid = arrow_columns.Grid(public.bounds(column), arrow_columns.as_step(step), column)
     if grid.low == grid.high:
         raise _require.fail(

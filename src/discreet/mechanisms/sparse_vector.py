@@ -34,8 +34,8 @@ _GAIN = Fraction(1001, 1000)
 
 @lru_cache(maxsize=256)
 def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """The largest e0 for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP, and fit a fresh
-    budget of that size.
+    """Return the largest e0 for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP, and fit
+    a fresh budget of that size.
 
     The best of three: the pure split epsilon / rounds (best up to some 20 rounds), zCDP, and optimal
     composition as far as `accounting.Filter(epsilon, delta)` admits the rounds one by one: what was asked at
@@ -68,7 +68,8 @@ def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are (epsilon, delta)-DP.
+    """Return the largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are (epsilon,
+    delta)-DP.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP. Beyond a million rounds that of
                `zcdp_epsilon`.
@@ -82,8 +83,8 @@ def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 def _raised(
     start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]
 ) -> Fraction:
-    """The largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there is
-    none."""
+    """Return the largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there
+    is none."""
     total = _round.down(_require.exact(epsilon, "epsilon"))
     if rounds > _MANY or not 0 < total < 300:
         return Fraction(0)
@@ -106,8 +107,8 @@ def _raised(
 
 @lru_cache(maxsize=256)
 def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """The largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely (epsilon,
-    delta)-DP by zCDP.
+    """Return the largest e0, within 1e-9, for which `rounds` e0-DP mechanisms in sequence are surely
+    (epsilon, delta)-DP by zCDP.
 
     Guarantee: the composition, adaptive too, is (epsilon, delta)-DP.
     Proof:     e0-DP is e0^2/2-zCDP, c of them rho = c e0^2/2, and that is (rho + 2 sqrt(rho ln(1/delta)),

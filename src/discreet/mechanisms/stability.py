@@ -60,7 +60,7 @@ class StableMode:
                row added, removed or blanked moves it by at most 1, one replaced by at most 2. So the smallest
                number of changes is g = min_j g_j, or ceil(g/2); distance is one less. It is 0 where one
                change suffices, and moves by at most 1, as g moves by at most 1 or 2.
-    Assumes:   one row a unit.
+    Assumes:   one row per unit.
     """
 
     column: str
@@ -97,7 +97,7 @@ class StableMedian:
     Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more
                than `bound`, and moves by at most 1 between neighbors, under every relation.
     Proof:     `_order`: it is min{k : A_k > bound}.
-    Assumes:   one row a unit.
+    Assumes:   one row per unit.
     """
 
     column: str
@@ -263,7 +263,7 @@ class ProposeTestRelease:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int | float:
-        """How far off a released value may be."""
+        """Return how far off a released value may be."""
         return in_unit(_slack(self.scales[1], confidence, sides=2), _step(self.function))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -282,7 +282,7 @@ class ProposeTestRelease:
 
 
 def stated(function: Stable, value: Any) -> Any:
-    """The value in the function's own unit: steps of a grid as the number they stand for."""
+    """Return the value in the function's own unit: steps of a grid as the number they stand for."""
     counted = hasattr(function, "step") and isinstance(value, Integral) and not isinstance(value, bool)
     return in_unit(int(value), _step(function)) if counted else value
 
@@ -310,6 +310,6 @@ def check_budget(epsilon: Any, delta: Any) -> None:
 
 
 def _slack(scale: Fraction, confidence: float, sides: int = 1) -> int:
-    """The largest noise, on one side or both, that occurs with probability `confidence`."""
+    """Return the largest noise, on one side or both, that occurs with probability `confidence`."""
     _require.open_probability(confidence=confidence)
     return certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

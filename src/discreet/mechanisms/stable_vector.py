@@ -122,7 +122,7 @@ class StableSparseVector:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """The exact value or None, and the state to keep.
+        """Return the exact value or None, and the state to keep.
 
         Its own price is nothing: all was paid at the start.
         """
@@ -160,7 +160,7 @@ class StableSparseVector:
 
 
 def _moment(threshold_scale: Fraction, query_scale: Fraction) -> Fraction:
-    """An upper bound of E[q^rho] / (1+q)."""
+    """Return an upper bound of E[q^rho] / (1+q)."""
     r_low, r_high = (1 / bound for bound in reversed(certified.exp_bounds(1 / threshold_scale)))
     q_low, q_high = (1 / bound for bound in reversed(certified.exp_bounds(1 / query_scale)))
     return (1 - r_low) ** 2 / ((1 - r_high * q_high) * (1 - r_high / q_low) * (1 + q_low))

@@ -2,7 +2,7 @@
 
 A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an
 exact integer whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities
-are for a unit of one row; many rows a person are bounded by the query room first. All three neighbor
+are for a unit of one row; many rows per person are bounded by the query room first. All three neighbor
 relations are covered, each with its own number.
 """
 
@@ -26,7 +26,8 @@ from .protocols import Integers, Sensitivity, Statistic
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
-    """How far a sum moves when every row contributes an integer in [low, high], or nothing if `nullable`.
+    """Return how far a sum moves when every row contributes an integer in [low, high], or nothing if
+    `nullable`.
 
     Guarantee: the largest change over all pairs of neighbors, attained by some pair.
     Proof:     `add_remove`: one term of the sum appears or goes: max(|low|, |high|).
@@ -50,8 +51,8 @@ def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: boo
 def implied_sensitivity(
     kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
 ) -> int:
-    """The table of the textbooks: the l1 sensitivity of a count, a histogram, or a sum of integers in [lower,
-    upper].
+    """Return the table of the textbooks: the l1 sensitivity of a count, a histogram, or a sum of integers in
+    [lower, upper].
 
     >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
     {'add_remove': 5, 'replace': 7, 'zero_out': 5}
@@ -91,7 +92,7 @@ class _OneRow:
         return Fraction(1)
 
     def length(self, public: Public) -> int | None:
-        """How many entries the result has; None for a single number."""
+        """Return how many entries the result has; None for a single number."""
         return None
 
 
@@ -174,7 +175,7 @@ class PowerSum(_OneRow):
         return Sensitivity(linf=row_contribution(public.neighbors, low, high, nullable=nullable))
 
     def range(self, public: Public) -> tuple[int, int]:
-        """The smallest and the largest that one present value can add."""
+        """Return the smallest and the largest that one present value can add."""
         grid = arrow_columns.Grid(public.bounds(self.column), self.grid, self.column)
         ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
         if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
@@ -207,16 +208,16 @@ def contributions(statistic: PowerSum, source: Source) -> Any:
 
 
 def Sum(column: str, step: int | float | Fraction = 1) -> PowerSum:
-    """The sum of `column`, each value clipped to its declared bounds and rounded to a multiple of `step`
-    before it is added."""
+    """Return the sum of `column`, each value clipped to its declared bounds and rounded to a multiple of
+    `step` before it is added."""
     return PowerSum(column=column, grid=as_step(step))
 
 
 def SumOfSquares(
     column: str, step: int | float | Fraction = 1, center: int | float | Fraction = 0
 ) -> PowerSum:
-    """The sum of squared distances from a public `center` (rounded to the grid); with count and sum it gives
-    the variance."""
+    """Return the sum of squared distances from a public `center` (rounded to the grid); with count and sum it
+    gives the variance."""
     grid = as_step(step)
     return PowerSum(
         column=column,
@@ -382,18 +383,19 @@ class Trusted(_OneRow):
 
 
 def step_of(statistic: Statistic) -> Fraction:
-    """What one unit of the integer result is worth; 1 unless the statistic says otherwise."""
+    """Return what one unit of the integer result is worth; 1 unless the statistic says otherwise."""
     return Fraction(getattr(statistic, "step", 1))
 
 
 def length_of(statistic: Statistic, public: Public) -> int | None:
-    """The public length of the result, None for a single number (or where a statistic does not say)."""
+    """Return the public length of the result, None for a single number (or where a statistic does not
+    say)."""
     length = getattr(statistic, "length", None)
     return None if length is None else length(public)
 
 
 def _clipped(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
-    """The values as floats inside their bounds, and which of them count."""
+    """Return the values as floats inside their bounds, and which of them count."""
     here = arrow_columns.present(array)
     low, high = float(bounds.lower), float(bounds.upper)
     values = np.clip(arrow_columns.numbers(array, column).astype(np.float64), low, high)

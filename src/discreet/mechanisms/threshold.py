@@ -84,8 +84,8 @@ class Entry:
 
 
 def moves_up(question: Any, public: Public) -> bool:
-    """Whether a unit can only ever add to the value, so that between two neighbors all such questions move
-    the same way.
+    """Return whether a unit can only ever add to the value, so that between two neighbors all such questions
+    move the same way.
 
     True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's
     own statistic may say so itself with `monotone`: an attribute, or a function of the public facts.
@@ -143,7 +143,7 @@ class Thresholds:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """The answer and the state to keep. Its own price is nothing: all was paid at the start."""
+        """Return the answer and the state to keep. Its own price is nothing: all was paid at the start."""
         before = self._check_state(state)
         self._check_question(question, self.monotone)
         check_source(self.public, source)

@@ -86,7 +86,7 @@ _ADVICE: dict[type, str] = {
 
 
 def why_not(node: Node) -> tuple[str, str]:
-    """The reason and the way out."""
+    """Return the reason and the way out."""
     if isinstance(node, exp.Window):
         return (
             "window functions show rows beside rows",
@@ -113,7 +113,7 @@ def why_not(node: Node) -> tuple[str, str]:
 
 
 def _written(node: Node) -> str:
-    """The function's name as people write it."""
+    """Return the function's name as people write it."""
     text: str = node.sql(dialect="duckdb")
     return (
         text.split("(")[0][:40].upper()

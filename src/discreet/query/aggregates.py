@@ -48,7 +48,7 @@ class Aggregates:
         self.row, self.whose, self.perhaps = row, whose, perhaps
 
     def __call__(self, node: Node) -> Aggregate | None:
-        """The aggregate that a node asks for; None if it is none."""
+        """Return the aggregate that a node asks for; None if it is none."""
         if isinstance(node, exp.Filter):
             return self._filtered(node)
         if isinstance(node, exp.WithinGroup):
@@ -187,7 +187,7 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
 
 
 def present_with(x: Expr, other: Expr) -> Expr:
-    """A number where another is there too, and missing elsewhere."""
+    """Return a number where another is there too, and missing elsewhere."""
     if other.domain.sure:
         return x
     there = (
@@ -199,7 +199,7 @@ def present_with(x: Expr, other: Expr) -> Expr:
 
 
 def result_of(asked: Aggregate) -> Domain:
-    """What is known of an aggregate's noisy result: noise can take a number anywhere."""
+    """Return what is known of an aggregate's noisy result: noise can take a number anywhere."""
     if asked.function in ("mode", "quantile") and asked.argument is not None:
         return asked.argument.domain
     if asked.function == "top":

@@ -29,7 +29,7 @@ Value = str | int | float | bool | None
 @described("query.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`rows` and `deviations` have one entry a column; a deviation is None for keys and for chosen values
+    """`rows` and `deviations` have one entry per column; a deviation is None for keys and for chosen values
     (quantiles, modes).
 
     `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their
@@ -60,7 +60,7 @@ class Answer:
         return len(self.rows)
 
     def __getitem__(self, column: str) -> list[Any]:
-        """The values of a column."""
+        """Return the values of a column."""
         return [row[self._at(column)] for row in self.rows]
 
     @property
@@ -74,7 +74,7 @@ class Answer:
         return self.rows[0][0]
 
     def __float__(self) -> float:
-        """The one number of an answer that has one."""
+        """Return the one number of an answer that has one."""
         value = self.value
         if not isinstance(value, int | float):
             raise InvalidInput(f"the answer is {value!r}, which is no number.")
@@ -132,7 +132,7 @@ class Answer:
         return self.columns.index(column)
 
     def bars(self, value: str | None = None, confidence: float = 0.95) -> dict[str, list[Any]]:
-        """What a bar chart with error bars needs: labels, heights and errors of one column."""
+        """Return what a bar chart with error bars needs: labels, heights and errors of one column."""
         with_error = self.error(confidence)
         name = value if value is not None else next(iter(with_error), None)
         if name is None or name not in with_error:
@@ -154,7 +154,7 @@ class Answer:
         return pa.table({name: _array(self[name]) for name in self.columns})
 
     def to_pandas(self, *, intervals: float | None = None) -> Any:
-        """A data frame; with `intervals=0.95`, two more columns per number: the ends of its confidence
+        """Return a data frame; with `intervals=0.95`, two more columns per number: the ends of its confidence
         interval, `n_lower` and `n_upper`."""
         try:
             import pandas as pd  # type: ignore[import-untyped, unused-ignore]
@@ -205,7 +205,7 @@ class Answer:
         return polars.from_arrow(self.to_arrow())
 
     def to_json(self) -> str:
-        """A complete description as text; `Answer.from_json` is its exact inverse."""
+        """Return a complete description as text; `Answer.from_json` is its exact inverse."""
         return json.dumps(to_json(self))
 
     @staticmethod
@@ -216,8 +216,8 @@ class Answer:
         return answer
 
     def text(self, confidence: float = 0.95, most: int = 40) -> str:
-        """A plain table for the terminal: values rounded to what their error allows, with the error beside
-        them."""
+        """Return a plain table for the terminal: values rounded to what their error allows, with the error
+        beside them."""
         errors = self.error(confidence)
         cells = [[visible(name) for name in self.columns]]
         for r, row in enumerate(self.rows[:most]):
@@ -270,7 +270,7 @@ def shown_cell(value: Value, error: float | None) -> str:
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
-    """A name that no column has."""
+    """Return a name that no column has."""
     return name if name not in taken else _free(f"{name}_", taken)
 
 

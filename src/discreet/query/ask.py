@@ -25,8 +25,8 @@ def ask(
     delta: float | Callable[[Any], float] = 0.0,
     **options: Any,
 ) -> Query:
-    """A query at a price, or at the least epsilon (to one in a thousand) for which every number is within
-    `within` of the truth.
+    """Return a query at a price, or at the least epsilon (to one in a thousand) for which every number is
+    within `within` of the truth.
 
     The promise is about each number by itself, with probability `confidence`, over the noise; the truth is
     the answer on the bounded data. Averages need a declared size of the table, as their error depends on it.
@@ -66,7 +66,7 @@ def ask(
 
 
 def _promised(query: Query, confidence: float) -> list[float]:
-    """The errors that are known beforehand; refused if some number has none."""
+    """Return the errors that are known beforehand; refused if some number has none."""
     preview = query.preview(confidence)
     for i, error in enumerate(preview.errors):
         if error is None and query.is_number(i):

@@ -204,7 +204,7 @@ class Binder:
         return make(op, a, b)
 
     def _moved(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
-        """A date and INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR.
+        """Return a date and INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR.
 
         `DAY (3)`, with a precision as the standard has it, is DAY.
         """
@@ -548,7 +548,7 @@ def _fixed(x: Expr) -> float | int | None:
 
 
 def _signed(node: Node) -> int | None:
-    """The whole number in an interval: 3, '3', '-3', (3)."""
+    """Return the whole number in an interval: 3, '3', '-3', (3)."""
     text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
     return int(text) if re.fullmatch(r"-?\s*\d{1,6}", text) else None
 

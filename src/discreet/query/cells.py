@@ -42,7 +42,7 @@ class Mark:
         return 3 if self.values is None else len(self.values) + 1
 
     def classes(self, results: Any) -> Any:
-        """The class of each result of the expression."""
+        """Return the class of each result of the expression."""
         if self.values is None:
             numbers = np.asarray(results, dtype=float)
             return np.where(np.isnan(numbers), MISSING, np.where(numbers == 1.0, TRUE, FALSE)).astype(
@@ -123,7 +123,7 @@ def _refused(why: str, instead: str) -> QueryError:
 
 
 def _base(plan: Plan) -> tuple[From, Expr | None]:
-    """What is read, and the condition of WHERE."""
+    """Return what is read, and the condition of WHERE."""
     if isinstance(plan.source, Filtered):
         return plan.source.child, plan.source.condition
     return plan.source, None
@@ -167,7 +167,7 @@ def _both(a: Expr | None, b: Expr | None) -> Expr | None:
 
 
 def atoms(condition: Expr | None) -> list[Expr]:
-    """What a condition is made of by AND, OR and NOT."""
+    """Return what a condition is made of by AND, OR and NOT."""
     if condition is None:
         return []
     if isinstance(condition, Call) and condition.op in ("and", "or", "not"):
@@ -176,7 +176,7 @@ def atoms(condition: Expr | None) -> list[Expr]:
 
 
 def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
-    """A condition from the truth of its atoms: 1, 0, or NaN for NULL."""
+    """Return a condition from the truth of its atoms: 1, 0, or NaN for NULL."""
     if condition is None:
         return np.float64(1.0)
     if condition in of:
@@ -270,7 +270,7 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
 
 
 def _is_equality(expression: Expr, column: Column) -> bool:
-    """The column itself, or whether it is one of some texts: what undeclared texts answer alike."""
+    """Return the column itself, or whether it is one of some texts: what undeclared texts answer alike."""
     if expression == column:
         return True
     if not isinstance(expression, Call) or expression.op not in ("=", "<>", "in", "null?"):
@@ -279,7 +279,7 @@ def _is_equality(expression: Expr, column: Column) -> bool:
 
 
 def _thresholds(expression: Expr, column: Column) -> set[float] | None:
-    """The numbers that a comparison of the column with literals turns at; None if it is no such
+    """Return the numbers that a comparison of the column with literals turns at; None if it is no such
     comparison."""
     if not isinstance(expression, Call) or expression.op not in (
         "=",
@@ -301,7 +301,7 @@ def _thresholds(expression: Expr, column: Column) -> set[float] | None:
 
 
 def _plain(v: Any) -> Any:
-    """One form for values that are equal: 3 and 3.0, True and 1.0; a date as its text."""
+    """Return one form for values that are equal: 3 and 3.0, True and 1.0; a date as its text."""
     if isinstance(v, bool | int | float | np.number):
         return float(v)
     return v.isoformat() if hasattr(v, "isoformat") else v
@@ -317,7 +317,7 @@ class Explicit:
 
 
 def explicit(given: Compiled) -> Explicit:
-    """All questions as rows over cells.
+    """Return all questions as rows over cells.
 
     Cells that every question treats alike are merged, and those that none counts left out.
 

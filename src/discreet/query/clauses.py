@@ -19,7 +19,7 @@ def only(node: Node, allowed: set[str], where: str) -> None:
 
 
 def named(item: Node) -> tuple[str, Node]:
-    """The name of a SELECT item, and what it names."""
+    """Return the name of a SELECT item, and what it names."""
     if isinstance(item, exp.Alias):
         return item.alias, item.this
     if isinstance(item, exp.Column):

@@ -77,7 +77,7 @@ class Compiler:
         self.identity = identity(plan.source, plan.unit) if plan.many else None
 
     def additive(self, measures: list[Measure]) -> str:
-        """One row a group: its index (and its keys, where unknown), then the measures in order."""
+        """Return one row per group: its index (and its keys, where unknown), then the measures in order."""
         columns, arguments = self._arguments(measures)
         sums = [_per_row(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
@@ -104,7 +104,8 @@ class Compiler:
         return self._finish(query, source, totals)
 
     def distinct(self, expression: Expr) -> str:
-        """How many values there are in each group, when each unit counts for at most `rows` of them."""
+        """Return how many values there are in each group, when each unit counts for at most `rows` of
+        them."""
         query = self._keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
         query = self._with_choice(query, [*self._beside(), "x0"])
         if self.plan.many:
@@ -120,7 +121,7 @@ class Compiler:
         return self._finish(query, "chosen", [aliased(_count_distinct("x0"), "m0")])
 
     def histogram(self, choice: Choice) -> str:
-        """How many rows lie nearest to each candidate of a quantile, in each group: (group, candidate,
+        """Return how many rows lie nearest to each candidate of a quantile, in each group: (group, candidate,
         rows)."""
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
@@ -148,8 +149,8 @@ class Compiler:
         return query
 
     def frequencies(self, choice: Choice) -> str:
-        """How often each value occurs, in each group: (group, value's index, times); a unit counts at most
-        `rows` times for each."""
+        """Return how often each value occurs, in each group: (group, value's index, times); a unit counts at
+        most `rows` times for each."""
         query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
         query = self._with_choice(query, ["k"])
         indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
@@ -163,8 +164,8 @@ class Compiler:
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
-        """One row a unit: rows are added up under their keys as they are, and only the results are matched
-        with the public keys."""
+        """Return one row per unit: rows are added up under their keys as they are, and only the results are
+        matched with the public keys."""
         keys = [f"k{i}" for i in range(len(self.plan.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = exp.select(*(name(k) for k in keys), *totals, copy=False).from_("rows", copy=False)
@@ -177,8 +178,8 @@ class Compiler:
         return self._finish(query, "keyed", [aliased(_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
-        """Each argument computed once, under a name of its own: numbers that are summed in whole steps,
-        others as they are."""
+        """Return each argument computed once, under a name of its own: numbers that are summed in whole
+        steps, others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
         summands = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
@@ -189,8 +190,8 @@ class Compiler:
         ]
 
     def _steps(self, x: Expr) -> tuple[Node, int]:
-        """A number on its grid, as BIGINT: clipped, and missing where it is no number; and how many steps one
-        of it is."""
+        """Return a number on its grid, as BIGINT: clipped, and missing where it is no number; and how many
+        steps one of it is."""
         step, _, _ = grid(x.domain)
         fact, kind = self.raw.get(x.name, (None, "")) if isinstance(x, Column) else (None, "")
         if isinstance(fact, Bounds) and isinstance(x, Column):
@@ -218,19 +219,20 @@ class Compiler:
         return rows.from_(self._source(choosing).subquery("s", copy=False), copy=False)
 
     def _names(self, choosing: bool) -> list[str]:
-        """The column that holds who a unit is, where the unit's own column does not say it for good."""
+        """Return the column that holds who a unit is, where the unit's own column does not say it for
+        good."""
         return ["i"] if choosing and self.identity is not None else []
 
     def _who(self) -> Node:
         return name("u" if self.identity is None else "i")
 
     def _group(self) -> list[Node]:
-        """What names a group for good: its index where all groups are public, else its keys, as the index
-        moves with other groups."""
+        """Return what names a group for good: its index where all groups are public, else its keys, as the
+        index moves with other groups."""
         return [name("j")] if self.plan.known_keys else self._raw_keys()
 
     def _beside(self) -> list[str]:
-        """The columns that a later choice among one unit's rows in one group needs."""
+        """Return the columns that a later choice among one unit's rows in one group needs."""
         if not self.plan.many:
             return []
         raw = [] if self.plan.known_keys else [f"k{i}" for i in range(len(self.plan.keys))]
@@ -283,8 +285,8 @@ class Compiler:
         return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
 
     def _rank(self) -> list[Node]:
-        """The number by which a unit's groups are chosen: a keyed hash in the high bits, the group in the low
-        ones."""
+        """Return the number by which a unit's groups are chosen: a keyed hash in the high bits, the group in
+        the low ones."""
         if not self.chooses:
             return []
         groups = self.plan.groups
@@ -296,7 +298,7 @@ class Compiler:
         ]
 
     def _hash(self, *parts: Node) -> Node:
-        """A keyed hash whose order is uniform over keys, and independent between units."""
+        """Return a keyed hash whose order is uniform over keys, and independent between units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
     def _chosen(
@@ -304,7 +306,7 @@ class Compiler:
     ) -> exp.Select:
         """Of each unit the groups with the smallest rank: those up to the rank of its last one.
 
-        `pairs` has each group once a unit.
+        `pairs` has each group once per unit.
         """
         chosen = semantics.SmallestRanks(
             alias="chosen", source=source, pairs=pairs or source, n=self.bounding.groups, columns=names
@@ -352,7 +354,7 @@ class Compiler:
 
 
 def _per_row(m: Measure, x: Argument | None) -> Node:
-    """The aggregate over rows that a measure is made of; for a unit with many rows, its total in one
+    """Return the aggregate over rows that a measure is made of; for a unit with many rows, its total in one
     group."""
     if m.kind in ("rows", "units") and x is None:
         return exp.Count(this=exp.Star())
@@ -376,7 +378,8 @@ def _times(x: Node, step: Fraction) -> Node:
 
 
 def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
-    """The same whole steps as from the cleaned column, in one go: almost all rows pass the first test."""
+    """Return the same whole steps as from the cleaned column, in one go: almost all rows pass the first
+    test."""
     low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
     number = convert(x, "double")
     steps = semantics.SafeNearestWhole(this=_times(number, step))
@@ -397,7 +400,7 @@ def _clipped_integer(x: Node, fact: Bounds) -> Node:
 
 
 def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
-    """What one unit adds to one group."""
+    """Return what one unit adds to one group."""
     if m.kind == "units":
         return whole(1) if x is None else if_(exp.GT(this=total, expression=whole(0)), whole(1), whole(0))
     low, high = m.limits(bounding)
@@ -413,7 +416,7 @@ def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) ->
 
 
 def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:
-    """The index of a key's value among its public values; rows with another value are left out."""
+    """Return the index of a key's value among its public values; rows with another value are left out."""
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
         return keyed.where(not_null(f"k{i}")), if_(column, whole(1), whole(0))

@@ -98,7 +98,7 @@ def _array(table: _Table) -> Any:
 
 
 def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
-    """The answer with new numbers; their noise is no longer that of one draw."""
+    """Return the answer with new numbers; their noise is no longer that of one draw."""
     by_key = dict(zip(itertools.product(*table.levels), np.ravel(values).tolist(), strict=True))
     answer, at = table.answer, table.value
     rows = tuple((*row[:at], by_key[table.key(row)], *row[at + 1 :]) for row in answer.rows)
@@ -134,7 +134,7 @@ def _whole(tables: list[_Table]) -> tuple[Answer, ...]:
 
 
 def _above(coarse: _Table, fine: _Table, key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The group of the coarser answer that a group of the finer one belongs to."""
+    """Return the group of the coarser answer that a group of the finer one belongs to."""
     named = dict(zip(fine.names, key, strict=True))
     if not set(coarse.names) < set(fine.names):
         raise InvalidInput(

@@ -63,8 +63,8 @@ class Domain:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def members(self, limit: int) -> tuple[Any, ...] | None:
-        """The possible values in order, or None if they are unknown, more than `limit`, or numbers so large
-        that two of them are one to the engine: a row must never be in two groups."""
+        """Return the possible values in order, or None if they are unknown, more than `limit`, or numbers so
+        large that two of them are one to the engine: a row must never be in two groups."""
         if self.values is not None:
             return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None
         if self.kind is Kind.BOOLEAN:
@@ -100,7 +100,7 @@ def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> Dom
 
 
 def constant(value: Any) -> Domain:
-    """The domain of a literal."""
+    """Return the domain of a literal."""
     if value is None:
         return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, whole=True)
     if isinstance(value, bool):
@@ -115,7 +115,7 @@ def constant(value: Any) -> Domain:
 
 
 def declared(fact: Fact) -> Domain:
-    """The domain of a column."""
+    """Return the domain of a column."""
     if isinstance(fact, Bounds):
         span = number(float(fact.lower), float(fact.upper), nullable=fact.nullable)
         return replace(span, integer=isinstance(fact.lower, int) and isinstance(fact.upper, int))
@@ -134,7 +134,7 @@ def declared(fact: Fact) -> Domain:
 
 
 def union(parts: list[Domain], *, nullable: bool) -> Domain:
-    """What covers all of them: the result of CASE, COALESCE, LEAST."""
+    """Return what covers all of them: the result of CASE, COALESCE, LEAST."""
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise Refusal(f"all branches must be of one kind, and these are {', '.join(sorted(kinds))}")
@@ -149,13 +149,13 @@ def union(parts: list[Domain], *, nullable: bool) -> Domain:
 
 
 def _single(part: Domain) -> tuple[Any, ...] | None:
-    """A number that can only be one integer has known values too."""
+    """Return a number that can only be one integer has known values too."""
     return (int(part.low),) if part.kind is Kind.NUMBER and part.whole and part.low == part.high else None
 
 
 def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:
-    """The range of a monotone-by-parts operation over two ranges: attained at corners; 0 times infinity is
-    0."""
+    """Return the range of a monotone-by-parts operation over two ranges: attained at corners; 0 times
+    infinity is 0."""
     points = [_finite(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     return min(points), max(points)
 

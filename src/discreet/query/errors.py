@@ -30,8 +30,8 @@ Node = Any  # a node of sqlglot's syntax tree, whose classes have moved between 
 
 
 def refuse(node: Node | None, fact: str, advice: str = "") -> QueryError:
-    """The refusal of the query at this node of its syntax tree; returned, so that `raise` stays visible at
-    the call."""
+    """Return the refusal of the query at this node of its syntax tree; returned, so that `raise` stays
+    visible at the call."""
     line, column = position(node)
     where = f"line {line}, column {column}: " if line is not None else ""
     return QueryError(

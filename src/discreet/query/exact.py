@@ -111,7 +111,7 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
 
 
 def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
-    """All groups, in the order of their index."""
+    """Return all groups, in the order of their index."""
     keys: list[tuple[Any, ...]] = [()]
     for k in plan.keys:
         keys = [(*key, value) for key in keys for value in (k.values or ())]
@@ -119,7 +119,7 @@ def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
 
 
 def _found_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
-    """The groups that the engine found, and where each index is in the list."""
+    """Return the groups that the engine found, and where each index is in the list."""
     columns = []
     for i, k in enumerate(plan.keys):
         raw = table.column(f"k{i}").to_pylist()
@@ -151,8 +151,8 @@ def _dense(table: pa.Table, column: str, size: int, index: dict[int, int] | None
 
 
 def integers(column: pa.ChunkedArray) -> Any:
-    """An Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers where
-    these do not fit."""
+    """Return an Arrow column of integers (DuckDB's HUGEINT comes as decimal) as int64, or as Python integers
+    where these do not fit."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not pa.types.is_decimal(array.type):
         whole_numbers = array if array.type == pa.int64() else array.cast(pa.int64())
@@ -173,5 +173,5 @@ def integers(column: pa.ChunkedArray) -> Any:
 
 
 def shown(value: Any) -> Any:
-    """A key as it is released: dates as text."""
+    """Return a key as it is released: dates as text."""
     return value.isoformat() if isinstance(value, date) else value

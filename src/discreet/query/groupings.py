@@ -33,7 +33,7 @@ class Part:
         return replace(self, columns=tuple(n for n, _ in plan.outputs), own=tuple(range(len(plan.outputs))))
 
     def placed(self, row: list[Any]) -> list[Any]:
-        """A row of this part as a row of the whole statement."""
+        """Return a row of this part as a row of the whole statement."""
         whole: list[Any] = [None] * len(self.columns)
         for at, cell in zip(self.own, row, strict=True):
             whole[at] = cell
@@ -41,8 +41,8 @@ class Part:
 
 
 def several_counts(text: object) -> bool:
-    """Whether a statement may ask for several counts or groupings: a quick look at its words, before anything
-    is parsed."""
+    """Return whether a statement may ask for several counts or groupings: a quick look at its words, before
+    anything is parsed."""
     if not isinstance(text, str):
         return False
     words = text.upper()
@@ -50,7 +50,8 @@ def several_counts(text: object) -> bool:
 
 
 def several(select: exp.Select) -> list[Node]:
-    """The CUBE, ROLLUP or GROUPING SETS of a statement, wherever this version of the parser keeps them."""
+    """Return the CUBE, ROLLUP or GROUPING SETS of a statement, wherever this version of the parser keeps
+    them."""
     group = select.args.get("group")
     if group is None:
         return []

@@ -28,7 +28,7 @@ from .sources import columns_of
 
 
 def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialect: Dialect) -> str:
-    """One row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
+    """Return one row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
     With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash,
     each with as many rows as are still free. What is taken of a unit depends on its own rows and the key
@@ -69,7 +69,8 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialec
 
 
 def _counted(given: Compiled) -> Node:
-    """Whether some query counts a row: rows that none counts do not use up what a unit may contribute."""
+    """Return whether some query counts a row: rows that none counts do not use up what a unit may
+    contribute."""
     return exp.or_(*(exp.and_(*_conditions(given, family)) for family in given.families))
 
 
@@ -106,7 +107,7 @@ def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
 
 
 def _index(mark: Mark, x: Node) -> Node:
-    """The class of a row, always a small whole number."""
+    """Return the class of a row, always a small whole number."""
     if mark.values is None:
         return _truth(x, FALSE, TRUE, MISSING)
     values = mark.values

@@ -56,7 +56,7 @@ class Mean:
 def mean_of(
     plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Noise], kept: list[int]
 ) -> Mean | None:
-    """What the interval of output `i` needs, if it is an average and nothing else."""
+    """Return what the interval of output `i` needs, if it is an average and nothing else."""
     expression = plan.outputs[i][1]
     if not (isinstance(expression, Output) and expression.kind == "aggregate"):
         return None

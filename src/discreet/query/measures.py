@@ -1,4 +1,4 @@
-"""What is measured: exact integers, one a group, each with the most that one unit can move them.
+"""What is measured: exact integers, one per group, each with the most that one unit can move them.
 
 An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and
 `AVG(x)` pay for one count. Values go on a grid of whole steps before they are added, and amounts of one unit
@@ -62,12 +62,12 @@ class Measure:
         return (self.step**2 if self.kind == "square" else self.step) / self.fine
 
     def limits(self, bounding: Bounding) -> tuple[int, int]:
-        """The least and the most that one unit can add to one group; 0 is always possible."""
+        """Return the least and the most that one unit can add to one group; 0 is always possible."""
         rows = self.fine * (1 if self.kind == "units" else bounding.rows)
         return rows * min(self.low, 0), rows * max(self.high, 0)
 
     def sensitivity(self, bounding: Bounding, neighbors: Neighbors, groups: int | None) -> Sensitivity:
-        """How far one unit moves the vector of all groups.
+        """Return how far one unit moves the vector of all groups.
 
         Guarantee: the change between any two neighbors is within the returned norms.
         Proof:     a unit's own vector v has at most L0 = `bounding.groups` entries that are not 0, each in
@@ -118,7 +118,7 @@ class Recipe:
 
 
 def grid(domain: Domain) -> tuple[Fraction, int, int]:
-    """The step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
+    """Return the step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
     most = max(abs(domain.low), abs(domain.high))
     if domain.whole and most <= 1 << 30:  # a square still fits 64 bits
         step = Fraction(1)
@@ -241,7 +241,7 @@ class Recipes:
 
 
 def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> Bounding:
-    """The limits for one unit in this plan, from what is declared or asked; refused where nothing was
+    """Return the limits for one unit in this plan, from what is declared or asked; refused where nothing was
     said."""
     if not plan.many:
         return Bounding(rows=1, groups=1)

@@ -233,7 +233,7 @@ class Query:
         return tuple(name for name, _ in self._plan.outputs)
 
     def is_number(self, column: int) -> bool:
-        """Whether an output column is computed from aggregates, and not a key."""
+        """Return whether an output column is computed from aggregates, and not a key."""
         return any(
             isinstance(n, Output) and n.kind == "aggregate" for n in walk(self._plan.outputs[column][1])
         )
@@ -339,7 +339,8 @@ def _taken(exact: Exact, rows: Any) -> Exact:
 
 
 def _shown(exact: Exact, shown: Any, other: bool) -> Exact:
-    """The groups that are shown, in the order of their keys; with `other`, the rest added up as one more."""
+    """Return the groups that are shown, in the order of their keys; with `other`, the rest added up as one
+    more."""
     rows = sorted(np.flatnonzero(shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
     kept = _taken(exact, np.array(rows, dtype=np.int64))
     if other:

@@ -98,7 +98,7 @@ Expr = Column | Literal | Call | Output
 
 
 def make(op: str, *args: Expr) -> Call:
-    """The call of a known operator; its domain rule checks the arguments (and raises Refusal)."""
+    """Return the call of a known operator; its domain rule checks the arguments (and raises Refusal)."""
     heavy = 1 + REPEATS.get(op, 1) * sum(weight(arg) for arg in args)
     deep = 1 + max((arg.depth if isinstance(arg, Call) else 0 for arg in args), default=0)
     if heavy > HEAVIEST or deep > DEEPEST:
@@ -107,8 +107,8 @@ def make(op: str, *args: Expr) -> Call:
 
 
 def _typed(op: str, args: tuple[Expr, ...]) -> Domain:
-    """The domain of a call, with what every operator does alike: whether DuckDB makes an integer of it, and
-    whether it can overflow."""
+    """Return the domain of a call, with what every operator does alike: whether DuckDB makes an integer of
+    it, and whether it can overflow."""
     domain = OPERATORS[op].domain(*(arg.domain for arg in args))
     if domain.kind is not Kind.NUMBER:
         return domain
@@ -127,7 +127,7 @@ def _is_null(node: Expr) -> bool:
 
 
 def weight(node: Expr) -> int:
-    """How much text the expression becomes for the engine."""
+    """Return how much text the expression becomes for the engine."""
     return node.weight if isinstance(node, Call) else 1
 
 
@@ -139,7 +139,7 @@ def walk(node: Expr) -> Iterator[Expr]:
 
 
 def sql(node: Expr) -> Node:
-    """The expression for the engine."""
+    """Return the expression for the engine."""
     if isinstance(node, Column):
         return exp.column(exp.to_identifier(node.name, quoted=True))
     if isinstance(node, Literal):
@@ -173,7 +173,8 @@ def key(node: Expr) -> str:
 
 
 def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
-    """The expression on released values: arrays with one entry a group; NaN (or None in texts) is NULL."""
+    """Return the expression on released values: arrays with one entry per group; NaN (or None in texts) is
+    NULL."""
     if isinstance(node, Output):
         return (keys if node.kind == "key" else aggregates)[node.index]
     if isinstance(node, Literal):
@@ -195,7 +196,7 @@ def _plain(content: Any) -> Any:
 
 
 def computable(node: Expr) -> bool:
-    """Whether `value` can compute it after aggregation."""
+    """Return whether `value` can compute it after aggregation."""
     return all(not isinstance(n, Call) or OPERATORS[n.op].value is not None for n in walk(node)) and not any(
         isinstance(n, Column) for n in walk(node)
     )

@@ -67,7 +67,7 @@ def _to_digits(cls: type[semantics.Semantic]) -> Callable[..., Node]:
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A comparison on released numbers as 1.0, 0.0 or NaN."""
+    """Return a comparison on released numbers as 1.0, 0.0 or NaN."""
 
     def value(a: Any, b: Any) -> Any:
         a, b = np.asarray(a), np.asarray(b)
@@ -130,7 +130,7 @@ def _case_sql(*args: Node) -> Node:
 
 
 def clipped(x: Node, low: Node, high: Node, *, may_be_nan: bool = True) -> Node:
-    """A number inside [low, high]; what is not finite is missing, not large."""
+    """Return a number inside [low, high]; what is not finite is missing, not large."""
     return semantics.Clip(this=x, low=low, high=high, may_be_nan=may_be_nan)
 
 
@@ -172,7 +172,7 @@ def _within(least: int, most: int) -> Callable[..., Any]:
 
 
 def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[..., Any]:
-    """A function of texts (or of days as text) on released keys; None stays None."""
+    """Return a function of texts (or of days as text) on released keys; None stays None."""
 
     def value(a: Any, *rest: Any) -> Any:
         array = np.asarray(a, dtype=object)

@@ -17,7 +17,7 @@ DEEPEST = 60  # levels of nesting
 
 
 def parse(text: str) -> exp.Select:
-    """The one SELECT that the text holds."""
+    """Return the one SELECT that the text holds."""
     if not isinstance(text, str) or not text.strip():
         raise QueryError("the query is empty. Nothing was read or charged. Write SELECT ... FROM ...")
     if "\x00" in text:
@@ -89,7 +89,7 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
 
 
 def _offset(details: dict[str, Any], text: str) -> int:
-    """The place of the fault; the parser counts to the end of a word."""
+    """Return the place of the fault; the parser counts to the end of a word."""
     line, column = details.get("line"), details.get("col")
     if not line or column is None:
         return len(text)
@@ -113,8 +113,8 @@ def _name(statement: Node) -> str:
 
 
 def _depth(text: str) -> int:
-    """An upper bound of how deep the parser will have to go: open brackets, and words that nest without
-    brackets."""
+    """Return an upper bound of how deep the parser will have to go: open brackets, and words that nest
+    without brackets."""
     deepest = depth = 0
     for character in text:
         if character in "([{":

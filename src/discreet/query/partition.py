@@ -22,8 +22,8 @@ LONGEST = 1_000_000
 
 
 def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
-    """A rational at most exp(x), for x >= 0, and above exp(x) (1 - 2**-100): partial sums of positive terms,
-    rounded down.
+    """Return a rational at most exp(x), for x >= 0, and above exp(x) (1 - 2**-100): partial sums of positive
+    terms, rounded down.
 
     >>> 2.718281828 < float(exp_below(Fraction(1))) <= 2.718281829
     True
@@ -46,7 +46,7 @@ def _down(x: Fraction, bits: int) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
-    """The chances below as multiples of 2**-128."""
+    """Return the chances below as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
     one = 1 << _BITS
@@ -61,14 +61,14 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
             raise InvalidInput(
                 f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need "
                 f"more than {LONGEST} units to be "
-                f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups a unit."
+                f"shown surely. Nothing was read or charged. Ask with more epsilon, or fewer groups per unit."
             )
     return tuple(entries)
 
 
 def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
-    """The largest chances to show a group of 0, 1, 2, ... units such that showing it or not is (epsilon,
-    delta)-DP; the last is 1.
+    """Return the largest chances to show a group of 0, 1, 2, ... units such that showing it or not is
+    (epsilon, delta)-DP; the last is 1.
 
     Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon,
                delta)-indistinguishable, and an empty group is never shown. No strategy with this guarantee

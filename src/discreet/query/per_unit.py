@@ -20,7 +20,7 @@ from .sources import Filtered, From, PerUnit, Relation
 class PerUnitBinder:
     """GROUP BY the unit inside a sub-query.
 
-    `relation` is what it reads; the result has one row a unit and combination of keys.
+    `relation` is what it reads; the result has one row per unit and combination of keys.
     """
 
     def __init__(self, relation: Relation, scope: Scope, prefix: str, unit: str | None) -> None:
@@ -108,7 +108,7 @@ class PerUnitBinder:
 
 
 def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
-    """What a unit's own rows may be made into."""
+    """Return what a unit's own rows may be made into."""
     if isinstance(node, exp.Count):
         if isinstance(node.this, exp.Star) or node.this is None:
             return "count", None

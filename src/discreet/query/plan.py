@@ -328,8 +328,8 @@ class _Planner:
 
 
 def _countable(domain: Domain) -> bool:
-    """Whether numbers that nobody listed can be keys of private groups: whole ones, none of which are one
-    number to the engine."""
+    """Return whether numbers that nobody listed can be keys of private groups: whole ones, none of which are
+    one number to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
     return domain.kind is Kind.NUMBER and domain.whole and all(end < EXACT for end in ends)
 

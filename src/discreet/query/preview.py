@@ -60,7 +60,7 @@ def keys(plan: Plan) -> tuple[str, ...]:
 
 
 def aggregated(expression: Expr) -> bool:
-    """Whether a released aggregate is part of an output column."""
+    """Return whether a released aggregate is part of an output column."""
     if isinstance(expression, Call):
         return any(map(aggregated, expression.args))
     return isinstance(expression, Output) and expression.kind == "aggregate"
@@ -69,9 +69,9 @@ def aggregated(expression: Expr) -> bool:
 def predicted(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
 ) -> tuple[float | None, ...]:
-    """The error of each output column that is known beforehand: exact for counts and sums, and for averages
-    of everybody where the size of the table is declared (to first order: the noise of the sum and of the
-    count, over the size)."""
+    """Return the error of each output column that is known beforehand: exact for counts and sums, and for
+    averages of everybody where the size of the table is declared (to first order: the noise of the sum and of
+    the count, over the size)."""
     return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
 
 
@@ -101,7 +101,7 @@ def _error(
 def words(
     public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
 ) -> tuple[str, ...]:
-    """The plan, one sentence a step."""
+    """Return the plan, one sentence a step."""
     unit = f"everybody's rows together ({public.unit.column})" if public.unit.column else "one row"
     lines = [f"Protects {unit}, under {public.neighbors}."]
     if plan.many:
@@ -169,8 +169,8 @@ def hints(recipes: Recipes) -> tuple[str, ...]:
 
 
 def _choosing(choice: Choice, chooser: Chooser) -> str:
-    """How a value is chosen, and how far off the choice may be: its error is in ranks or counts, not in the
-    value's own unit.
+    """Return how a value is chosen, and how far off the choice may be: its error is in ranks or counts, not
+    in the value's own unit.
 
     Some candidate has the rank asked for, so the best score is 0, and a shortfall of s means s / b rows for
     the quantile a / b.

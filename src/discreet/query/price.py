@@ -90,14 +90,14 @@ def shape_of(
 
 
 def _gathered(s: Sensitivity) -> Sensitivity:
-    """What a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one
+    """Return what a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one
     entry."""
     assert s.l1 is not None
     return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
 
 
 def allocate(shape: Shape, target: Target) -> Allocation:
-    """The cheapest way, in error, to spend the target on this query."""
+    """Return the cheapest way, in error, to spend the target on this query."""
     _require_target(shape, target)
     if target.rho is not None:
         return _by_rho(shape, target.rho)
@@ -213,7 +213,7 @@ def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
 
 
 def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
-    """One measure: the least variance that is proved for it.
+    """Return one measure: the least variance that is proved for it.
 
     Several: shares of the rho that (epsilon, delta) allows.
     """
@@ -232,7 +232,7 @@ def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
 
 
 def rho_for(epsilon: float, delta: float) -> Fraction:
-    """The largest rho (to 1e-6) whose zCDP implies (epsilon, delta)-DP, rounded down.
+    """Return the largest rho (to 1e-6) whose zCDP implies (epsilon, delta)-DP, rounded down.
 
     Guarantee: zcdp_to_epsilon(rho, delta) <= epsilon for the result.
     Proof:     the conversion is increasing in rho; the lower end of a bisection is returned.
@@ -266,7 +266,7 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
 
 
 def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
-    """The choice in one group, where one unit adds, takes or swaps at most `rows` rows.
+    """Return the choice in one group, where one unit adds, takes or swaps at most `rows` rows.
 
     Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes
     moves it by at most max(a, b - a); a swap is one of each. Most common value: the count itself moves by at
@@ -297,6 +297,6 @@ def _allocation(
 
 
 def _badness(shape: Shape, option: Allocation) -> float:
-    """The sum of squared errors, each relative to what one unit adds."""
+    """Return the sum of squared errors, each relative to what one unit adds."""
     pairs = zip(option.noises, shape.sensitivities, strict=True)
     return sum((noise.standard_deviation / max(s.linf, 1)) ** 2 for noise, s in pairs)

@@ -18,8 +18,8 @@ _SAFE = 1 << 62  # scores below it are computed in 64 bits
 
 
 def scores(counts: Any, q: Fraction) -> Any:
-    """How far each candidate is from the quantile, in rows times the denominator of q = a/b, as a negative
-    integer.
+    """Return how far each candidate is from the quantile, in rows times the denominator of q = a/b, as a
+    negative integer.
 
     A candidate with `below` rows below it and `at` on it holds the ranks from `below` to `below + at`; its
     score is minus the distance of a n / b from these, times b. Zero is exact.
@@ -37,8 +37,8 @@ def scores(counts: Any, q: Fraction) -> Any:
 def pick(
     choice: Choice, chooser: Chooser, counts: Counts, entropy: Entropy, check: Callable[[], None]
 ) -> Any:
-    """One private choice for every group, many groups at a time; `check` is called in between, and may stop
-    it.
+    """Return one private choice for every group, many groups at a time; `check` is called in between, and may
+    stop it.
 
     The time for one group goes with the number of candidates alone (tens of nanoseconds for each, where
     groups are decided one by one it was milliseconds), and not with what the group holds.
@@ -57,7 +57,7 @@ def pick(
 
 
 def best(choice: Choice, counts: Counts) -> Any:
-    """The choice without noise, for tests: the first of the best."""
+    """Return the choice without noise, for tests: the first of the best."""
     k = int(choice.parameter) if choice.kind == "top" else 1
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
@@ -71,7 +71,7 @@ def _ranked(choice: Choice, counts: Any) -> Any:
 
 
 def _stacked(choice: Choice, picked: list[Any]) -> list[Any]:
-    """What was picked in each group: one index, or a list of them."""
+    """Return what was picked in each group: one index, or a list of them."""
     together = np.concatenate(picked) if picked else np.zeros((0, 1), np.int64)
     result: list[Any] = together.tolist() if choice.kind == "top" else together[:, 0].tolist()
     return result

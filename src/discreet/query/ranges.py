@@ -72,8 +72,8 @@ def range_of(
     keys: list[Any],
     kept: list[int],
 ) -> Range | None:
-    """What the interval of output `i` needs, if it is a number that is computed from noisy ones and nothing
-    else."""
+    """Return what the interval of output `i` needs, if it is a number that is computed from noisy ones and
+    nothing else."""
     expression = plan.outputs[i][1]
     used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     chosen = any(recipes.recipes[a].choice is not None for a in used)
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 
 
 def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domain:
-    """All values that a formula can have where the noisy numbers are anywhere in their boxes."""
+    """Return all values that a formula can have where the noisy numbers are anywhere in their boxes."""
     what, *rest = formula
     if what == "literal":
         return constant(rest[0])
@@ -148,8 +148,8 @@ def _moments(
     low: float,
     high: float,
 ) -> Domain:
-    """An average or a deviation, from the ranges of the count, of the sum and of the sum of squares of what
-    is left after `shift`."""
+    """Return an average or a deviation, from the ranges of the count, of the sum and of the sum of squares of
+    what is left after `shift`."""
     most = boxes[0][1]
     whole = (high - low) ** 2 / 4
     if most < 1:
@@ -184,8 +184,8 @@ def _pairs(
     most_x: float,
     most_y: float,
 ) -> Domain:
-    """A covariance or correlation, from the ranges of the count, of both sums, of the sum of products and of
-    both sums of squares.
+    """Return a covariance or correlation, from the ranges of the count, of both sums, of the sum of products
+    and of both sums of squares.
 
     Each mean lies between the ratios at the corners of its two ranges; the covariance is the mean product
     less the product of the means, and at most the product of both largest deviations; a correlation is at
@@ -228,8 +228,8 @@ def _pairs(
 
 
 def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list[float]:
-    """The extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative is
-    0."""
+    """Return the extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative
+    is 0."""
     turn = 2 * total / squares if squares else Fraction(0)
     return [float(squares / n - total / n**2) for n in (least, most, turn) if least <= n <= most]
 

@@ -153,7 +153,7 @@ class Relations:
         return Relation(scan, columns, unit, whose, scan.unit is not None)
 
     def subquery(self, select: Node, ctes: dict[str, Closed], names: tuple[str, ...] = ()) -> Relation:
-        """A SELECT in brackets, with other names for its columns where some are listed."""
+        """Return a SELECT in brackets, with other names for its columns where some are listed."""
         relation = self._subquery(select, ctes)
         if not names:
             return relation
@@ -259,8 +259,8 @@ class Relations:
         return Relation(node, columns, left.unit, whose, many, perhaps)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
-        """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all may be
-        missing after."""
+        """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all
+        may be missing after."""
         computed = tuple(
             dict.fromkeys(
                 e
@@ -313,9 +313,9 @@ class Relations:
         )
 
     def _unique(self, right: Relation, on: tuple[Expr, ...]) -> bool:
-        """Whether a public table adds at most one row: each column of its declared key must equal something
-        that is fixed by the row it is joined to. Compared with itself, or with another column of the same
-        table, it fixes nothing.
+        """Return whether a public table adds at most one row: each column of its declared key must equal
+        something that is fixed by the row it is joined to. Compared with itself, or with another column of
+        the same table, it fixes nothing.
 
         Only keys that are compared as they are: clipped numbers that differ may become equal.
         """
@@ -361,14 +361,14 @@ def _join_kind(join: exp.Join) -> str:
 
 
 def _listed(item: Node) -> tuple[str, ...]:
-    """The names in brackets after an alias: (SELECT ...) AS t(a, b)."""
+    """Return the names in brackets after an alias: (SELECT ...) AS t(a, b)."""
     alias = item.args.get("alias")
     columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []
     return tuple(column.name for column in columns)
 
 
 def _links(condition: Node, before: Scope, both: Scope) -> bool:
-    """Whether a part of WHERE speaks of a newly joined table, and of none that comes later."""
+    """Return whether a part of WHERE speaks of a newly joined table, and of none that comes later."""
     if holds_query(condition) or not any(True for _ in condition.find_all(exp.Column)):
         return False
     return resolves(condition, both) and not resolves(condition, before)

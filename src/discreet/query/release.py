@@ -25,8 +25,8 @@ CHUNK = 10_000  # groups at a time
 
 
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
-    """The value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for none;
-    texts for chosen ones."""
+    """Return the value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for
+    none; texts for chosen ones."""
     columns = []
     for asked, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
@@ -62,7 +62,7 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
 
 
 def limits_of(asked: Aggregate) -> tuple[float, float]:
-    """The largest deviation from a mean that each of two numbers can have."""
+    """Return the largest deviation from a mean that each of two numbers can have."""
     assert asked.argument is not None
     assert asked.second is not None
     widths = [float(e.domain.high - e.domain.low) / 2 for e in (asked.argument, asked.second)]
@@ -92,8 +92,8 @@ def table(
     choices: list[Any],
     noises: list[Noise],
 ) -> tuple[list[tuple[Any, ...]], list[tuple[float | None, ...]], list[int]]:
-    """The rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group each
-    is."""
+    """Return the rows of the answer with their deviations, after HAVING, ORDER BY and LIMIT; and which group
+    each is."""
     columns = key_columns(plan, keys)
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
     deviations = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
@@ -109,7 +109,7 @@ def rows_of(
     choices: list[Any],
     columns: list[Any] | None = None,
 ) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """The rows of the answer, and which group each is."""
+    """Return the rows of the answer, and which group each is."""
     size = len(keys)
     columns = key_columns(plan, keys) if columns is None else columns
     values = aggregates(plan, recipes, measures, choices)
@@ -161,7 +161,7 @@ def _listed(values: Any) -> list[Any]:
 
 
 def _kept(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
-    """The rows that pass HAVING, in the order asked for."""
+    """Return the rows that pass HAVING, in the order asked for."""
     rows = list(range(size))
     if plan.having is not None:
         passes = _broadcast(value(plan.having, keys, values), size) == 1.0
@@ -179,7 +179,7 @@ def _absent(v: Any) -> bool:
 
 
 def direct(plan: Plan, recipes: Recipes, i: int) -> int | None:
-    """The measure that output `i` is, if it is one noisy number and nothing else."""
+    """Return the measure that output `i` is, if it is one noisy number and nothing else."""
     _, expression = plan.outputs[i]
     if isinstance(expression, Output) and expression.kind == "aggregate":
         recipe = recipes.recipes[expression.index]
@@ -221,7 +221,7 @@ def _parts(expression: Any) -> list[Any]:
 
 
 def _random(plan: Plan, recipes: Recipes, expression: Any) -> bool:
-    """Whether all aggregates in it are made of noisy numbers; chosen values have no deviation."""
+    """Return whether all aggregates in it are made of noisy numbers; chosen values have no deviation."""
     used = [n.index for n in _parts(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
 
@@ -236,7 +236,8 @@ def _simulated(
     outputs: list[int],
     size: int,
 ) -> list[Any]:
-    """The standard deviation of each output when the noise is drawn again around the released measures."""
+    """Return the standard deviation of each output when the noise is drawn again around the released
+    measures."""
     if not outputs or size == 0:
         return [np.zeros(size) for _ in outputs]
     random = np.random.default_rng(0)  # a fixed stream: the same answer always shows the same deviations
@@ -258,8 +259,8 @@ def _simulated(
 
 
 def _spread(values: Any) -> Any:
-    """The standard deviation down each column, without those draws that have no value; none if these are the
-    half."""
+    """Return the standard deviation down each column, without those draws that have no value; none if these
+    are the half."""
     present = ~np.isnan(values)
     count = present.sum(axis=0)
     with np.errstate(all="ignore"):

@@ -48,7 +48,7 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
 
 
 def few(a: Domain, b: Domain, op: Callable[[float, float], float]) -> tuple[Any, ...] | None:
-    """The values of an operation on few whole numbers: FLOOR(age / 10) * 10 is 0, 10, 20, ..."""
+    """Return the values of an operation on few whole numbers: FLOOR(age / 10) * 10 is 0, 10, 20, ..."""
     if not (a.whole and b.whole):
         return None
     left, right = a.members(4096), b.members(4096)
@@ -64,8 +64,8 @@ def days(a: Domain, b: Domain) -> Domain:
 
 
 def later(a: Domain, n: Domain) -> Domain:
-    """A date some fixed number of days later, or earlier, within the years that both Python and the engine
-    know."""
+    """Return a date some fixed number of days later, or earlier, within the years that both Python and the
+    engine know."""
     a.need(Kind.DATE, "adding days")
     if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
         raise Refusal("to a date a fixed whole number of days can be added")
@@ -89,8 +89,8 @@ def integer_divide(a: Domain, b: Domain) -> Domain:
 
 
 def exactly_whole(a: Domain) -> Domain:
-    """A number where it is whole, missing where it is not: the key of groups by a number that was declared
-    with whole bounds."""
+    """Return a number where it is whole, missing where it is not: the key of groups by a number that was
+    declared with whole bounds."""
     numbers("GROUP BY", a)
     return number(a.low, a.high, whole=True)
 
@@ -238,7 +238,7 @@ def case(*args: Domain) -> Domain:
 
 
 def is_null(domain: Domain) -> bool:
-    """The literal NULL fits any kind: its domain is the empty one."""
+    """Return the literal NULL fits any kind: its domain is the empty one."""
     return domain.nullable and domain.low == domain.high == 0.0 and domain.whole and domain.values is None
 
 
@@ -390,7 +390,7 @@ def part(name: str) -> Rule:
 
 
 def start_of(unit: str, day: date) -> date:
-    """The first day of the year, quarter, month or week that a day is in."""
+    """Return the first day of the year, quarter, month or week that a day is in."""
     if unit == "week":
         return date.fromordinal(day.toordinal() - day.weekday())
     month = {"year": 1, "quarter": 3 * ((day.month - 1) // 3) + 1, "month": day.month}.get(unit)
@@ -416,7 +416,7 @@ def to_number(a: Domain) -> Domain:
 
 
 def away(x: float) -> float:
-    """The nearest whole number, halves away from zero: ROUND in DuckDB."""
+    """Return the nearest whole number, halves away from zero: ROUND in DuckDB."""
     if not math.isfinite(x):
         return x
     cut = math.trunc(x)
@@ -473,7 +473,7 @@ def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
 
 
 def months_later(a: Domain, n: Domain) -> Domain:
-    """A date some fixed number of months later: the same day, or the month's last."""
+    """Return a date some fixed number of months later: the same day, or the month's last."""
     a.need(Kind.DATE, "adding months")
     if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
         raise Refusal("to a date a fixed whole number of months can be added")

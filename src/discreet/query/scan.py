@@ -58,7 +58,7 @@ def not_null(column: str) -> Node:
 
 
 def clean(x: Expr) -> Expr:
-    """A number inside its public range, or missing.
+    """Return a number inside its public range, or missing.
 
     Columns of tables ("t0c1") are so already; computed ones may miss it by a rounding.
     """
@@ -73,7 +73,7 @@ def clean(x: Expr) -> Expr:
 
 
 def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
-    """The plain columns that can be had as they are: numbers, and whole numbers that are declared as
+    """Return the plain columns that can be had as they are: numbers, and whole numbers that are declared as
     categories."""
     if isinstance(node, Scan):
         own = kinds.get(node.table, {})
@@ -126,7 +126,7 @@ def _joins(node: From) -> int:
 
 
 def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
-    """What a query reads, as a sub-select whose columns have our own names."""
+    """Return what a query reads, as a sub-select whose columns have our own names."""
     if isinstance(node, Scan):
         return _scan_sql(node, used, kinds)
     if isinstance(node, Filtered):
@@ -189,7 +189,7 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
 
 
 def _per_unit(function: str, argument: Expr | None) -> Node:
-    """An aggregate of one unit's own rows, exact, so that it depends on nothing but these."""
+    """Return an aggregate of one unit's own rows, exact, so that it depends on nothing but these."""
     if function == "count":
         return convert(exp.Count(this=exp.Star() if argument is None else sql(argument)), "double")
     assert argument is not None
@@ -229,8 +229,8 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
 
 
 def identity(node: From, unit: str) -> str | None:
-    """The column with the identity of a row where a row is the unit, for `source_sql`; None where a column
-    says whose a row is."""
+    """Return the column with the identity of a row where a row is the unit, for `source_sql`; None where a
+    column says whose a row is."""
     if isinstance(node, Scan):
         own = node.private and node.unit is None and f"{node.prefix}u" == unit
         return _identified(node) if own else None
@@ -272,7 +272,7 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
 
 
 def cleaned(column: Node, fact: Fact, kind: str) -> Node:
-    """A column as declared: converted where it can be, clipped, and missing (or the least value)
+    """Return a column as declared: converted where it can be, clipped, and missing (or the least value)
     otherwise."""
     if isinstance(fact, Bounds):
         low, high = double(float(fact.lower)), double(float(fact.upper))
@@ -292,13 +292,13 @@ def cleaned(column: Node, fact: Fact, kind: str) -> Node:
 
 
 def _listed_only(x: Node, fact: Categories) -> Node:
-    """A number that is declared, or missing: sums rely on the declared ones being all there are."""
+    """Return a number that is declared, or missing: sums rely on the declared ones being all there are."""
     listed = exp.In(this=x.copy(), expressions=[double(float(value)) for value in fact.values])
     return if_(exp.And(this=semantics.IsFinite(this=x.copy()), expression=listed), x)
 
 
 def _as(to: str, column: Node, safe: bool) -> Node:
-    """A conversion that cannot fail."""
+    """Return a conversion that cannot fail."""
     return convert(column, to) if safe else semantics.SafeCast(this=column, to=to)
 
 

@@ -107,7 +107,7 @@ class Relation:
 
 
 def columns_of(*exprs: Expr | None) -> set[str]:
-    """The names of all columns in some expressions."""
+    """Return the names of all columns in some expressions."""
     return {node.name for e in exprs if e is not None for node in walk(e) if isinstance(node, Column)}
 
 

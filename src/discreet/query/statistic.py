@@ -56,7 +56,7 @@ class SqlStatistic:
             _require.integer(rows=self.rows, at_least=1)
 
     def step_for(self, public: Public) -> Fraction:
-        """What one unit of the value is worth: 1 for counts."""
+        """Return what one unit of the value is worth: 1 for counts."""
         return _settled(self.sql, public, self.rows)[2].worth
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -64,7 +64,7 @@ class SqlStatistic:
         return asked.sensitivity(bounding, public.neighbors, 1)
 
     def monotone(self, public: Public) -> bool:
-        """Whether adding a unit never lowers the value: so of counts, and of sums of what is never
+        """Return whether adding a unit never lowers the value: so of counts, and of sums of what is never
         negative."""
         _, _, asked, bounding = _settled(self.sql, public, self.rows)
         return public.neighbors is ADD_REMOVE and asked.limits(bounding)[0] >= 0
@@ -77,7 +77,8 @@ class SqlStatistic:
 
 
 def where(predicate: str, public: Public) -> SqlStatistic:
-    """How many units satisfy a condition, written as it would stand after WHERE; or a whole SELECT, as it is.
+    """Return how many units satisfy a condition, written as it would stand after WHERE; or a whole SELECT, as
+    it is.
 
     Units with several rows count once, if any of their rows satisfies it.
     """

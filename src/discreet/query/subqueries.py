@@ -40,7 +40,7 @@ def holds_query(node: Node) -> bool:
 
 
 def resolves(node: Node, scope: Scope) -> bool:
-    """Whether all columns in it are columns of this scope."""
+    """Return whether all columns in it are columns of this scope."""
     for column in node.find_all(exp.Column):
         alias, name = column.table.lower(), column.name.lower()
         tables = (
@@ -152,8 +152,8 @@ class Marks:
 
 
 def _plain(select: Node) -> exp.Select:
-    """A sub-query whose answer is whether a row is there: DISTINCT and ORDER BY change nothing, LIMIT and the
-    like might."""
+    """Return a sub-query whose answer is whether a row is there: DISTINCT and ORDER BY change nothing, LIMIT
+    and the like might."""
     if not isinstance(select, exp.Select):
         raise refuse(select, "only a SELECT can stand here")
     for clause in ("limit", "offset"):

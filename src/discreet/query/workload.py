@@ -165,7 +165,7 @@ class WorkloadQuery:
         )
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far off the worst number may be by itself."""
+        """Return how far off the worst number may be by itself."""
         return width(self._built.noise, confidence) * float(self._built.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
@@ -188,7 +188,7 @@ class WorkloadQuery:
         )
 
     def preview_of_one(self, confidence: float = 0.95) -> Preview:
-        """The preview of a workload of one statement, column by column like that of a query."""
+        """Return the preview of a workload of one statement, column by column like that of a query."""
         built, (parts,), (numbers,) = self._built, self._built.parts, self._built.plan_numbers
         half = width(built.noise, confidence)
         widest: list[float | None] = [None] * len(parts[0].columns)
@@ -302,8 +302,8 @@ class WorkloadQuery:
 
 
 def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
-    """One statement as a workload, where it asks for several groupings, or for several counts that are better
-    answered together; else None.
+    """Return one statement as a workload, where it asks for several groupings, or for several counts that are
+    better answered together; else None.
 
     For units of one row only, unless CUBE or the like leave no other way: with several rows, limits in each
     group and in all differ.
@@ -370,7 +370,7 @@ class _Built:
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
 
     def statement(self, kinds: Any, dialect: Dialect) -> str:
-        """The engine's query, with a placeholder where the key of a run goes; written once."""
+        """Return the engine's query, with a placeholder where the key of a run goes; written once."""
         known = (dialect.name, *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
         if known not in self.written:
             most = self.most if self.given.many else None
@@ -439,8 +439,8 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
 
 
 def _workload(given: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[Any, ...]]:
-    """The workload, and where in its answers each family's numbers are: start, shape, how much of each axis
-    is asked for, and its order."""
+    """Return the workload, and where in its answers each family's numbers are: start, shape, how much of each
+    axis is asked for, and its order."""
     if (
         given.marks
         and all(m.values is not None for m in given.marks)

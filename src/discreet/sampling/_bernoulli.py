@@ -55,7 +55,7 @@ def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
 
 
 def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
-    """One coin for each probability in the float array `ps`, each taken at its binary value.
+    """Return one coin for each probability in the float array `ps`, each taken at its binary value.
 
     Guarantee: independent; entry i is True with probability exactly ps[i].
     Proof:     53 bits of U are a float u with u <= U < u + 2**-53, both exact. If u + 2**-53 <= p, True; if u
@@ -77,7 +77,8 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
 
 
 def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> Bools:
-    """One coin for each integer numerator, True with probability exactly exp(-numerator / denominator).
+    """Return one coin for each integer numerator, True with probability exactly exp(-numerator /
+    denominator).
 
     Guarantee: independent; no rounding enters.
     Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp
@@ -126,7 +127,7 @@ def exp_coins(
 
 
 def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """The sorted indices below `size` that a coin of probability exactly `rate` keeps, independently.
+    """Return the sorted indices below `size` that a coin of probability exactly `rate` keeps, independently.
 
     Guarantee: each index is kept independently with probability exactly `rate`.
     Proof:     `bernoulli` for each index.

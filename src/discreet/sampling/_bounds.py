@@ -61,7 +61,7 @@ def minus_log(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
 
 
 def rational(p: Fraction) -> Digits:
-    """The digits of a rational number."""
+    """Return the digits of a rational number."""
 
     def digits(bits: int) -> tuple[int, int]:
         low, rest = divmod(p.numerator << bits, p.denominator)
@@ -71,12 +71,12 @@ def rational(p: Fraction) -> Digits:
 
 
 def exponential(x: Fraction) -> Digits:
-    """The digits of exp(-x)."""
+    """Return the digits of exp(-x)."""
     return lambda bits: exp_neg(x, bits)
 
 
 def below(prefix: int, bits: int, digits: Digits, entropy: Entropy) -> bool:
-    """Whether U < y, for U uniform on [0, 1) whose first `bits` bits are `prefix`.
+    """Return whether U < y, for U uniform on [0, 1) whose first `bits` bits are `prefix`.
 
     Proof: U lies in [prefix, prefix + 1) / 2**bits. If prefix + 1 <= low then U < y; if prefix >= high then U
            >= y; otherwise 64 more bits are appended. The chance of going on shrinks by about 2**-62 a round.

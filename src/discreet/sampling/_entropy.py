@@ -81,7 +81,7 @@ class Entropy:
             self._pour(memoryview(out.reshape(-1).view(np.uint8).data), out.nbytes)
 
     def integer(self, bits: int) -> int:
-        """One uniform integer of `bits` bits."""
+        """Return one uniform integer of `bits` bits."""
         return int(self.integers(bits, 1)[0])
 
     def integers(self, bits: int, n: int) -> npt.NDArray[np.object_]:
@@ -211,7 +211,7 @@ def draws(n: int, entropy: Entropy) -> int:
 
 
 def stream(entropy: Entropy) -> Entropy:
-    """The stream itself, or an error if it is none."""
+    """Return the stream itself, or an error if it is none."""
     if not isinstance(entropy, Entropy):
         raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
     return entropy

@@ -23,7 +23,7 @@ _SERIES_ERROR = 7  # units; see `enclose`
 
 
 def round_up(bits: int) -> int:
-    """The next whole number of digits."""
+    """Return the next whole number of digits."""
     return -(-bits // DIGIT) * DIGIT
 
 
@@ -73,7 +73,7 @@ class Logarithm:
 
 @lru_cache(maxsize=64)
 def logarithm(bits: int) -> Logarithm:
-    """The constants for `bits` bits, a multiple of `DIGIT`."""
+    """Return the constants for `bits` bits, a multiple of `DIGIT`."""
     center = (1 << bits - MARGIN) - (1 << bits - MARGIN - _INNER)
     turns = 1 << bits.bit_length()
     return Logarithm(

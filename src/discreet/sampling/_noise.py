@@ -156,7 +156,7 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 
 
 def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
-    """The weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
+    """Return the weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
     Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2
            square step²); products of intervals in [0, 1] are rounded outwards. r does not increase, so what

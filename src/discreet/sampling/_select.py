@@ -32,7 +32,7 @@ _FLOAT_ERROR = 2.0**-46
 
 
 def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
-    """The index of the largest rate * scores[i] + G_i, with independent standard Gumbel G_i.
+    """Return the index of the largest rate * scores[i] + G_i, with independent standard Gumbel G_i.
 
     Guarantee: index i has probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
     Proof:     the Gumbel-max identity (Yellott 1977); the noisy scores are compared exactly (`_largest`).
@@ -47,7 +47,7 @@ def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
 
 
 def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
-    """The index of the largest rate * scores[i] + E_i, with independent standard exponential E_i.
+    """Return the index of the largest rate * scores[i] + E_i, with independent standard exponential E_i.
 
     Guarantee: exactly this law (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v3).
     Proof:     the noisy scores are compared exactly (`_largest`).
@@ -58,7 +58,7 @@ def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
 
 
 def argmax_laplace(scores: Any, rate: Any, entropy: Entropy) -> int:
-    """The index of the largest rate * scores[i] + L_i, with independent standard Laplace L_i.
+    """Return the index of the largest rate * scores[i] + L_i, with independent standard Laplace L_i.
 
     Guarantee: exactly this law.
     Proof:     the noisy scores are compared exactly (`_largest`).
@@ -69,8 +69,8 @@ def argmax_laplace(scores: Any, rate: Any, entropy: Entropy) -> int:
 
 
 def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """The indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard Gumbel
-    G_i.
+    """Return the indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard
+    Gumbel G_i.
 
     Guarantee: exactly the law of drawing k times without replacement with weights exp(rate scores[i]).
     Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are
@@ -118,7 +118,8 @@ def top_k_gumbel_rows(
 
 
 def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The k largest by their lower ends, row by row, and whether the intervals leave no doubt about them."""
+    """Return the k largest by their lower ends, row by row, and whether the intervals leave no doubt about
+    them."""
     if k > 8:  # one sort of each row costs less than so many passes
         order = np.argsort(-low, axis=1, kind="stable")
         ends = np.take_along_axis(high, order, axis=1)[:, ::-1]
@@ -248,7 +249,7 @@ def _compare(a: _Candidate, b: _Candidate) -> int:
 def _largest(
     scores: Any, rate: Any, k: int, noise: _Noise, entropy: Entropy, error: float = _FLOAT_ERROR
 ) -> npt.NDArray[np.int64]:
-    """The k largest noisy scores, in order.
+    """Return the k largest noisy scores, in order.
 
     Proof: every candidate's noisy score lies in its float interval. At least k candidates reach the k-th
            largest lower end, so one whose upper end is below it is not among the k largest. Sorted by lower
@@ -279,7 +280,7 @@ def _decided(
     noise: _Noise,
     entropy: Entropy,
 ) -> list[int]:
-    """The k largest in order, with certified arithmetic and further bits where intervals overlap."""
+    """Return the k largest in order, with certified arithmetic and further bits where intervals overlap."""
     cut = np.partition(low, len(low) - k)[len(low) - k]
     kept = np.flatnonzero(high >= cut)
     kept = kept[np.argsort(-low[kept], kind="stable")]

@@ -20,8 +20,8 @@ from ._exponential import DIGIT, MARGIN, Logarithm, logarithm, round_up
 
 
 def lift(scale: int) -> int:
-    """What is added to values of about this scale: more than they reach, and the same length of integer
-    before and after."""
+    """Return what is added to values of about this scale: more than they reach, and the same length of
+    integer before and after."""
     return 1 << max(2 * DIGIT, round_up(scale.bit_length() + 9)) + 2
 
 
@@ -67,7 +67,7 @@ def _to_middle(number: int) -> int:
 
 
 def geometric(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
-    """One draw with P(G >= k) = exp(-k x), plus `lifted`.
+    """Return one draw with P(G >= k) = exp(-k x), plus `lifted`.
 
     Proof: G = floor(-ln(U) / x) >= k exactly when U <= exp(-k x). U is drawn bit by bit until its enclosure
            decides the floor; -ln(U) / x is whole with probability zero.
@@ -98,7 +98,7 @@ def _sized(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
 
 
 def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
-    """One draw with weights exp(-rate |k|), plus `lifted`.
+    """Return one draw with weights exp(-rate |k|), plus `lifted`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign,
            with (0, minus) refused so that 0 is not counted twice.
@@ -108,7 +108,7 @@ def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
 
 
 def gaussian(variance: Fraction, entropy: Entropy, lifted: int = 0) -> int:
-    """One draw with weights exp(-k² / (2 variance)), plus `lifted`.
+    """Return one draw with weights exp(-k² / (2 variance)), plus `lifted`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 3: a discrete Laplace Y of scale t =
            floor(sigma) + 1, accepted with probability exp(-(|Y| - variance / t)² / (2 variance)).
@@ -132,7 +132,8 @@ class _Coin:
     constant: int
 
     def __call__(self, prefix: int, size: int) -> tuple[bool, bool]:
-        """Whether it is certain, and whether it is possible, for U in [prefix, prefix + 1) / 2**(bits - 2).
+        """Return whether it is certain, and whether it is possible, for U in [prefix, prefix + 1) / 2**(bits
+        - 2).
 
         Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is (a
                size - b)² / (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
@@ -153,8 +154,8 @@ def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
 
 
 def _accepted(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
-    """A coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when -ln(U)
-    >= c."""
+    """Return a coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when
+    -ln(U) >= c."""
     bits = round_up(66)
     prefix = entropy.integer(bits - MARGIN)
     while True:

@@ -21,7 +21,7 @@ _UNDERFLOW = 700.0
 
 
 def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
-    """An index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
+    """Return an index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
 
     Guarantee: exactly this law, for integer costs, positive integer weights and a rational rate >= 0.
     Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U
@@ -48,7 +48,7 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
 
 
 def _integers(values: Any, name: str) -> NDArray[Any]:
-    """A vector of integers whose differences do not wrap."""
+    """Return a vector of integers whose differences do not wrap."""
     array = np.asarray(values)
     whole = array.dtype.kind in "iu" or (
         array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
@@ -62,7 +62,7 @@ def _integers(values: Any, name: str) -> NDArray[Any]:
 
 
 def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: int) -> int | None:
-    """The index, if 53 bits of U and floats decide it.
+    """Return the index, if 53 bits of U and floats decide it.
 
     Proof: a term with x <= 700 has relative error below 2**-40 (x itself is right to 2**-51 of at most 700);
            one beyond is taken as 0 and is below weight * e**-699. Adding n terms one by one loses at most n
@@ -86,7 +86,7 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
 def _by_integers(
     costs: NDArray[Any], best: int, weights: NDArray[Any], rate: Fraction, prefix: int, entropy: Entropy
 ) -> int:
-    """The same question with certified sums and as many bits of U as it takes."""
+    """Return the same question with certified sums and as many bits of U as it takes."""
     gaps, sizes = [int(c) - best for c in costs], [int(w) for w in weights]
     length = 53
     while True:

@@ -76,7 +76,7 @@ class Table:
         return most
 
     def _refine(self, prefix: int, bits: int, entropy: Entropy) -> int:
-        """The outcome number for one uniform, drawing as many more bits as it takes."""
+        """Return the outcome number for one uniform, drawing as many more bits as it takes."""
         while True:
             prefix = prefix << 64 | entropy.integer(64)
             bits += 64

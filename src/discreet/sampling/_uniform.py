@@ -49,7 +49,7 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
 
 
 def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """The numbers 0, 1, ..., n - 1 in uniformly random order.
+    """Return the numbers 0, 1, ..., n - 1 in uniformly random order.
 
     Guarantee: each of the n! orders has probability exactly 1 / n!.
     Proof:     the order of independent uniform keys, given that all differ; renaming positions maps that
@@ -70,7 +70,7 @@ def permutation(n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
 
 
 def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """A uniform subset of `k` of the numbers 0, ..., size - 1, sorted.
+    """Return a uniform subset of `k` of the numbers 0, ..., size - 1, sorted.
 
     Guarantee: each of the C(size, k) subsets has the same probability.
     Proof:     numbers are drawn until k are distinct, never more at once than are missing. Renaming the
@@ -123,7 +123,7 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
 
 
 def integers(values: Any, name: str) -> list[int]:
-    """A non-empty one-dimensional sequence of integers as Python integers, or an error."""
+    """Return a non-empty one-dimensional sequence of integers as Python integers, or an error."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "iuO":
             raise _require.fail(

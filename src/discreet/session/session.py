@@ -83,8 +83,8 @@ class Session:
         other: bool = False,
         fresh: bool = False,
     ) -> Answer:
-        """A private answer, charged before it is computed; the same question again is answered from the
-        ledger, free.
+        """Return a private answer, charged before it is computed; the same question again is answered from
+        the ledger, free.
 
         `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much
         of the budget's as `epsilon` is of its epsilon, halved.
@@ -194,7 +194,7 @@ class Session:
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
 
     def start(self, interactive: Interactive) -> InteractiveHandle:
-        """A live answerer: its whole price is paid now."""
+        """Return a live answerer: its whole price is paid now."""
         return self.curator.start(interactive, analyst=self.analyst)
 
     @_require.spelled
@@ -367,8 +367,8 @@ class Session:
         return Watch(self.start(vector) if number is None else self.curator.resume(vector, number))
 
     def during(self, *periods: str) -> Session:
-        """The rows of some periods only, where budgets are per period: what is asked is charged to each of
-        these.
+        """Return the rows of some periods only, where budgets are per period: what is asked is charged to
+        each of these.
 
         A session without periods asks about the whole table, and is charged to every period, past and to
         come.
@@ -381,12 +381,13 @@ class Session:
         return self.curator.accounts_of(self.analyst)
 
     def as_analyst(self, name: str) -> Session:
-        """The same dataset as an analyst sees it, under their own budget if they have one."""
+        """Return the same dataset as an analyst sees it, under their own budget if they have one."""
         self.curator.policy.of(name)
         return replace(self, analyst=name)
 
     def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
-        """A made-up table with the same schema, to write queries against. It says nothing about the data."""
+        """Return a made-up table with the same schema, to write queries against. It says nothing about the
+        data."""
         return dummy(self.public, rows, seed)
 
     def _asked(self, text: str, **options: Any) -> Query | WorkloadQuery:
@@ -417,8 +418,8 @@ class Session:
         return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))
 
     def _delta(self, epsilon: Any, policy: Policy) -> float:
-        """The delta that goes with an epsilon unless told otherwise: so much that deltas last as long as
-        epsilon does."""
+        """Return the delta that goes with an epsilon unless told otherwise: so much that deltas last as long
+        as epsilon does."""
         own = policy.of(self.analyst)
         return min(share_of(budget, epsilon) for budget in (policy.budget, own) if budget is not None)
 

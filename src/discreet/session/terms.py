@@ -79,7 +79,7 @@ class Terms:
 
 
 def share_of(budget: Budget, epsilon: Any) -> float:
-    """The part of a budget's delta that goes with an epsilon."""
+    """Return the part of a budget's delta that goes with an epsilon."""
     if budget.epsilon is None:
         return budget.delta / _SHARE
     rule = budget.filter()

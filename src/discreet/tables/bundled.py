@@ -35,8 +35,8 @@ SCHEMA = (
 
 
 def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> Memory:
-    """The RAND table. With `year`, that study year only: one row a person, so the unit is a row; else the
-    unit is `person`.
+    """Return the RAND table. With `year`, that study year only: one row per person, so the unit is a row;
+    else the unit is `person`.
 
     >>> rand_hie(year=1).public.unit
     Unit(column=None)

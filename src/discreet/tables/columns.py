@@ -50,7 +50,7 @@ _TIMES = ("TIME", "INTERVAL")
 
 
 def kind_of(type_: str) -> str:
-    """The kind of a column from the name of its type in DuckDB."""
+    """Return the kind of a column from the name of its type in DuckDB."""
     if type_.endswith("]") or type_.startswith(_NESTED):
         return "nested"
     if type_.startswith(("BLOB", "BIT")):
@@ -67,8 +67,8 @@ def kind_of(type_: str) -> str:
 
 
 def safe(column: str, type_: str, *, collated: bool) -> str | None:
-    """A column of a file or database without what queries could trip over, in the engine's words; None if it
-    is fine as it is.
+    """Return a column of a file or database without what queries could trip over, in the engine's words; None
+    if it is fine as it is.
 
     Text of a database may have a collation under which two values are one: then two people would be, or a row
     would be in two groups. Long numbers, documents, identifiers and coarse timestamps have values that no
@@ -82,8 +82,8 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
 
 
 def probing(column: str, type_: str) -> tuple[str, ...]:
-    """What fails, in the engine's words, if a query could fail on a value of this column; nothing where no
-    value can."""
+    """Return what fails, in the engine's words, if a query could fail on a value of this column; nothing
+    where no value can."""
     kind = kind_of(type_)
     if kind == "text":
         return (f"decode(encode(CAST({column} AS VARCHAR)))",)
@@ -93,7 +93,7 @@ def probing(column: str, type_: str) -> tuple[str, ...]:
 
 
 def arrow_kind(type_: pa.DataType) -> str:
-    """The same from an Arrow type."""
+    """Return the same from an Arrow type."""
     is_ = pa.types
     if is_.is_dictionary(type_) or is_.is_run_end_encoded(type_):
         return arrow_kind(type_.value_type)
@@ -157,8 +157,8 @@ def unusable(kind: str) -> str | None:
 
 
 def converted_to(fact: Fact, kind: str) -> str | None:
-    """The type in the engine as which a column is handed on, where it is not of the declared kind itself;
-    else None."""
+    """Return the type in the engine as which a column is handed on, where it is not of the declared kind
+    itself; else None."""
     if isinstance(fact, Categories):
         if all(
             isinstance(value, int) for value in fact.values
@@ -183,7 +183,7 @@ def check_names(table: str, names: Iterable[str]) -> None:
 
 
 def held(table: pa.Table) -> pa.Table:
-    """The same values in types that the engine holds, and none that a query could trip over.
+    """Return the same values in types that the engine holds, and none that a query could trip over.
 
     Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns
     without any value text. Text that is not UTF-8 and decimals with more digits than their type has are
@@ -202,7 +202,7 @@ def held(table: pa.Table) -> pa.Table:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values of a dictionary or of run ends.
+    """Return the values of a dictionary or of run ends.
 
     A dictionary is looked through entry by entry: one bad entry must not spoil others' rows.
     """
@@ -221,8 +221,8 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _sound(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    """A column whose every value is one of its type: bytes that are no text, or a decimal too long for its
-    type, are missing."""
+    """Return a column whose every value is one of its type: bytes that are no text, or a decimal too long for
+    its type, are missing."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     # A day that is written with a time of day is a day all the same.
     if pa.types.is_date64(column.type):
@@ -302,12 +302,12 @@ def _holdable(type_: pa.DataType) -> pa.DataType | None:
 
 
 def engine_holds(type_: pa.DataType) -> bool:
-    """Whether the engine can read an Arrow column of this type at all."""
+    """Return whether the engine can read an Arrow column of this type at all."""
     return arrow_kind(type_) in KINDS
 
 
 def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
-    """One column as Arrow, or a refusal that quotes no value."""
+    """Return one column as Arrow, or a refusal that quotes no value."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column
     try:

@@ -95,7 +95,7 @@ _WORD = re.compile(r"[A-Za-z0-9_.+-]+")
 
 
 def template(text: str) -> Writer:
-    """A writer from a text with the node's arguments in braces.
+    """Return a writer from a text with the node's arguments in braces.
 
     >>> template("SQRT({this})")(Generator(), exp.Paren(this=exp.column("x")))
     'SQRT(x)'
@@ -109,7 +109,7 @@ def template(text: str) -> Writer:
 
 
 def argument(generator: Generator, node: exp.Expression, name: str) -> str:
-    """The text of one argument; of several, parted by commas."""
+    """Return the text of one argument; of several, parted by commas."""
     value = node.args.get(name)
     if isinstance(value, list):
         return ", ".join(generator.sql(item) for item in value)
@@ -117,7 +117,7 @@ def argument(generator: Generator, node: exp.Expression, name: str) -> str:
 
 
 def word(value: object) -> str:
-    """A number, a name or a word that stands in the text as it is.
+    """Return a number, a name or a word that stands in the text as it is.
 
     Nothing that could end a name or a literal is one.
     """
@@ -152,7 +152,7 @@ class _Closed:
 
 
 def _whole(node: exp.Expr) -> bool:
-    """Whether a node of ours has all that it must have, and nothing else."""
+    """Return whether a node of ours has all that it must have, and nothing else."""
     known, given = node.arg_types, node.args
     lacking = (
         name
@@ -190,7 +190,7 @@ class Dialect:
         return type("Closed", (_Closed, self.base), {"writers": dict(self.writers), "called": self.name})
 
     def write(self, tree: exp.Expr) -> str:
-        """The tree as this engine's SQL. The tree is used up: nobody else may hold parts of it."""
+        """Return the tree as this engine's SQL. The tree is used up: nobody else may hold parts of it."""
         generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE)
         try:
             return generator.generate(tree, copy=False)

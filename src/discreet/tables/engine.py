@@ -55,10 +55,10 @@ class Engine(Source, Protocol):
 
 
 def quoted(name: str) -> str:
-    """An identifier between double quotes, as standard SQL has it."""
+    """Return an identifier between double quotes, as standard SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text between single quotes, as standard SQL has it."""
+    """Return a text between single quotes, as standard SQL has it."""
     return "'" + text.replace("'", "''") + "'"

@@ -75,7 +75,7 @@ def _mostly(hits: int, values: Sequence[str]) -> bool:
 
 
 def _decimal_comma(columns: Iterable[list[str]]) -> bool:
-    """Whether some column is made of numbers only if the comma is the decimal mark."""
+    """Return whether some column is made of numbers only if the comma is the decimal mark."""
     for values in columns:
         by_comma, by_point = (sum(bool(form.fullmatch(v)) for v in values) for form in (_COMMA, _POINT))
         if _mostly(by_comma, values) and not _mostly(by_point, values):
@@ -84,7 +84,7 @@ def _decimal_comma(columns: Iterable[list[str]]) -> bool:
 
 
 def _kind(values: list[str], number: re.Pattern[str], written: list[str]) -> str:
-    """The kind of a column. Formats of its dates are added to those that are known already."""
+    """Return the kind of a column. Formats of its dates are added to those that are known already."""
     if _mostly(sum(bool(number.fullmatch(v)) for v in values), values):
         return "number"
     if _mostly(sum(v.lower() in ("true", "false") for v in values), values):

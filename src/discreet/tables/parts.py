@@ -39,7 +39,7 @@ class Within(DuckDB):
 
 
 def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -> Within:
-    """The rows of `source` whose `column` is in one of `parts`.
+    """Return the rows of `source` whose `column` is in one of `parts`.
 
     `called` is what tells its version from the whole table's.
 

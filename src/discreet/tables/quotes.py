@@ -16,7 +16,7 @@ _QUOTE, _CHUNK = ord('"'), 1 << 24
 
 
 def multiline(file: IO[bytes], mark: str) -> bool | None:
-    """Whether some quoted text spans lines; None if quotes do not pair up as RFC 4180 has them.
+    """Return whether some quoted text spans lines; None if quotes do not pair up as RFC 4180 has them.
 
     A quote opens a text at the start of a field and closes it at its end; two in a row inside stand for one.
 

@@ -47,7 +47,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed besi
 
 
 def load(text: str | Path) -> Public:
-    """The public facts that a schema file (a path, or its text) declares."""
+    """Return the public facts that a schema file (a path, or its text) declares."""
     if isinstance(text, Path):
         text = text.read_text(encoding="utf-8")
     try:
@@ -84,12 +84,13 @@ def data_of(file: Path) -> dict[str, Path | Database]:
 
 
 def was_looked(file: Path) -> bool:
-    """Whether a schema file says that its draft came from looking at the data (`discreet init --look`)."""
+    """Return whether a schema file says that its draft came from looking at the data (`discreet init
+    --look`)."""
     return bool(tomllib.loads(file.read_text(encoding="utf-8")).get("looked", False))
 
 
 def dump(public: Public) -> str:
-    """The schema file of these public facts."""
+    """Return the schema file of these public facts."""
     lines = [f"table = {_text(public.table)}", f"version = {_text(public.version)}"]
     lines.append(f"neighbors = {_text(str(public.neighbors))}")
     if public.size is not None:
@@ -269,8 +270,8 @@ def drafted(
     written: Format | None = None,
     looked: bool = False,
 ) -> str:
-    """A schema file to be completed by the steward: from column names and their kinds ("number", "text", ...)
-    only.
+    """Return a schema file to be completed by the steward: from column names and their kinds ("number",
+    "text", ...) only.
 
     `related`: of each other table where its data is, and its columns. `written`: of a CSV file, how it is
     written. `looked`: the kinds, and how it is written, were taken from its values.
@@ -319,7 +320,7 @@ def drafted(
 
 
 def _written(format: Format | None) -> list[str]:
-    """How a CSV file is written; nothing for others. What is not known is a comment."""
+    """Return how a CSV file is written; nothing for others. What is not known is a comment."""
     if format is None:
         return []
     entries = [
@@ -379,7 +380,7 @@ def _example(name: str) -> str:
 
 
 def _asked(section: str, columns: dict[str, str]) -> list[str]:
-    """The questions about columns."""
+    """Return the questions about columns."""
     lines: list[str] = []
     for name, kind in columns.items():
         why = None if kind == "any" else unusable(kind)

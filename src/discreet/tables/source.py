@@ -85,8 +85,8 @@ class Memory:
             yield from self._table.select(list(columns)).to_batches(max_chunksize=self._batch_rows)
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """What changes with the declared columns; under a secret key, so that it tells nobody what they
-        hold."""
+        """Return what changes with the declared columns; under a secret key, so that it tells nobody what
+        they hold."""
         unit = self._public.unit.column
         names = [name for name, _ in self._public.schema]
         return fingerprint(self._table.select([*names, *({unit} - {None, *names})]), key)
@@ -117,7 +117,7 @@ def _arrow(data: Mapping[str, Any]) -> pa.Table:
 
 
 def fingerprint(table: pa.Table, key: bytes) -> bytes:
-    """A keyed hash of a table: names, types, values and their order.
+    """Return a keyed hash of a table: names, types, values and their order.
 
     Without the key nobody can tell or check what was hashed.
     """

@@ -23,7 +23,7 @@ _LOCK = threading.Lock()
 
 
 def engine_values(function: str, values: Sequence[str | date | None], *rest: str) -> tuple[Any, ...]:
-    """The results of one of the engine's functions of text or dates, value by value.
+    """Return the results of one of the engine's functions of text or dates, value by value.
 
     >>> engine_values("upper", ("Straße", "ǆ"))
     ('STRAẞE', 'Ǆ')

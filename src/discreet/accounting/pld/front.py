@@ -26,7 +26,7 @@ _TAIL = 1e-8
 
 
 def epsilon(event: Event, delta: float) -> float:
-    """The epsilon of an event at a delta, from above; within 1e-4 of the least one that holds for its
+    """Return the epsilon of an event at a delta, from above; within 1e-4 of the least one that holds for its
     dominating pair.
 
     Guarantee: the event is (epsilon, delta)-DP under its neighbor relation.
@@ -67,7 +67,7 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
 
 
 def delta(event: Event, epsilon: float) -> float:
-    """The delta of an event at an epsilon, from above.
+    """Return the delta of an event at an epsilon, from above.
 
     >>> run = ev.Gaussian(noise_multiplier=50.0).repeated(1000)
     >>> 1e-5 * 0.9999 < delta(run, 2.59438338) < 1e-5 * 1.0001
@@ -95,7 +95,7 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
 
 
 def supports(event: Event) -> bool:
-    """Whether this accountant can bound the event."""
+    """Return whether this accountant can bound the event."""
     return reason(event) is None
 
 
@@ -149,7 +149,7 @@ def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> flo
 
 
 def _worst(compositions: list[Composition], delta: float, known: list[Solved] | None) -> float:
-    """The largest epsilon over the directions."""
+    """Return the largest epsilon over the directions."""
     best = 0.0
     for composition in compositions:
         solver = Solver(composition, delta)
@@ -183,7 +183,7 @@ Solved = tuple[Composition, Solver, float]
 
 
 def _solved(composition: Composition, delta: float, known: list[Solved]) -> tuple[Solver, float]:
-    """The solver and upper bound of a composition: those already found, if it is the same one."""
+    """Return the solver and upper bound of a composition: those already found, if it is the same one."""
     for other, solver, above in known:
         if other.parts == composition.parts:
             return solver, above

@@ -160,7 +160,7 @@ def _renyi(event: Event, tail: float) -> Law:
 
 
 def _allocation(event: Event, tail: float) -> Law:
-    """The exact curve of a pass, where its grid is small enough, and the Rényi bound beside it."""
+    """Return the exact curve of a pass, where its grid is small enough, and the Rényi bound beside it."""
     assert isinstance(event, se.RandomAllocation)
     assert isinstance(event.event, ev.Gaussian)
     moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
@@ -209,7 +209,7 @@ def _gaussian(event: Event, tail: float) -> Law:
 
 
 def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
-    """The law of what is sampled: a single part, or a composition as one pair."""
+    """Return the law of what is sampled: a single part, or a composition as one pair."""
     form = normal(event)
     parts = _merged(form)
     if form.delta or form.distance or not parts:
@@ -314,7 +314,7 @@ RULES: dict[type[Event], Rule] = {
 
 
 def law(event: Event, tail: float) -> Law:
-    """The dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
+    """Return the dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
     if isinstance(event, Seen):
         return Law(event.pairs, event.pairs)
     rule = RULES.get(type(event))
@@ -324,7 +324,7 @@ def law(event: Event, tail: float) -> Law:
 
 
 def _merged(form: Normal) -> dict[Event, int]:
-    """The parts with Gaussians joined into one, and so everything that is charged by its rho."""
+    """Return the parts with Gaussians joined into one, and so everything that is charged by its rho."""
     parts: dict[Event, int] = {}
     precision, rho = Fraction(0), Fraction(0)
     for part, times in form.parts.items():
@@ -367,7 +367,7 @@ def merged(form: Normal) -> dict[Event, int]:
 
 
 def only_renyi(parts: dict[Event, int]) -> bool:
-    """Whether all that is known are Rényi bounds: then adding them up before converting is at least as
+    """Return whether all that is known are Rényi bounds: then adding them up before converting is at least as
     good."""
     return all(isinstance(part, ev.ZCDP) or RULES.get(type(part), (None, ""))[1] is _RENYI for part in parts)
 
@@ -380,7 +380,7 @@ def hopeless(form: Normal) -> bool:
 def compositions(
     parts: dict[Event, int], tail: float, below: int = 0, choices: bool = False
 ) -> list[Composition]:
-    """One a direction, from above; or from below, where whatever has no pair of its own is left out.
+    """Return one pair per direction, from above; or from below, without what has no pair of its own.
 
     With `choices` the exponential mechanisms that weigh most are priced by the block: see `pairs.choices`.
     """
@@ -401,7 +401,7 @@ def compositions(
 
 
 def _heaviest(parts: dict[Event, int]) -> Event | None:
-    """The exponential mechanisms that may be priced by the block.
+    """Return the exponential mechanisms that may be priced by the block.
 
     Only those of one epsilon: choices of two kinds do not commute.
     """
@@ -422,8 +422,8 @@ def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
 
 
 def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
-    """Whether to price exponential mechanisms by the block: if there are few, both ways are tried, and the
-    least counts."""
+    """Return whether to price exponential mechanisms by the block: if there are few, both ways are tried, and
+    the least counts."""
     many = _heaviest(parts)
     if many is None:
         return (False,)
@@ -431,6 +431,6 @@ def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
 
 
 def _nth(pairs: tuple[Pair, ...], i: int) -> Pair:
-    """The i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for adding
-    it."""
+    """Return the i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for
+    adding it."""
     return pairs[i] if i < len(pairs) else pairs[i % min(2, len(pairs))]

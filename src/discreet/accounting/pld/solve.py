@@ -44,7 +44,7 @@ class Composition(NamedTuple):
 
 
 def _lattice(parts: Sequence[tuple[Pair, int]]) -> float | None:
-    """The step of the lattice on which, up to a shift of each part, all losses lie."""
+    """Return the step of the lattice on which, up to a shift of each part, all losses lie."""
     steps = {pair.lattice[0] if pair.lattice else None for pair, _ in parts}
     return steps.pop() if len(steps) == 1 else None
 
@@ -74,8 +74,8 @@ class Solver:
         self.along: tuple[float, Interval | None] | None = None
 
     def _along(self, delta: float) -> Interval | None:
-        """The interval without a lattice, where that is at hand; the last one if delta differs from its own
-        by rounding only."""
+        """Return the interval without a lattice, where that is at hand; the last one if delta differs from
+        its own by rounding only."""
         if self.along is None or not self.along[0] <= delta <= self.along[0] * (1 + 0.5 * ROUNDED):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 near = max(self.k(self.theta)[1] + self.offset, 0.0)
@@ -112,7 +112,7 @@ class Solver:
         return bound if known is None else min(known.high, bound)
 
     def _by_jumps(self, epsilon: float, delta: float) -> bool:
-        """Whether delta is made of rare huge losses, for which a lattice is a poor place."""
+        """Return whether delta is made of rare huge losses, for which a lattice is a poor place."""
         return steps_module.rare(
             self.k.logs, steps_module.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0)
         )
@@ -211,6 +211,6 @@ class Solver:
 
 
 def guess_delta(parts: Sequence[tuple[Pair, int]], epsilon: float) -> float:
-    """A rough delta, only to know where tails may be cut."""
+    """Return a rough delta, only to know where tails may be cut."""
     k = engine.cumulants([Counted(pair, n) for pair, n in parts], 1e-40)
     return math.exp(max(min(k.log_delta(max(planning.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))

@@ -99,7 +99,7 @@ class _FromCounts:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """How far noise puts the worst of the counts."""
+        """Return how far noise puts the worst of the counts."""
         return self.noise.error(confidence, entries=self.statistic.length(self.public))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -198,7 +198,7 @@ class GoodnessOfFitTest(_FromCounts):
         noise: Floats,
         random: np.random.Generator,
     ) -> float:
-        """The p-value if there are so many people."""
+        """Return the p-value if there are so many people."""
         drawn = random.multinomial(people, shares, self.runs) + noise
         return shared.monte_carlo(
             float(_apart(counts, shares, people, scale)), _apart(drawn, shares, people, scale)
@@ -263,7 +263,7 @@ class IndependenceTest(_FromCounts):
 
 
 def _expected(tables: Floats) -> Floats:
-    """What independence makes of the margins; margins below one count as one."""
+    """Return what independence makes of the margins; margins below one count as one."""
     rows, columns = (np.maximum(tables.sum(axis=axis, keepdims=True), 1.0) for axis in (-1, -2))
     total = np.maximum(tables.sum(axis=(-1, -2), keepdims=True), 1.0)
     expected: Floats = rows * columns / total

@@ -65,7 +65,7 @@ class GroupSums:
         return len(self.groups)
 
     def range(self, public: Public) -> tuple[int, int]:
-        """The smallest and the largest term."""
+        """Return the smallest and the largest term."""
         grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
         ends = [(at - self.center) ** self.power for at in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
@@ -186,7 +186,8 @@ class TwoSampleMeanTest:
         return compose([noise.event for noise in self.noises])
 
     def error(self, confidence: float = 0.95) -> tuple[int, int]:
-        """How far noise puts the worse of the two counts, and the worse of the two sums, both together."""
+        """Return how far noise puts the worse of the two counts, and the worse of the two sums, both
+        together."""
         _require.open_probability(confidence=confidence)
         each = 1 - (1 - confidence) / 2
         if each >= 1:
@@ -241,8 +242,8 @@ class TwoSampleMeanTest:
 
 
 def _variances(seen: _Measured, fewest: Floats) -> Floats:
-    """The largest variance in each group that the noise allows, with a few unseen rows at the far end; never
-    more than the range allows."""
+    """Return the largest variance in each group that the noise allows, with a few unseen rows at the far end;
+    never more than the range allows."""
     center = np.maximum(0, np.abs(seen.sums) - seen.slack[1]) / (seen.counts + seen.slack[0])
     unseen = _UNSEEN * (seen.half + center) ** 2
     squares = np.minimum((seen.squares + seen.slack[2] + unseen) / fewest, seen.half**2 + center**2)

@@ -156,7 +156,7 @@ class ProportionTest:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """How far noise puts the count of successes (with `trials`), or the worse of both counts."""
+        """Return how far noise puts the count of successes (with `trials`), or the worse of both counts."""
         return self.noise.error(confidence, entries=1 if self.trials is not None else 2) + 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -196,7 +196,7 @@ class ProportionTest:
 
 @lru_cache(maxsize=2048)
 def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
-    """The numbers of successes that matter, outside of which lies less than 1e-20, and their
+    """Return the numbers of successes that matter, outside of which lies less than 1e-20, and their
     probabilities."""
     middle, reach = trials * chance, 10 * math.sqrt(trials * chance * (1 - chance)) + 50
     x = np.arange(max(0, math.floor(middle - reach)), min(trials, math.ceil(middle + reach)) + 1)
@@ -211,8 +211,8 @@ def _binomial_tails(count: int, trials: int, chance: float, scale: float) -> tup
 
 
 def _largest_tail(excess: float, low: int, high: int, chance: float, scale: float) -> float:
-    """The largest P(X - c n + (1 - c) L - c L' >= excess) over numbers of rows n from low to high, or a
-    little more.
+    """Return the largest P(X - c n + (1 - c) L - c L' >= excess) over numbers of rows n from low to high, or
+    a little more.
 
     Not every n is gone through where noise is wide: j rows more add at most (1 - c) j to X - c n, so the tail
     at the last n that was, and at an excess smaller by that, is not smaller.

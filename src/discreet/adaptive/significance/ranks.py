@@ -321,7 +321,7 @@ class CorrelationTest(_Signs):
 
 
 def kendall(x: Floats, y: Floats) -> int:
-    """The sum over pairs of rows of sign(x - x') sign(y - y'), exactly.
+    """Return the sum over pairs of rows of sign(x - x') sign(y - y'), exactly.
 
     >>> kendall(np.array([1, 2, 3, 3]), np.array([1, 3, 2, 2]))
     1
@@ -334,14 +334,14 @@ def kendall(x: Floats, y: Floats) -> int:
 
 
 def _pairs(columns: Any) -> int:
-    """How many pairs of rows are equal."""
+    """Return how many pairs of rows are equal."""
     counts = np.unique(columns, axis=1, return_counts=True)[1]
     return int((counts * (counts - 1) // 2).sum())
 
 
 def _inversions(ranks: NDArray[np.int64]) -> int:
-    """How many pairs i < j have ranks[i] > ranks[j]: they differ first in some bit, which is 1 at i and 0 at
-    j."""
+    """Return how many pairs i < j have ranks[i] > ranks[j]: they differ first in some bit, which is 1 at i
+    and 0 at j."""
     total = 0
     for bit in range(int(ranks.max(initial=0)).bit_length()):
         prefix = ranks >> (bit + 1)

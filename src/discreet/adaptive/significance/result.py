@@ -63,7 +63,7 @@ def check_runs(runs: Any) -> None:
 
 
 def at_most_one(pvalue: float, doubt: float = 0.0) -> float:
-    """A p-value that floating point and the doubt about nuisances only make larger."""
+    """Return a p-value that floating point and the doubt about nuisances only make larger."""
     return min(1.0, pvalue * (1 + _FLOATS) + doubt + 1e-300)
 
 
@@ -94,14 +94,14 @@ def monte_carlo(observed: float, under_null: Floats) -> float:
 
 
 def two_sided(greater: float, less: float, alternative: str) -> float:
-    """The p-value for an alternative, from both one-sided ones."""
+    """Return the p-value for an alternative, from both one-sided ones."""
     if alternative == "two-sided":
         return min(1.0, 2 * min(greater, less))
     return greater if alternative == "greater" else less
 
 
 def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats, NDArray[np.bool_]]:
-    """The numbers of a column inside their bounds, and which rows have one."""
+    """Return the numbers of a column inside their bounds, and which rows have one."""
     array = arrow_columns.unpacked(batch.column(at))
     bounds = public.bounds(column)
     values = np.clip(
@@ -122,7 +122,7 @@ def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[An
 def check_groups(
     public: Public, column: str, groups: Any, at_least: int = 2, at_most: int | None = None
 ) -> Any:
-    """The categories to compare: all that are declared, or those that are named."""
+    """Return the categories to compare: all that are declared, or those that are named."""
     declared = public.categories(column).values
     chosen = declared if groups is None else _require.listed(groups=groups)
     if any(isinstance(v, bool) or not isinstance(v, str | int) or v not in declared for v in chosen):

@@ -57,7 +57,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(rows))
         return
-    table = Table("oracle", "standard error of a share", "largest error of any, 95%", "bits a report")
+    table = Table("oracle", "standard error of a share", "largest error of any, 95%", "bits per report")
     for row in rows:
         table.add_row(
             row["oracle"], f"{row['standard_error']:.3g}", f"{row['error_95']:.3g}", str(row["bits"])
@@ -68,7 +68,7 @@ def plan(
 @collect.command()
 def randomize(
     values: Path = typer.Argument(
-        ..., help="A text file with one value a line, each of another person; - reads standard input."
+        ..., help="A text file with one value per line, each of another person; - reads standard input."
     ),
     epsilon: str = EPSILON,
     categories: str = CATEGORIES,

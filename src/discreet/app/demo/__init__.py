@@ -21,5 +21,5 @@ CHAPTERS = (
 
 
 def chapter(name: str) -> ModuleType:
-    """The module of a chapter, loaded when it is told: some need packages that are slow to load."""
+    """Return the module of a chapter, loaded when it is told: some need packages that are slow to load."""
     return import_module(f".{name.replace('-', '_')}", __name__)

@@ -26,7 +26,7 @@ Submit = Callable[[Labels], float | None]
 
 
 def boost(submit: Submit, *, rows: int, submissions: int, seed: int = 0) -> Labels:
-    """The 0-1 labels that the attack ends with, for a board with `rows` rows.
+    """Return the 0-1 labels that the attack ends with, for a board with `rows` rows.
 
     `submit` hands in labels and returns the score that the board tells for them, or None where it tells none.
     """

@@ -73,8 +73,8 @@ def run(stage: Stage) -> None:
 
 
 def _crossed() -> Memory:
-    """The first study year with one more column, site and health together: a public function of two declared
-    columns."""
+    """Return the first study year with one more column, site and health together: a public function of two
+    declared columns."""
     batches = list(rand_hie(year=1).batches(["site", "health"]))
     columns = {
         name: [v for b in batches for v in b.column(i).to_pylist()]
@@ -101,7 +101,7 @@ def _exact(people: Memory, attributes: tuple[str, ...]) -> Any:
 
 
 def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerLaplace) -> inference.Marginal:
-    """One released table, and the variance of its noise, which is public."""
+    """Return one released table, and the variance of its noise, which is public."""
     asked = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
     values = np.asarray(asked(people, entropy=sampling.Entropy()).value, dtype=float)
     variance = 2 * float(noise.scale) ** 2

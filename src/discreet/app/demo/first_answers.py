@@ -23,7 +23,7 @@ def run(stage: Stage) -> None:
     """Ask two questions of the RAND Health Insurance Experiment, and show what the answers cost."""
     people = rand_hie(year=1)
     stage.say(
-        "The table: the first year of the RAND Health Insurance Experiment, one row a person: how "
+        "The table: the first year of the RAND Health Insurance Experiment, one row per person: how "
         "they rate their health, "
         "how often they saw a doctor. Two questions are asked of it. Nobody who sees the answers can "
         "tell from them whether "

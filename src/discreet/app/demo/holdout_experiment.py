@@ -7,7 +7,7 @@ that is. Without a signal the truth is one half. A plain holdout, used for choos
 more.
 
 Exact in law without the n d numbers: attributes are normal, so the n d table enters through its column means,
-and the votes of a block of attributes given these means are one normal number a row, shifted so that they
+and the votes of a block of attributes given these means are one normal number per row, shifted so that they
 have the right mean.
 """
 
@@ -65,7 +65,7 @@ def science(
     seed: int = 0,
     paper: bool = False,
 ) -> Outcome:
-    """The experiment, `runs` times.
+    """Return the experiment, `runs` times.
 
     `reusable`: through `holdout_of`; otherwise with exact answers, as a plain holdout gives them.
 
@@ -83,8 +83,8 @@ def science(
 
 
 def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
-    """A holdout of n rows for d attributes: T = sqrt(4 ln d / n), and comparisons with noise of standard
-    deviation 1 / sqrt(n).
+    """Return a holdout of n rows for d attributes: T = sqrt(4 ln d / n), and comparisons with noise of
+    standard deviation 1 / sqrt(n).
 
     The threshold is a public choice. An honest attribute, of no use in truth, has a training and a holdout
     mean that differ by a normal number of variance 2 / n; the largest of d such differences is about T, so
@@ -172,7 +172,7 @@ class _Run:
         return training, released, fresh, 0 if asked is None else asked.state["positives"]
 
     def _chosen(self, seen: Floats, most: int) -> Any:
-        """The attributes with one sign on both parts and enough of a correlation, the strongest on the
+        """Return the attributes with one sign on both parts and enough of a correlation, the strongest on the
         training part first."""
         least = 1 / self.n**0.5
         both = (np.abs(self.training) >= least) & (np.abs(seen) >= least) & (self.training * seen > 0)

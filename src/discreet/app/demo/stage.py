@@ -84,7 +84,7 @@ class Stage:
         )
 
     def picture(self, name: str, bars: Sequence[Bar], *, title: str, caption: str) -> Path | None:
-        """The same chart as a PNG. Without matplotlib, say how to get it, and go on."""
+        """Return the same chart as a PNG. Without matplotlib, say how to get it, and go on."""
         try:
             path = draw(self.out / f"{name}.png", bars, title, caption)
         except MissingExtra as missing:

@@ -50,7 +50,7 @@ class Stack:
     biases: Sums  # [layers, 1]: 1 where the layer's bias learns, too
 
     def takes(self, inputs: tuple[Any, ...]) -> bool:
-        """Whether this batch is one matrix of the right kind. Autocast is left to torch."""
+        """Return whether this batch is one matrix of the right kind. Autocast is left to torch."""
         if len(inputs) != 1 or not isinstance(inputs[0], Tensor) or torch.is_autocast_enabled("cpu"):
             return False
         x = inputs[0]
@@ -58,8 +58,8 @@ class Stack:
 
     @np.errstate(all="ignore")  # a warning would tell of the data
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
-        """What goes into each part, and at last what comes out; and room for sums of squares [2, layers, B],
-        the first half filled.
+        """Return what goes into each part, and at last what comes out; and room for sums of squares [2,
+        layers, B], the first half filled.
 
         Activations work in place, on what a linear layer just made. Squares are added up while their numbers
         are in the cache.
@@ -125,7 +125,7 @@ def _activation_gradient(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tenso
 
 
 def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
-    """The model as a stack, or None if it is anything else."""
+    """Return the model as a stack, or None if it is anything else."""
     modules = [model] if type(model) is nn.Linear else list(model) if type(model) is nn.Sequential else []
     linear = [m for m in modules if type(m) is nn.Linear]
     known = all(type(m) is nn.Linear or type(m) in _ACTIVATIONS for m in modules)

@@ -147,7 +147,7 @@ def card(fitted: Any) -> Card:
 
 
 def _generalization(event: Event) -> str:
-    """What epsilon alone says: pure epsilon-DP moves the expectation of a loss in [0, 1] by at most
+    """Return what epsilon alone says: pure epsilon-DP moves the expectation of a loss in [0, 1] by at most
     exp(epsilon) - 1.
 
     Proof: Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (arXiv:1411.2664); with delta, Bassily et al.

@@ -67,7 +67,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _run(self, X: Any, y: Any, target: Any) -> Any:
-        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row a person."""
+        """Fit to arrays: columns x0, x1, ... with the declared bounds, add_remove, one row per person."""
         _require_declared(self.n)
         X = self._checked(X)
         schema: Any = {**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}
@@ -186,7 +186,7 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
     by class, which the noise grows with. Several classes: one model for each against the rest, which share
     epsilon. DP-SGD is `DPClassifier`.
 
-    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
+    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
     """
 
@@ -294,7 +294,7 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
     """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared
     width.
 
-    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
+    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
     """
 

@@ -173,11 +173,11 @@ class Marginals(Workload):
         return sum(self.asked(s) for s in self.sets)
 
     def asked(self, attributes: Iterable[int]) -> int:
-        """The number of questions of one table."""
+        """Return the number of questions of one table."""
         return math.prod(self.bases[i].queries for i in attributes)
 
     def size_of(self, attributes: Iterable[int]) -> int:
-        """The number of cells of one table."""
+        """Return the number of cells of one table."""
         return math.prod(self.sizes[i] for i in attributes)
 
     @property
@@ -187,7 +187,7 @@ class Marginals(Workload):
         return tuple(sorted(subsets, key=lambda s: (len(s), s)))
 
     def answers_of(self, attributes: tuple[int, ...], table: Floats) -> Floats:
-        """The questions of one table, from its counts."""
+        """Return the questions of one table, from its counts."""
         maps = [self.bases[i].times for i in attributes]
         if all(isinstance(self.bases[i], Identity) for i in attributes):
             return table.ravel()
@@ -203,7 +203,7 @@ class Marginals(Workload):
         return self.as_union().transposed(y)
 
     def as_union(self) -> Union:
-        """The same as a union of products."""
+        """Return the same as a union of products."""
         parts = tuple(
             Product(factors=tuple(self.bases[i] if i in s else Total(n=n) for i, n in enumerate(self.sizes)))
             for s in self.sets
@@ -260,7 +260,7 @@ def marginals(
 
 
 def row_squares(workload: Workload) -> Floats:
-    """The sum of squared entries of each question, without writing them out."""
+    """Return the sum of squared entries of each question, without writing them out."""
     if isinstance(workload, Identity):
         return np.ones(workload.n)
     if isinstance(workload, Total):
@@ -277,8 +277,8 @@ def row_squares(workload: Workload) -> Floats:
 
 
 def unweighted(workload: Workload) -> Workload:
-    """The same questions, each with weight 1: weights say what an error counts, not what is measured when a
-    workload is its own strategy."""
+    """Return the same questions, each with weight 1: weights say what an error counts, not what is measured
+    when a workload is its own strategy."""
     if isinstance(workload, Union):
         return Union(parts=tuple(unweighted(part) for part in workload.parts))
     if isinstance(workload, Marginals):
@@ -289,7 +289,7 @@ def unweighted(workload: Workload) -> Workload:
 
 
 def kron_all(parts: Iterable[Floats]) -> Floats:
-    """The Kronecker product of arrays, from the first on."""
+    """Return the Kronecker product of arrays, from the first on."""
     whole: Any = 1.0
     for part in parts:
         whole = np.kron(whole, part)

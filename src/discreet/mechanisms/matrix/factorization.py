@@ -104,7 +104,7 @@ class Factorization:
 
 
 def mass(workload: Workload) -> float:
-    """The number of questions, each counted with the square of its weight."""
+    """Return the number of questions, each counted with the square of its weight."""
     if isinstance(workload, Union):
         return sum(w**2 * mass(part) for w, part in zip(workload.weights, workload.parts, strict=True))
     if isinstance(workload, Marginals):
@@ -113,8 +113,8 @@ def mass(workload: Workload) -> float:
 
 
 def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
-    """The sum of the weighted variances at sensitivity 1 and unit noise; infinite where the strategy does not
-    determine the answers."""
+    """Return the sum of the weighted variances at sensitivity 1 and unit noise; infinite where the strategy
+    does not determine the answers."""
     if isinstance(strategy, Residuals) and workload == strategy.marginals and norm == "l2":
         return strategy.error()
     if isinstance(strategy, MeasuredMarginals) and workload == strategy.marginals and norm == "l1":
@@ -133,7 +133,7 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
 
 
 def lower_bound(workload: Workload) -> float:
-    """The SVD bound on the error in either norm: (sum of singular values)² / cells."""
+    """Return the SVD bound on the error in either norm: (sum of singular values)² / cells."""
     if isinstance(workload, Marginals):
         plain = [_nuclear_axis(base) for base in workload.bases]
         return _marginal_bound(workload, plain)

@@ -74,7 +74,7 @@ class Grid:
     exchange: int | None = None
 
     def moved(self, counts: Sensitivity, norm: Norm, *, exchanged: bool = False) -> Sensitivity:
-        """What one unit moves, if it moves the counts by so much.
+        """Return what one unit moves, if it moves the counts by so much.
 
         Guarantee: a change of l1 length s moves the measurements by at most s times the largest column norm.
         Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` the change is one count in
@@ -194,7 +194,7 @@ class DenseGrid(Grid):
 
 
 def _inverse(X: Floats) -> Floats:
-    """The inverse, or the pseudo-inverse where X is singular."""
+    """Return the inverse, or the pseudo-inverse where X is singular."""
     try:
         lower = linalg.cholesky(X, lower=True)
         if np.diag(lower).min() > 1e-6 * np.diag(lower).max():
@@ -254,7 +254,7 @@ class ProductGrid(Grid):
 
 
 def products(workload: Workload, sizes: tuple[int, ...]) -> list[tuple[float, Product]]:
-    """A workload as weighted products over factors of these sizes; refused where it is none."""
+    """Return a workload as weighted products over factors of these sizes; refused where it is none."""
     if isinstance(workload, Marginals):
         workload = workload.as_union()
     if isinstance(workload, Union):

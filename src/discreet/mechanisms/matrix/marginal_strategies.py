@@ -48,8 +48,8 @@ class Axis:
 
 @lru_cache(maxsize=256)
 def axis_of(base: Workload, centered: bool = False) -> Axis:
-    """The residual strategy of one attribute; with `centered` always plain centering, as for tables that are
-    measured as counts."""
+    """Return the residual strategy of one attribute; with `centered` always plain centering, as for tables
+    that are measured as counts."""
     n = base.cells
     if isinstance(base, Identity):
         return Axis(np.empty((0, 0)), n - 1.0, 1 / n, 1 - 1 / n, True)
@@ -69,7 +69,7 @@ def axis_of(base: Workload, centered: bool = False) -> Axis:
 
 
 def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
-    """How much of the weighted error one unit of variance in each interaction makes."""
+    """Return how much of the weighted error one unit of variance in each interaction makes."""
     totals = dict.fromkeys(marginals.closure, 0.0)
     for s, weight in zip(marginals.sets, marginals.weights, strict=True):
         for bits in range(1 << len(s)):
@@ -118,7 +118,7 @@ class Residuals(Workload):
         return [axis_of(base) for base in self.marginals.bases]
 
     def variances(self) -> dict[Set, float]:
-        """The variance of each interaction at l2 sensitivity 1 and unit noise.
+        """Return the variance of each interaction at l2 sensitivity 1 and unit noise.
 
         An interaction that cannot vary (one value) needs none.
         """
@@ -129,7 +129,8 @@ class Residuals(Workload):
         return {s: whole * math.sqrt(cost[s] / asked[s]) for s in asked if cost[s] > 0}
 
     def error(self) -> float:
-        """The weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p c)."""
+        """Return the weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p
+        c)."""
         axes = self.axes()
         asked = importance(self.marginals, axes)
         return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in asked.items()) ** 2
@@ -180,11 +181,11 @@ class MeasuredMarginals(Workload):
         return sum(self.marginals.size_of(s) for s in self.weights())
 
     def weights(self) -> dict[Set, float]:
-        """The weight of each table that is measured; they add up to 1."""
+        """Return the weight of each table that is measured; they add up to 1."""
         return dict(_table_weights(self.marginals))
 
     def error(self) -> float:
-        """The weighted sum of variances at l1 sensitivity 1 and unit noise."""
+        """Return the weighted sum of variances at l1 sensitivity 1 and unit noise."""
         return self.error_with(self.weights())
 
     def error_with(self, weights: dict[Set, float]) -> float:

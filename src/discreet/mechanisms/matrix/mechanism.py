@@ -81,11 +81,11 @@ class Cells:
 
     @classmethod
     def of(cls, *columns: str | Attribute) -> Cells:
-        """The cells by these columns, in order; the last one varies fastest."""
+        """Return the cells by these columns, in order; the last one varies fastest."""
         return cls(attributes=tuple(c if isinstance(c, Attribute) else Attribute(column=c) for c in columns))
 
     def domain(self, public: Public) -> tuple[int, ...]:
-        """The number of values of each attribute, from declared facts; refused for keys that nobody
+        """Return the number of values of each attribute, from declared facts; refused for keys that nobody
         declared."""
         return tuple(Histogram(column=a.column, edges=a.edges).length(public) for a in self.attributes)
 
@@ -102,7 +102,7 @@ class Cells:
         )
 
     def counts(self, source: Source) -> Counts:
-        """The cells that occur, with their counts: what is not there takes no room."""
+        """Return the cells that occur, with their counts: what is not there takes no room."""
         public = source.public
         require_rows(public)
         domain = self.domain(public)
@@ -264,7 +264,7 @@ class WorkloadMechanism:
         )
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far off the worst answer may be by itself."""
+        """Return how far off the worst answer may be by itself."""
         return width(self.noise, confidence) * float(self.deviations.max())
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -282,15 +282,15 @@ class WorkloadMechanism:
 
 
 def moved_by(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
-    """How far one unit moves the measurements of a strategy."""
+    """Return how far one unit moves the measurements of a strategy."""
     return on_grid(strategy, norm).moved(
         cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE
     )
 
 
 def width(noise: Noise, confidence: float) -> float:
-    """How many standard deviations of the noise an answer stays within: a normal quantile, or a bound for
-    combinations of Laplace noises."""
+    """Return how many standard deviations of the noise an answer stays within: a normal quantile, or a bound
+    for combinations of Laplace noises."""
     if isinstance(noise, IntegerGaussian):
         return inference.width(confidence, "gaussian")
     # The bound is for variances given as twice the squared scale; noise so small that its variance is 0 in
@@ -305,7 +305,7 @@ def width(noise: Noise, confidence: float) -> float:
 def noise_for(
     moved: Sensitivity, norm: Norm, public: Public, *, epsilon: Real | None, delta: float, rho: Real | None
 ) -> Noise:
-    """The noise of a price for what one unit moves: Laplace for l1, Gaussian for l2."""
+    """Return the noise of a price for what one unit moves: Laplace for l1, Gaussian for l2."""
     if norm == "l1":
         if rho is not None:
             return IntegerLaplace.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
@@ -329,7 +329,8 @@ def answer(
     rho: Real | None = None,
     strategy: Factorization | None = None,
 ) -> WorkloadMechanism:
-    """The mechanism that answers a workload at a price with the least expected error; `strategy` fixes how.
+    """Return the mechanism that answers a workload at a price with the least expected error; `strategy` fixes
+    how.
 
     epsilon alone: Laplace noise. epsilon and delta: Laplace or Gaussian, whichever is predicted to be better.
     rho: Gaussian, in zCDP.

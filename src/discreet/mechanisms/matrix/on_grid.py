@@ -18,7 +18,7 @@ from .workloads import MOST_ENTRIES, Identity, Workload
 
 @lru_cache(maxsize=32)
 def on_grid(strategy: Workload, norm: Norm) -> Grid:
-    """The integer strategy that is measured for a strategy of floats.
+    """Return the integer strategy that is measured for a strategy of floats.
 
     Guarantee: no column has a larger norm than `column` says.
     Proof:     it is computed from the integers themselves, in Python integers.

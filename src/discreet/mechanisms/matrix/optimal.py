@@ -68,8 +68,8 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
 
 
 def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) -> Floats:
-    """The p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small error:
-    OPT_0 of HDMM.
+    """Return the p by n matrix Θ >= 0 for which the strategy [I; Θ], columns scaled to l1 norm 1, has a small
+    error: OPT_0 of HDMM.
 
     L-BFGS-B with the analytic gradient (McKenna, Miklau, Hay & Machanavajjhala 2018, PVLDB 11(10), OPT_0). A
     local minimum; starts are fixed, so that the same workload gives the same strategy.
@@ -113,7 +113,7 @@ def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Flo
 
 
 def svd_bound(gram: Floats) -> float:
-    """The least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of
+    """Return the least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of
     singular values of W)² / cells.
 
     Proof: Li & Miklau 2013, ICDT; it is `gaussian`'s dual at equal v.

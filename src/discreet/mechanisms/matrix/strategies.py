@@ -38,7 +38,7 @@ class Strategy(Workload):
     __slots__ = ()
 
     def matrix(self) -> Floats:
-        """The matrix A; a shared array that is not to be written to."""
+        """Return the matrix A; a shared array that is not to be written to."""
         return _matrix(self)
 
     def build(self) -> Floats:
@@ -114,7 +114,7 @@ class Tree(Strategy):
 
 
 def tree_levels(n: int, branching: int) -> list[int]:
-    """The number of cells below a node, level by level from the top: ends with 1.
+    """Return the number of cells below a node, level by level from the top: ends with 1.
 
     >>> tree_levels(8, 2), tree_levels(6, 3)
     ([8, 4, 2, 1], [9, 3, 1])
@@ -273,7 +273,7 @@ class Optimal(Strategy):
         return self.solution().X
 
     def build(self) -> Floats:
-        """The upper triangular factor of X = Aᵀ A."""
+        """Return the upper triangular factor of X = Aᵀ A."""
         return np.asarray(linalg.cholesky(self.solution().X))
 
 
@@ -334,7 +334,7 @@ class Lower(Strategy):
 
 
 def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
-    """The generalized sensitivity of any matrix: the largest l1 or l2 norm of a column.
+    """Return the generalized sensitivity of any matrix: the largest l1 or l2 norm of a column.
 
     Guarantee: one unit that is counted once more, or once less, in one cell moves A x by at most this much,
                in that norm; one that moves x by s in l1 moves it by at most s times this much.

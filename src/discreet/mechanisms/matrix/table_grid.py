@@ -42,7 +42,7 @@ class TableGrid(Grid):
         self.largest = max(w * math.prod(self._largest(a) for a in s) for s, w in self.weights.items())
 
     def _size(self, s: Set) -> int:
-        """What the integer matrices of S are larger by than their float ones."""
+        """Return what the integer matrices of S are larger by than their float ones."""
         return 1 if self.axes is None else math.prod(self._scale(a) for a in s)
 
     def _scale(self, a: int) -> int:
@@ -75,7 +75,7 @@ class TableGrid(Grid):
         return tuple(self.marginals.sizes[a] if turn is None else len(turn) for a, turn in turned)
 
     def measure(self, counts: Counts) -> Integers:
-        """Each table, turned and weighted.
+        """Return each table, turned and weighted.
 
         Counts are cut off where 64 bits would end: that moves no table by more than its own change.
         """
@@ -158,16 +158,16 @@ class TableGrid(Grid):
         return Axis(axis.R, inside, axis.outside, axis.cost, False)
 
     def _vectors(self, a: int) -> tuple[Floats, Floats]:
-        """The variances of one attribute's questions: of its centered part, and of an average spread over its
-        values."""
+        """Return the variances of one attribute's questions: of its centered part, and of an average spread
+        over its values."""
         base, n, turn = self.marginals.bases[a], self.marginals.sizes[a], self.turns[a]
         covariance = np.eye(n) - 1 / n if turn is None else _axis_covariance(turn, self._scale(a))
         inside = np.concatenate([np.einsum("ij,ij->i", block @ covariance, block) for block in base.rows()])
         return inside.clip(0), base.times(np.full(n, 1 / n)) ** 2
 
     def _spread(self, s: Set) -> float:
-        """The variance of interaction S for unit noise; an interaction that was not measured is zero by
-        itself."""
+        """Return the variance of interaction S for unit noise; an interaction that was not measured is zero
+        by itself."""
         if self.axes is not None:
             return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
         size = self.marginals.size_of(s)
@@ -187,8 +187,8 @@ class TableGrid(Grid):
 
 
 def _residual(axis: Axis) -> Integers:
-    """The integer residual strategy: cut off, then centered exactly by n I - 11ᵀ, so that its rows add up to
-    zero."""
+    """Return the integer residual strategy: cut off, then centered exactly by n I - 11ᵀ, so that its rows add
+    up to zero."""
     scaled = np.trunc(axis.R * (1 << BITS)).astype(np.int64)
     n = scaled.shape[1]
     return np.asarray(n * scaled - scaled.sum(axis=1, keepdims=True))

@@ -112,8 +112,8 @@ IDENTITY = Toeplitz(coefficients=(1.0,))  # independent noise in every step
 
 
 def square_root(steps: int, bands: int | None = None) -> Toeplitz:
-    """The square root of the matrix of prefix sums: coefficient k is (2k choose k) / 4^k, the series of (1 -
-    x)^(-1/2).
+    """Return the square root of the matrix of prefix sums: coefficient k is (2k choose k) / 4^k, the series
+    of (1 - x)^(-1/2).
 
     Error within a constant of the best for sums so far (Fichtenberger, Henzinger & Upadhyay 2023,
     arXiv:2202.11205; Henzinger, Upadhyay & Upadhyay 2023, arXiv:2211.05006). `bands` keeps the first so many
@@ -134,8 +134,8 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
 
 @lru_cache(maxsize=64)
 def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -> float:
-    """How far C G moves when one unit adds vectors of length at most 1 to at most `times` rows of G, any two
-    at least `separation` apart.
+    """Return how far C G moves when one unit adds vectors of length at most 1 to at most `times` rows of G,
+    any two at least `separation` apart.
 
     Guarantee: an upper bound of the Frobenius norm of the change, over all such patterns; exact for one time,
                for strategies with at most `separation` bands, for all steps (separation 1, times = steps)
@@ -161,7 +161,7 @@ def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -
 
 
 def _up(square: float, steps: int) -> float:
-    """The root, with room for the rounding of sums of at most steps² terms."""
+    """Return the root, with room for the rounding of sums of at most steps² terms."""
     return math.sqrt(square) * (1 + 1e-12 + (steps + 16) * 2.0**-51)
 
 

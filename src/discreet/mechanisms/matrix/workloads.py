@@ -87,7 +87,7 @@ class Workload:
         return float(np.trace(self.gram()))
 
     def column_norms(self, power: int) -> Floats:
-        """The sum of |entry|^power in each column."""
+        """Return the sum of |entry|^power in each column."""
         return np.asarray(np.sum([np.sum(np.abs(block) ** power, axis=0) for block in self.rows()], axis=0))
 
     def _vector(self, x: Any, length: int) -> Floats:

@@ -74,8 +74,8 @@ class DuckDB:
         self._opened.renew()
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """What changes with the data that are held in memory; under a secret key, so that it tells nobody
-        what they are."""
+        """Return what changes with the data that are held in memory; under a secret key, so that it tells
+        nobody what they are."""
         return self._opened.fingerprint(key)
 
     @property
@@ -94,7 +94,7 @@ class DuckDB:
         return DUCKDB
 
     def answer(self, sql: str) -> pa.Table:
-        """The result of one aggregate query that the query room has built; at most `seconds` long."""
+        """Return the result of one aggregate query that the query room has built; at most `seconds` long."""
         with self._cancellable() as cursor:
             late = threading.Event()
             timer = self._timer(cursor, late)
@@ -146,7 +146,8 @@ class DuckDB:
                 )
 
     def _typed(self, column: str, kind: str) -> str:
-        """A column as its declared type: a CSV file holds text only, and what does not convert is missing."""
+        """Return a column as its declared type: a CSV file holds text only, and what does not convert is
+        missing."""
         fact = next((fact for name, fact in self._public.schema if name == column), None)
         to = None if fact is None else converted_to(fact, kind)
         if to is None:
@@ -277,8 +278,8 @@ class _Opened:
         lock(self.con, self._reader.paths)
 
     def cursor(self) -> Any:
-        """A connection of its own, so that threads do not disturb each other; what is registered must be so
-        for each."""
+        """Return a connection of its own, so that threads do not disturb each other; what is registered must
+        be so for each."""
         try:
             return self._registered()
         except Exception:
@@ -336,8 +337,8 @@ class _Opened:
             return False
 
     def fingerprint(self, key: bytes) -> bytes:
-        """A keyed hash of what is in memory, and of when files were last written, how long they are, and how
-        they begin and end."""
+        """Return a keyed hash of what is in memory, and of when files were last written, how long they are,
+        and how they begin and end."""
         digest = hashlib.blake2b(key=key, digest_size=32)
         for name, mark in self._marks.items():
             digest.update(name.encode() + b"\0" + mark)
@@ -352,7 +353,7 @@ class _Opened:
 
 
 def _declared(public: Public) -> dict[str, list[str]]:
-    """The columns of each table that queries may read."""
+    """Return the columns of each table that queries may read."""
     tables = [
         (public.table, public.schema, public.unit.column),
         *((t.name, t.schema, t.unit) for t in public.tables),
@@ -364,13 +365,13 @@ def _declared(public: Public) -> dict[str, list[str]]:
 
 
 def _path_of(data: Any) -> Path | None:
-    """The file that a table is in; None for what is in memory."""
+    """Return the file that a table is in; None for what is in memory."""
     path = data.path if isinstance(data, Database | Csv) else data
     return Path(path) if isinstance(path, str | Path) and Path(path).is_file() else None
 
 
 def _mark(data: Any) -> bytes | None:
-    """A hash of what tells one version of a file from another without reading all of it.
+    """Return a hash of what tells one version of a file from another without reading all of it.
 
     Never shown: `fingerprint` puts it under a key.
     """
@@ -404,7 +405,7 @@ def _withheld() -> EngineError:
 
 
 def _next(reader: Any) -> pa.RecordBatch | None:
-    """The next batch, or None at the end; what the engine says in between is kept back."""
+    """Return the next batch, or None at the end; what the engine says in between is kept back."""
     try:
         return reader.read_next_batch()
     except StopIteration:
@@ -422,8 +423,8 @@ def connect(
     memory: str | None = None,
     seconds: float | None = None,
 ) -> DuckDB:
-    """An engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an Arrow
-    table, or a mapping.
+    """Return an engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an
+    Arrow table, or a mapping.
 
     `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine
     may use, four fifths of the machine by default; what is larger goes to a private folder on disk.
@@ -434,7 +435,7 @@ def connect(
 
 
 def engine_of(source: Source) -> Engine:
-    """The source itself if it is an engine; else one that holds its batches."""
+    """Return the source itself if it is an engine; else one that holds its batches."""
     if isinstance(source, Engine):
         return source
     if isinstance(source, Memory) and source._discreet_engine is not None:
@@ -457,7 +458,7 @@ def engine_of(source: Source) -> Engine:
 
 
 def dialect_of(source: Source) -> Dialect:
-    """The dialect of the engine that answers for a source, without making one."""
+    """Return the dialect of the engine that answers for a source, without making one."""
     if isinstance(source, Engine):
         return source.dialect
     from .duckdb_dialect import DUCKDB
@@ -473,8 +474,8 @@ def draft(
     delimiter: str | None = None,
     looking: bool = False,
 ) -> str:
-    """A schema file for a table, with questions to the steward: from the names and types of its columns,
-    never a value.
+    """Return a schema file for a table, with questions to the steward: from the names and types of its
+    columns, never a value.
 
     `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts
     the fields of a CSV file; by default what parts the names in its first line. `looking`: take the kinds of
@@ -502,7 +503,7 @@ def draft(
 
 
 def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tuple[str, dict[str, str]]:
-    """The name of a table, and what is known of its columns."""
+    """Return the name of a table, and what is known of its columns."""
     name = table or path.name.split(".")[0]
     data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
     source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
@@ -512,7 +513,7 @@ def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tup
 
 
 def version_of(file: str | Path) -> str:
-    """A version for a file that changes when the file does: when it was last written.
+    """Return a version for a file that changes when the file does: when it was last written.
 
     Never anything computed from its contents.
 

@@ -69,7 +69,7 @@ def as_arrow(data: Any) -> pa.Table:
 
 
 def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """The columns of a list of rows, each a mapping; what a row does not name is missing."""
+    """Return the columns of a list of rows, each a mapping; what a row does not name is missing."""
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput(
             "a list is taken where each of its entries is a row, {'age': 34, 'ward': 'A'}, and there "
@@ -230,7 +230,8 @@ class Reader:
         self.paths.append(path)
 
     def _reads(self, name: str, columns: Sequence[str], types: Mapping[str, str]) -> bool:
-        """Whether every value of these columns can be read, and converted to what queries may make of it."""
+        """Return whether every value of these columns can be read, and converted to what queries may make of
+        it."""
         probes = [probe for column in columns for probe in probing(quoted(column), types[column])]
         if not probes:
             return True
@@ -249,7 +250,7 @@ class Reader:
         *,
         collated: bool = False,
     ) -> str:
-        """What a view says of columns that queries could fail on, or take two values of for one."""
+        """Return what a view says of columns that queries could fail on, or take two values of for one."""
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
         columns = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
         listed = ", ".join(
@@ -294,8 +295,8 @@ def _rewritten(written: Csv) -> str:
 
 
 def _csv(path: str, table: str, delimiter: str | None = None) -> str:
-    """How to read a CSV file so that nothing about its rows is guessed or can fail: names from the first
-    line, all else text.
+    """Return how to read a CSV file so that nothing about its rows is guessed or can fail: names from the
+    first line, all else text.
 
     Queries convert text to the declared type, and what does not convert is missing.
     """
@@ -356,7 +357,7 @@ def _write(path: str, batches: Iterator[pa.RecordBatch]) -> None:
 
 
 def _amount(memory: Any) -> str:
-    """An amount of memory that an engine can start with, as it writes it."""
+    """Return an amount of memory that an engine can start with, as it writes it."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([MGT])i?B", memory) if isinstance(memory, str) else None
     if match is None or float(match[1]) * {"M": 1, "G": 1000, "T": 10**6}[match[2]] < 50:
         raise _require.fail("memory", memory, "an amount of at least 50MB, such as '4GB'")
@@ -364,7 +365,7 @@ def _amount(memory: Any) -> str:
 
 
 def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
-    """An embedded DuckDB, and its private folder.
+    """Return an embedded DuckDB, and its private folder.
 
     `memory`: its limit, such as "4GB"; by default four fifths of the machine's. What is larger goes to disk.
     """

@@ -130,8 +130,8 @@ def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) ->
 
 
 def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
-    """An upper bound on delta for every lattice epsilon from a little below the plan's estimate to the end of
-    the window."""
+    """Return an upper bound on delta for every lattice epsilon from a little below the plan's estimate to the
+    end of the window."""
     built, infinite = [], 0.0
     for part in parts:
         pair, n, offset = part
@@ -221,8 +221,8 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped,
 
 
 def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
-    """The window stretched to where the merged indices are: a crowd of losses much smaller than the mesh all
-    count as zero."""
+    """Return the window stretched to where the merged indices are: a crowd of losses much smaller than the
+    mesh all count as zero."""
     merged = Cumulants([(Nodes(_losses(part.place, plan), part.mass), part.times) for part in parts])
     moved = merged(plan.theta)[1] - plan.center
     down, up = min(moved, 0.0), max(moved, 0.0)
@@ -237,7 +237,7 @@ class Found(NamedTuple):
 
 
 def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
-    """The smallest epsilon at which the curve certifies delta; infinity if none does.
+    """Return the smallest epsilon at which the curve certifies delta; infinity if none does.
 
     `offset` is added to every loss.
     """
@@ -260,7 +260,8 @@ def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
 
 
 def delta_above(c: Curve, epsilon: float) -> float:
-    """The curve at the last lattice point not above epsilon and the next, joined by a line in e^epsilon."""
+    """Return the curve at the last lattice point not above epsilon and the next, joined by a line in
+    e^epsilon."""
     i = math.floor((epsilon - 1e-13 * abs(epsilon)) / c.mesh) - c.start
     if i < 0:
         return 1.0
@@ -273,7 +274,7 @@ def delta_above(c: Curve, epsilon: float) -> float:
 
 
 def epsilon_below(t: Tests, delta: float, offset: float) -> float:
-    """The largest epsilon that some threshold test refutes: P - e^epsilon Q >= delta.
+    """Return the largest epsilon that some threshold test refutes: P - e^epsilon Q >= delta.
 
     At epsilon = mesh K + x the test K has gain - (e^x - 1) e^(mesh K) Q; solved for x.
     """
@@ -290,7 +291,7 @@ def epsilon_below(t: Tests, delta: float, offset: float) -> float:
 
 
 def delta_below(t: Tests, epsilon: float) -> float:
-    """The best test at this epsilon."""
+    """Return the best test at this epsilon."""
     ahead = np.expm1(
         np.minimum(epsilon + 1e-13 * abs(epsilon) - t.mesh * (t.start + np.arange(len(t.gain))), 700.0)
     )

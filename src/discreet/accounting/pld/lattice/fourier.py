@@ -162,7 +162,7 @@ class _Spectrum:
         self.log, self.angle, self.slack = self.log[keep], self.angle[keep], self.slack[keep]
 
     def invert(self) -> tuple[Array, float]:
-        """The law, and a bound on the error of each entry."""
+        """Return the law, and a bound on the error of each entry."""
         coefficient, atom = _less_an_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
         absolute, whole = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
         slack = np.expm1(np.minimum(self.slack, 600.0))
@@ -234,7 +234,7 @@ class _Powers:
         self.slack += n * slack + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
 
     def invert(self) -> tuple[Array, float, Array, float]:
-        """The law under P and the difference, each with a bound on the error of its entries."""
+        """Return the law under P and the difference, each with a bound on the error of its entries."""
         u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
         q = np.exp(self.log + self.apart.real) * np.exp(1j * (self.angle + self.apart.imag))
         near = self.near & (np.abs(self.apart) < 50)
@@ -266,7 +266,7 @@ class _Powers:
 def difference(
     parts: Sequence[Gaining], theta: float, mesh: float, size: int, start: int, precise: bool = False
 ) -> Difference:
-    """The law of the sum under P, and P - e^loss Q of it.
+    """Return the law of the sum under P, and P - e^loss Q of it.
 
     phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two laws, without
     cancellation.
@@ -292,7 +292,7 @@ def difference(
 def compose(
     parts: Sequence[Part], theta: float, mesh: float, size: int, start: int, precise: bool = False
 ) -> Sum:
-    """The tilted law of the sum of all parts on `size` lattice points from `start` on, cyclic.
+    """Return the tilted law of the sum of all parts on `size` lattice points from `start` on, cyclic.
 
     `precise` computes in the widest floating-point type: slower, for answers that are tiny even after
     tilting.

@@ -45,7 +45,7 @@ class Joint(NamedTuple):
 
 
 def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] | None, tail: float) -> Joint:
-    """The pair of a composition, from pairs that dominate its parts and pairs that they dominate.
+    """Return the pair of a composition, from pairs that dominate its parts and pairs that they dominate.
 
     Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by
                `above`; `lower` is what post-processing leaves of the composition of `below`.
@@ -71,7 +71,7 @@ def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] |
 
 
 def _mesh(parts: Sequence[tuple[Pair, int]], tail: float) -> float:
-    """A mesh with which everything likely has a few thousand points."""
+    """Return a mesh with which everything likely has a few thousand points."""
     nodes = [(pair.nodes(tail / n), n) for pair, n in parts]
     _, _, spread = Cumulants(nodes)(0.0)
     all_ = math.fsum(n * float(one.loss[-1] - one.loss[0]) for one, n in nodes)
@@ -98,8 +98,8 @@ def _lower(pair: Pair, mesh: float, tail: float) -> _Law:
 
 
 def _times(a: _Law, b: _Law, cut: float) -> _Law:
-    """The convolution, without tails of mass `cut`: above they count as infinite (or are left out), below
-    they are raised (or left out)."""
+    """Return the convolution, without tails of mass `cut`: above they count as infinite (or are left out),
+    below they are raised (or left out)."""
     p = np.convolve(a.p, b.p)
     q = None if a.q is None or b.q is None else np.convolve(a.q, b.q)
     error = a.error + b.error + 4 * U * (min(len(a.p), len(b.p)) + 8)

@@ -78,8 +78,8 @@ class Cumulants:
         self.log_goal: float | None = None  # log of the delta that is looked for, if known
 
     def center(self, t: float) -> list[float]:
-        """A typical loss of each part when the sum is near the mean of the law tilted by t: the one that
-        contributes most."""
+        """Return a typical loss of each part when the sum is near the mean of the law tilted by t: the one
+        that contributes most."""
         tilts = _around(t)
         others = np.min(
             (self.logs(tilts) - tilts * self(t)[1])[:, None] + np.multiply.outer(tilts, self._loss), axis=0
@@ -90,7 +90,7 @@ class Cumulants:
         return [float(self._loss[i]) for i in best]
 
     def shifted(self, offsets: Sequence[float]) -> Cumulants:
-        """The same with each part's losses lowered by its offset."""
+        """Return the same with each part's losses lowered by its offset."""
         other = copy.copy(self)
         other._loss = self._loss - np.asarray(offsets)[self._segment]
         other.offset = float(self._times @ np.asarray(offsets))
@@ -105,8 +105,8 @@ class Cumulants:
         return float(self._times @ (np.add.reduceat(weight * inside * (mesh - inside), self._starts) / total))
 
     def inflation(self, plan: Plan, slope: float) -> float:
-        """What the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)] over what one step is when the
-        sum is near epsilon."""
+        """Return what the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)] over what one step is
+        when the sum is near epsilon."""
         exponent = self._log + plan.others(self._loss)
         weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
         inside = np.mod(self._loss, plan.mesh)
@@ -148,7 +148,8 @@ class Cumulants:
 
 
 def _root(f: Callable[[float], float], start: float, limit: float, tolerance: float) -> float:
-    """A zero of decreasing f on (0, limit], or the end nearest to it; Illinois after doubling, in log t."""
+    """Return a zero of decreasing f on (0, limit], or the end nearest to it; Illinois after doubling, in log
+    t."""
     lo, hi = math.log(start), math.log(start)
     flo = fhi = f(start)
     while flo < 0 and lo > math.log(start) - 30:
@@ -184,8 +185,8 @@ def tilt_for_delta(k: Cumulants, delta: float) -> float:
 
 
 def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
-    """The tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any tilt what
-    wraps around would not fade."""
+    """Return the tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any
+    tilt what wraps around would not fade."""
     _, mean, spread = k(0.0)
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
@@ -194,7 +195,8 @@ def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:
-    """An exponent s and the loss beyond which Chernoff's bound with it, on the tilted law, is exp(-alias)."""
+    """Return an exponent s and the loss beyond which Chernoff's bound with it, on the tilted law, is
+    exp(-alias)."""
     base = k(theta)[0]
 
     def slack(s: float) -> float:
@@ -271,7 +273,7 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
 
 
 def _blurred(k: Cumulants, plan: Plan, epsilon: float) -> bool:
-    """Whether rounding would show: its share of P(loss >= epsilon), in units of the tilted law."""
+    """Return whether rounding would show: its share of P(loss >= epsilon), in units of the tilted law."""
     if k.log_goal is None:
         return False
     tail = k.log_goal - (k(plan.theta)[0] - plan.theta * epsilon) + math.log1p(plan.theta)
@@ -279,7 +281,7 @@ def _blurred(k: Cumulants, plan: Plan, epsilon: float) -> bool:
 
 
 def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
-    """The widest mesh that adds at most INFLATION * scale to epsilon.
+    """Return the widest mesh that adds at most INFLATION * scale to epsilon.
 
     Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] a step: (theta+1) h²/12 where
     losses are spread out, much less where they cluster at a lattice point.
@@ -298,8 +300,8 @@ def short(mesh: float) -> float:
 
 
 def wide(k: Cumulants, theta: float, factor: float) -> Plan:
-    """A first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may be much
-    too high."""
+    """Return a first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may
+    be much too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
     wider = plan(k, theta, factor=0.8)
     first = max(min(-k.offset, wider.first), wider.epsilon - 30 * sd)
@@ -307,7 +309,7 @@ def wide(k: Cumulants, theta: float, factor: float) -> Plan:
 
 
 def scaled(plan: Plan, factor: float) -> Plan:
-    """The same window with a wider or finer mesh: still a bound."""
+    """Return the same window with a wider or finer mesh: still a bound."""
     return plan._replace(mesh=short(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
 
 

@@ -42,8 +42,8 @@ class Interval(NamedTuple):
 def solve(
     steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: Interval | None = None
 ) -> Interval | None:
-    """The interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the line
-    would be too long.
+    """Return the interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the
+    line would be too long.
 
     Looks with a wide kernel first, unless it is known to be `near`, then with one as narrow as can be
     afforded around what was found; once more in the widest floating-point type if rounding is what limits the
@@ -130,7 +130,7 @@ def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape) -> La
 
 
 def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: bool) -> Ladder | None:
-    """A line for each level; a kernel may be wide where no sum is near epsilon."""
+    """Return a line for each level; a kernel may be wide where no sum is near epsilon."""
     moments, size = Moments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
     levels = steps_module.ladder(moments, aim, k.offset, few)

@@ -41,8 +41,8 @@ class Window(NamedTuple):
 
 
 def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | None:
-    """The tilt with the shortest period for which what comes round is e^-alias of delta, without losing too
-    many digits."""
+    """Return the tilt with the shortest period for which what comes round is e^-alias of delta, without
+    losing too many digits."""
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
     log = (
         logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
@@ -142,8 +142,8 @@ class Line:
         return np.asarray(core + np.where(more > 30, more, np.log(np.expm1(np.minimum(more, 30.0)))) + 1e-9)
 
     def _reach(self, laws: Sequence[Tilted], aim: Aim) -> float:
-        """The frequency beyond which everything together is e^-alias of delta; what is left out there is kept
-        in `cut` and `cut_density`."""
+        """Return the frequency beyond which everything together is e^-alias of delta; what is left out there
+        is kept in `cut` and `cut_density`."""
         tau, theta = self.tau, self.theta
         goal = aim.log_delta - aim.alias - (summed(self.steps, laws, theta).log - theta * aim.epsilon)
         spread = math.fsum(
@@ -221,7 +221,7 @@ class Line:
         return math.exp(min(self.still - self.level.exponent * epsilon + 1e-9, 300.0))
 
     def _integral(self, which: int, epsilon: float) -> tuple[float, float]:
-        """The sum over the line, in units of the tilted law, and a bound on its error."""
+        """Return the sum over the line, in units of the tilted law, and a bound on its error."""
         terms, (error, turning) = ((self.delta_terms, self.density_terms)[which], self.errors[which])
         angle = self.u * epsilon
         value = float((terms.real * np.cos(angle) + terms.imag * np.sin(angle)).sum())
@@ -260,8 +260,8 @@ class Line:
 def powers(
     steps: Sequence[Cut], laws: Sequence[Tilted], whole: Whole, spacing: float, count: int
 ) -> tuple[Complex, Array]:
-    """The tilted transform of the whole at every node, c^n or with jumps (c + j)^n - c^n, and a bound on the
-    error of each.
+    """Return the tilted transform of the whole at every node, c^n or with jumps (c + j)^n - c^n, and a bound
+    on the error of each.
 
     Proof: a polynomial in c and j with positive coefficients moves at most as much as it does at (|c|, |j|)
     when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n = e^B, and A, B grow by a, b: by

@@ -107,7 +107,8 @@ class Cut:
         return float(x[0]) / self.pair.sigma
 
     def tilted(self, theta: float, u: float = 0.0, precise: bool = False) -> Tilted | None:
-        """The tilted laws, accurate along the line up to frequency u; None if that takes too many nodes."""
+        """Return the tilted laws, accurate along the line up to frequency u; None if that takes too many
+        nodes."""
         core = self.core(theta, u, precise)
         if core is None or self.far is None:
             return core and Tilted(core, None)
@@ -216,7 +217,7 @@ class Moments:
         return high, max(fall / max(value, 1e-300) - 1.0, 1e-3 / high)
 
     def most(self) -> float:
-        """The largest loss of a step."""
+        """Return the largest loss of a step."""
         return max(float(loss[-1]) + offset for _, offset, loss, _ in self._steps)
 
     def logs(self, t: Array, level: Level = ALL) -> Array:
@@ -256,7 +257,7 @@ _RUNG = 8.0
 
 
 def rare(logs: Callable[[Array], Array], aim: Aim) -> bool:
-    """Whether Chernoff's bound is so far above delta that jumps must be what delta is made of."""
+    """Return whether Chernoff's bound is so far above delta that jumps must be what delta is made of."""
     t = aim.theta * np.geomspace(1 / 40, 40, 41)
     lost = logs(t) - t * aim.epsilon - aim.log_delta - np.log1p(t)
     return bool(lost.min() > _RARE)

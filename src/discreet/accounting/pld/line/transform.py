@@ -56,12 +56,13 @@ def log_ratio(pair: SampledGaussian, t: Real) -> Real:
 
 
 def loss(pair: SampledGaussian, t: Real) -> Real:
-    """The privacy loss at noise t: rising with t when a unit is removed, falling when one is added."""
+    """Return the privacy loss at noise t: rising with t when a unit is removed, falling when one is added."""
     return log_ratio(pair, t) if pair.removing else -log_ratio(pair, t)
 
 
 def power(pair: SampledGaussian, theta: float) -> float:
-    """The p with which the density of the loss under P, times e^(theta L), is that of the noise times r^p."""
+    """Return the p with which the density of the loss under P, times e^(theta L), is that of the noise times
+    r^p."""
     return 1 + theta if pair.removing else -theta
 
 

@@ -43,8 +43,8 @@ class Seen(Event):
 
 
 def attained(event: Event, near: float | None = None) -> Event:
-    """An event that some mechanism described by `event` costs at least, made of parts whose own pairs are
-    attained.
+    """Return an event that some mechanism described by `event` costs at least, made of parts whose own pairs
+    are attained.
 
     Guarantee: delta of the result, at every epsilon and composed with anything, is a lower bound for the
                least that holds for `event`.
@@ -83,8 +83,8 @@ def _truncated(e: se.TruncatedPoisson) -> Event:
 
 
 def _group(e: ev.Group) -> Event:
-    """A group moves noise that is added as far as its size says; otherwise one of its members moves and the
-    others do not."""
+    """Return a group moves noise that is added as far as its size says; otherwise one of its members moves
+    and the others do not."""
     added = (
         ev.Gaussian,
         ev.Laplace,
@@ -111,7 +111,8 @@ def _explicit(event: Event) -> bool:
 
 
 def _vector(e: ev.VectorDiscreteGaussian) -> Event:
-    """One entry moves by the largest whole number that fits, and as many others as are left by one each."""
+    """One entry moves by the largest whole number that fits, and as many others as are left by one
+    each."""
     first = math.isqrt(e.l2_squared)
     rest = e.l2_squared - first * first
 
@@ -163,8 +164,8 @@ def coin(p: float, q: float) -> Atoms:
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
-    """The exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t -
-    epsilon, t = share * epsilon."""
+    """Return the exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t
+    - epsilon, t = share * epsilon."""
     t = share * epsilon
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
@@ -251,7 +252,7 @@ def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -
 
 
 def _allocation(e: se.RandomAllocation) -> Event:
-    """The pair itself: a sum in which all other units are zero.
+    """Return the pair itself: a sum in which all other units are zero.
 
     What is computed from its steps is a sum, or the largest.
     """
@@ -267,8 +268,8 @@ def _allocation(e: se.RandomAllocation) -> Event:
 
 @lru_cache(maxsize=16)
 def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """The sum of whole numbers k ~ Y / mesh, one a step, Y its likelihood ratio, cut off above: nearly all
-    that a pass shows.
+    """Return the sum of whole numbers k ~ Y / mesh, one per step, Y its likelihood ratio, cut off above:
+    nearly all that a pass shows.
 
     In the chosen steps k has one law, in the others another, wherever those steps are: so the law of the sum,
     modulo anything, is that of a sum of independent draws.
@@ -317,8 +318,8 @@ def _shuffled(e: se.Shuffled) -> Event:
 
 @lru_cache(maxsize=16)
 def shuffled_response(epsilon: float, reports: int) -> Atoms:
-    """What binary randomized response makes of it, one allowed local randomizer: how many say yes, the others
-    all meaning no.
+    """Return what binary randomized response makes of it, one allowed local randomizer: how many say yes, the
+    others all meaning no.
 
     With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen
     depends on k alone.
@@ -348,7 +349,8 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
 
 @lru_cache(maxsize=16)
 def shuffled_thirds(epsilon: float, reports: int) -> Atoms:
-    """How many more first than second answers there are, modulo a number, when all others mean the third."""
+    """Return how many more first than second answers there are, modulo a number, when all others mean the
+    third."""
     other = 1 / (math.exp(epsilon) + 2)
     true = 1 / (1 + 2 * math.exp(-epsilon))
     size = 2**6

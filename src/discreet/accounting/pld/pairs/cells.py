@@ -49,7 +49,7 @@ class Pair(Protocol):
         """Whether the nodes are all losses that occur."""
 
     def measure(self, edges: Array, refs: Array) -> Cells:
-        """Cells between ascending `edges` (infinite ends allowed); `refs` has one entry a cell."""
+        """Cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell."""
 
 
 class Upper(NamedTuple):

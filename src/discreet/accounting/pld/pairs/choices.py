@@ -34,8 +34,8 @@ def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
-    """A pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers of the
-    earlier ones; mass at infinite loss.
+    """Return a pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers
+    of the earlier ones; mass at infinite loss.
 
     Guarantee: also among other mechanisms with fixed pairs, in whatever order.
     Proof:     let W(s) be the largest delta at log s that the steps to come can reach; it is convex in s, and

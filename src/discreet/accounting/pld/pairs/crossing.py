@@ -13,8 +13,8 @@ ROUNDED = 4e-12
 def crossing(
     f: Callable[[float], float], x: float, slope: float, least: float
 ) -> tuple[float, float, float] | None:
-    """A point where falling f is at most 0, one just below it where it is not, and the slope: secants kept in
-    a bracket."""
+    """Return a point where falling f is at most 0, one just below it where it is not, and the slope: secants
+    kept in a bracket."""
     x = max(x, least)
     here = f(x)
     step = max(abs(here), 1e-3) / slope

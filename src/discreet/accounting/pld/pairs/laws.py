@@ -105,7 +105,7 @@ def laplace(epsilon: float) -> Wedge:
 
 
 def bounded_range(epsilon: float) -> Wedge:
-    """The largest hockey-stick curve of all mechanisms of bounded range epsilon.
+    """Return the largest hockey-stick curve of all mechanisms of bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
     spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t =

@@ -20,7 +20,7 @@ _KNOTS = 801
 
 
 def zcdp_curve(rho: float, epsilon: Array) -> Array:
-    """The best bound on delta at epsilon >= 0 over many orders (Canonne, Kamath & Steinke 2020,
+    """Return the best bound on delta at epsilon >= 0 over many orders (Canonne, Kamath & Steinke 2020,
     arXiv:2004.00010, Corollary 13).
 
     Every order a > 1 is valid: exp((a-1)(a rho - epsilon)) / (a-1) * (1 - 1/a)^a. At 0 also Pinsker's
@@ -43,8 +43,8 @@ def zcdp_atoms(rho: float, tail: float) -> tuple[Atoms, float]:
 
 
 def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
-    """The pair whose curve joins the convex minorant of the given points by lines in e^loss, and is constant
-    beyond the last."""
+    """Return the pair whose curve joins the convex minorant of the given points by lines in e^loss, and is
+    constant beyond the last."""
     x = np.concatenate(([0.0], np.exp(loss)))
     y = np.concatenate(([1.0], np.minimum(delta, 1.0)))
     kept = _minorant(x, y)
@@ -139,7 +139,7 @@ def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: f
 
 
 def mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
-    """The curve below 0 from that above 0, for relations under which either table may be the first: 1 - g + g
-    f(1/g)."""
+    """Return the curve below 0 from that above 0, for relations under which either table may be the first: 1
+    - g + g f(1/g)."""
     left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
     return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))

@@ -45,8 +45,8 @@ class SampledGaussian:
         return np.where(big, large, small)
 
     def _where(self, loss: Array) -> tuple[Array, Array]:
-        """The x with that loss (minus infinity below the range), and how far rounding may have moved the loss
-        itself."""
+        """Return the x with that loss (minus infinity below the range), and how far rounding may have moved
+        the loss itself."""
         if self.rate == 1:
             x = self.sigma**2 * loss + 0.5
             return x, 8 * U * (np.abs(np.where(np.isfinite(loss), loss, 0.0)) + 0.5 / self.sigma**2)
