@@ -134,7 +134,7 @@ def test_generalization_climbs_the_hierarchy():
     data = {"age": [31, 38, 44], "zip": ["1234", "1299", "3000"], "job": ["nurse", "cook", "dean"]}
     groups = auditing.Groups({"nurse": "care", "cook": "trade"}, other="else's")
     up = auditing.generalize(
-        data, {"age": auditing.Interval(10), "zip": auditing.Prefix(2), "job": groups}, keep=["age"][:0]
+        data, {"age": auditing.ToInterval(10), "zip": auditing.ToPrefix(2), "job": groups}, keep=["age"][:0]
     ).to_pydict()
     assert up == {"age": [30.0, 30.0, 40.0], "zip": ["12*", "12*", "30*"], "job": ["care", "trade", "else's"]}
     gone = auditing.generalize(data, {"job": auditing.SUPPRESSED}, keep=["zip"])
@@ -247,4 +247,4 @@ def test_bad_arguments_are_refused():
     with pytest.raises(InvalidInput):
         auditing.recursive_l_diversity({"a": [1], "s": [1]}, ["a"], "s", l=0)
     with pytest.raises(InvalidInput):
-        auditing.Interval(0)
+        auditing.ToInterval(0)

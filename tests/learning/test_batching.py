@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Unsupported
-from discreet.learning import Engine, batching
+from discreet.learning import ClippingEngine, batching
 from discreet.learning.safety import made_up, probe
 
 from .zoo import loss, naive
@@ -72,7 +72,7 @@ CONSTANTS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def moved(engine: Engine, x: Tensor, y: Tensor, clip: float) -> float:
+def moved(engine: ClippingEngine, x: Tensor, y: Tensor, clip: float) -> float:
     """How far the clipped sum moves, at most, when one example is replaced by another or left out: the rest
     must not move."""
     whole = engine.clipped_sum(x, y, clip=clip)
@@ -86,7 +86,7 @@ def test_a_constant_of_as_many_rows_as_the_batch_is_no_batch(name: str) -> None:
     clip."""
     torch.manual_seed(0)
     model = CONSTANTS[name]()
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     assert engine.routes["inner"] == "isolated"
     x = torch.randn(2 * T, T, WIDTH)
     y = torch.randn(2 * T, T, 2)
@@ -103,7 +103,7 @@ def test_a_constant_of_as_many_rows_as_the_batch_is_no_batch(name: str) -> None:
 def test_the_probe_accepts_constants_and_decides_before_training() -> None:
     for build in CONSTANTS.values():
         model = build()
-        engine = Engine(model, loss)
+        engine = ClippingEngine(model, loss)
         probe(engine, made_up(torch.zeros(1, T, WIDTH)), made_up(torch.zeros(1, T, 2)))
         assert {mode for mode, _ in engine._layouts} == {True, False}
 
@@ -112,7 +112,7 @@ def test_the_test_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision by one batch size, the old one, deals the rows of a constant out to the examples."""
     monkeypatch.setattr(batching, "_axis", lambda one, other: 0 if isinstance(one, torch.Size) else None)
     model = CONSTANTS["T numbers"]()
-    engine, x, y = Engine(model, loss), torch.randn(T, T, WIDTH), torch.randn(T, T, 2)
+    engine, x, y = ClippingEngine(model, loss), torch.randn(T, T, WIDTH), torch.randn(T, T, 2)
     truth = naive(model, x, y).sum(0)
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=1e6)
@@ -182,19 +182,19 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_what_is_neither_a_batch_nor_a_constant_is_refused_at_every_size(name: str, size: int) -> None:
     build, words = REFUSED[name]
     model = build()
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     x = torch.rand(size, T, WIDTH)
     with engine.attached(), pytest.raises(Unsupported, match=words):
         engine.clipped_sum(x, torch.rand(size, T, WIDTH), clip=1.0)
     with pytest.raises(Unsupported, match=words):
-        probe(Engine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
+        probe(ClippingEngine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
 
 
 def test_an_average_over_the_batch_is_no_constant() -> None:
     """Its shape stays, its value does not: for the probe to find."""
     model = Around(Own(lambda s, x, y: x * s + y), lambda inner, x: inner(x, x.mean(0)))
     with pytest.raises(NotPrivate):
-        probe(Engine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
+        probe(ClippingEngine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
 
 
 def test_a_batch_in_another_dimension_is_found_there() -> None:
@@ -205,19 +205,19 @@ def test_a_batch_in_another_dimension_is_found_there() -> None:
     )
     x, y = torch.randn(2 * T, T, WIDTH), torch.randn(2 * T, T, WIDTH)
     truth = naive(model, x, y)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         for size in range(1, 2 * T + 1):
             got = engine.clipped_sum(x[:size], y[:size], clip=1e6)
             torch.testing.assert_close(got, truth[:size].sum(0), rtol=1e-4, atol=1e-4)
-    probe(Engine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
+    probe(ClippingEngine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
 
 
 def test_deciding_leaves_random_numbers_alone() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, 8), nn.Dropout(0.5), nn.PReLU(8), nn.Linear(8, 2))
     x, y, sums = torch.randn(5, WIDTH), torch.randn(5, 2), []
     for decided in (False, True):
-        engine = Engine(model, loss)
+        engine = ClippingEngine(model, loss)
         with engine.attached():
             if decided:
                 engine.clipped_sum(x, y, clip=1.0)
@@ -231,7 +231,7 @@ def test_one_module_under_two_names_is_as_it_was_after_training() -> None:
     model = nn.Sequential(nn.Sequential(shared, nn.Tanh()), nn.Sequential(shared))
     x, y = torch.randn(5, WIDTH), torch.randn(5, WIDTH)
     truth = naive(model, x, y).sum(0)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         torch.testing.assert_close(engine.clipped_sum(x, y, clip=1e6), truth, rtol=1e-4, atol=1e-4)
     assert all("forward" not in vars(module) for module in model.modules())

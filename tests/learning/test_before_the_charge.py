@@ -20,8 +20,8 @@ from discreet.learning import (
     SGD,
     Adam,
     Augment,
+    ClippingEngine,
     DPClassifier,
-    Engine,
     Examples,
     FlipAndShift,
     Trainer,
@@ -223,7 +223,7 @@ def test_a_dict_of_inputs_is_one_argument_of_the_model_also_from_a_dataset_of_di
 def test_clipped_sums_of_dicts_are_those_of_the_examples_alone() -> None:
     text = {"ids": torch.randint(0, 9, (3, 5)), "mask": torch.ones(3, 5)}  # three examples, two tensors
     labels = torch.tensor([0, 1, 1])
-    engine = Engine(Words(), nn.CrossEntropyLoss())
+    engine = ClippingEngine(Words(), nn.CrossEntropyLoss())
     with engine.attached():
         together = engine.clipped_sum(text, labels, clip=0.1)
         alone = sum(
@@ -318,7 +318,7 @@ def test_frozen_batch_norm_is_a_constant_map_and_stays_one(
 
 def test_gradients_through_frozen_batch_norm_are_those_of_the_examples_alone() -> None:
     model, x, y = normed(), torch.rand(6, 1, 4, 4), torch.randint(0, 2, (6,))
-    engine = Engine(model, nn.CrossEntropyLoss())
+    engine = ClippingEngine(model, nn.CrossEntropyLoss())
     engine.train()
     assert model.training
     assert not model[1].training

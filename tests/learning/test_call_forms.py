@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate
-from discreet.learning import Engine, Flat, PerLayer, taps
+from discreet.learning import ClippingEngine, Flat, PerLayer, taps
 from discreet.learning.clipping import factors
 from discreet.learning.pooling import built, owned, pooled
 from discreet.learning.safety import probe
@@ -148,7 +148,7 @@ def check(model: nn.Module) -> None:
     truth = naive(model, x, y, loss)
     norms = truth.norm(dim=1)
     clip = float(norms.median())
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         gradients = engine.gradients(x, y)
         bounds = gradients.squares.sum(1).sqrt()
@@ -297,7 +297,7 @@ def both_attentions() -> nn.Module:
 def test_layers_are_clipped_one_by_one_where_that_is_the_rule() -> None:
     model, x, y = both_attentions(), torch.randn(B, T, WIDTH), torch.logspace(-1, 1, B)
     truth = naive(model, x, y, loss)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     rule = PerLayer(clip=float(truth.norm(dim=1).median()))
     with engine.attached():
         gradients = engine.gradients(x, y)
@@ -327,17 +327,17 @@ def test_the_probe_refuses_what_is_measured_too_short(monkeypatch: pytest.Monkey
     """The old way to merge is a mutant that it must find: norms too short by up to sqrt(2)."""
     torch.manual_seed(0)
     x, y = torch.rand(5, T, WIDTH), torch.rand(5)
-    probe(Engine(both_attentions(), loss), x, y)
+    probe(ClippingEngine(both_attentions(), loss), x, y)
     monkeypatch.setattr("discreet.learning.engine.merged", by_key)
     with pytest.raises(NotPrivate, match="longer than what was measured"):
-        probe(Engine(both_attentions(), loss), x, y)
+        probe(ClippingEngine(both_attentions(), loss), x, y)
     with pytest.raises(AssertionError):
         check(both_attentions())
 
 
 def test_a_person_moves_the_sum_by_at_most_the_clip_whatever_is_called_twice() -> None:
     model, x, y = both_attentions(), torch.randn(B, T, WIDTH), torch.full((B,), 10.0)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         for i in range(B):
             alone = engine.clipped_sum(x[i : i + 1], y[i : i + 1], clip=Flat(clip=0.5))

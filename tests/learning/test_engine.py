@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet import Unsupported
-from discreet.learning import Automatic, Engine, Flat, PerLayer, plan
+from discreet.learning import Automatic, ClippingEngine, Flat, PerLayer, plan
 
 from .zoo import ZOO, B, loss, made, naive
 
@@ -26,7 +26,7 @@ ISOLATED = {
 }
 
 
-def rows_of(engine: Engine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def rows_of(engine: ClippingEngine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Each example's gradient as the engine would add it, and the engine's bound on its norm."""
     rows = []
     with engine.attached():
@@ -43,7 +43,7 @@ def rows_of(engine: Engine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def test_gradients_and_norms_are_those_of_the_naive_loop(name: str) -> None:
     model, x, y = made(name)
     truth = naive(model, x, y)
-    rows, norms = rows_of(Engine(model, loss), x, y)
+    rows, norms = rows_of(ClippingEngine(model, loss), x, y)
     scale = truth.norm(dim=1, keepdim=True).clamp(min=1e-6)
     assert ((rows - truth) / scale).abs().max() < 1e-5
     exact = truth.double().norm(dim=1)
@@ -58,7 +58,7 @@ def test_the_clipped_sum_is_that_of_the_naive_loop(name: str) -> None:
     norms = truth.norm(dim=1)
     clip = float(norms.median())
     wanted = (truth * (clip / norms).clamp(max=1).unsqueeze(1)).sum(0)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=clip)
         parts = engine.buffer()
@@ -85,7 +85,7 @@ def test_every_known_layer_is_in_the_zoo() -> None:
 def test_isolated_examples_give_the_same(name: str) -> None:
     model, x, y = made(name)
     truth = naive(model, x, y)
-    rows, _ = rows_of(Engine(model, loss, isolate=True), x, y)
+    rows, _ = rows_of(ClippingEngine(model, loss, isolate=True), x, y)
     assert ((rows - truth).norm(dim=1) / truth.norm(dim=1)).max() < 1e-5
 
 
@@ -97,7 +97,7 @@ def test_isolated_examples_give_the_same(name: str) -> None:
 )
 def test_no_example_moves_the_sum_by_more_than_the_clip(name: str, rule: Flat | PerLayer | Automatic) -> None:
     model, x, y = made(name)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         for i in range(B):
             one = engine.clipped_sum(x[i : i + 1], y[i : i + 1], clip=rule).double()
@@ -107,7 +107,7 @@ def test_no_example_moves_the_sum_by_more_than_the_clip(name: str, rule: Flat | 
 
 def test_per_layer_clipping_bounds_each_layer() -> None:
     model, x, y = made("cnn with in-place relu")
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     share = 0.5 / 5**0.5
     with engine.attached():
         one = engine.clipped_sum(x[4:], y[4:], clip=PerLayer(clip=0.5))
@@ -126,7 +126,7 @@ def test_per_layer_clipping_bounds_each_layer() -> None:
 )
 def test_a_gradient_that_is_not_finite_counts_as_zero(name: str, bad: float) -> None:
     model, x, y = made(name)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     keep = [0, 1, 3, 4]
     x[2] = bad
     with engine.attached():
@@ -169,7 +169,7 @@ def test_gradients_too_small_to_square_are_still_clipped() -> None:
 
 def test_half_precision_norms_do_not_underflow() -> None:
     model = nn.Linear(6, 4)
-    engine = Engine(model, lambda out, y: (out.float() * y).sum(1))
+    engine = ClippingEngine(model, lambda out, y: (out.float() * y).sum(1))
     x, y = torch.randn(B, 6), torch.full((B, 4), 1e-5)
     with engine.attached(), torch.autocast("cpu", dtype=torch.bfloat16):
         got = engine.clipped_sum(x, y, clip=1e-6)
@@ -197,7 +197,7 @@ def test_a_plain_stack_run_by_hand_gives_what_torch_gives(name: str, frozen: int
     model, x, y = STACKS[name](), torch.randn(B, 6) * 3, torch.randint(0, 4, (B,))
     if frozen is not None:
         list(model.parameters())[frozen].requires_grad_(False)
-    by_hand = Engine(model, nn.CrossEntropyLoss())
+    by_hand = ClippingEngine(model, nn.CrossEntropyLoss())
     assert by_hand._stack is not None
     kept = x.clone()
     rows, norms = rows_of(by_hand, x, y)
@@ -219,15 +219,15 @@ def test_only_plain_stacks_are_run_by_hand() -> None:
         nn.Sequential(nn.Sequential(nn.Linear(4, 4))),
         type("Own", (nn.Linear,), {})(4, 4),
     ]
-    assert [Engine(model, nn.CrossEntropyLoss())._stack for model in others] == [None] * len(others)
-    assert Engine(nn.Linear(4, 4), nn.CrossEntropyLoss(label_smoothing=0.1))._stack is None
-    assert Engine(nn.Linear(4, 4), nn.CrossEntropyLoss(), isolate=True)._stack is None
+    assert [ClippingEngine(model, nn.CrossEntropyLoss())._stack for model in others] == [None] * len(others)
+    assert ClippingEngine(nn.Linear(4, 4), nn.CrossEntropyLoss(label_smoothing=0.1))._stack is None
+    assert ClippingEngine(nn.Linear(4, 4), nn.CrossEntropyLoss(), isolate=True)._stack is None
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
 def test_a_stack_run_by_hand_leaves_out_what_is_not_finite(bad: float) -> None:
     model, x, y = STACKS["deep"](), torch.randn(B, 6), torch.randint(0, 4, (B,))
-    engine, keep = Engine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
+    engine, keep = ClippingEngine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
     x[2] = bad
     with engine.attached():
         got, wanted = engine.clipped_sum(x, y, clip=1.0), engine.clipped_sum(x[keep], y[keep], clip=1.0)
@@ -237,7 +237,7 @@ def test_a_stack_run_by_hand_leaves_out_what_is_not_finite(bad: float) -> None:
 
 def test_labels_that_are_ignored_have_no_gradient_and_labels_out_of_range_are_an_error() -> None:
     model, x, y = nn.Linear(6, 4), torch.randn(B, 6), torch.randint(0, 4, (B,))
-    engine, some = Engine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
+    engine, some = ClippingEngine(model, nn.CrossEntropyLoss()), [0, 1, 3, 4]
     with engine.attached():
         ignored = y.clone()
         ignored[2] = -100
@@ -263,7 +263,7 @@ def test_a_large_batch_in_parts_has_the_sum_of_the_whole(monkeypatch: pytest.Mon
     from discreet.learning import engine as module
 
     model, x, y = made("transformer")
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     x, y = x.repeat(8, *[1] * (x.dim() - 1)), y.repeat(8, *[1] * (y.dim() - 1))
     with engine.attached():
         whole = engine.clipped_sum(x, y, clip=1.0)
@@ -301,10 +301,10 @@ def test_freed_memory_is_kept_only_where_that_is_asked_and_while_a_model_is_atta
 
     calls: list[tuple[int, ...]] = []
     monkeypatch.setattr(heap, "_glibc", lambda name: lambda *args: calls.append(args))
-    with Engine(nn.Linear(2, 2), loss).attached():
+    with ClippingEngine(nn.Linear(2, 2), loss).attached():
         assert heap._inside == 0
     assert calls == [], "nobody asked: the process's allocator is left alone"
-    engine = Engine(nn.Linear(2, 2), loss, keep_memory=True)
+    engine = ClippingEngine(nn.Linear(2, 2), loss, keep_memory=True)
     with engine.attached():
         assert heap._inside == 1
         with heap.kept(True):
@@ -326,13 +326,13 @@ def test_what_is_run_by_hand_can_be_switched_off_and_gives_the_same(
     model, x, y = made(name)
     sums = []
     for by_hand in (True, False):
-        engine, before = Engine(model, loss, by_hand=by_hand), len(calls)
+        engine, before = ClippingEngine(model, loss, by_hand=by_hand), len(calls)
         with engine.attached():
             sums.append(engine.clipped_sum(x, y, clip=1.0))
         assert (len(calls) > before) == by_hand
     torch.testing.assert_close(*sums, rtol=1e-4, atol=1e-5)
-    assert Engine(nn.Linear(3, 2), nn.CrossEntropyLoss())._stack is not None
-    assert Engine(nn.Linear(3, 2), nn.CrossEntropyLoss(), by_hand=False)._stack is None
+    assert ClippingEngine(nn.Linear(3, 2), nn.CrossEntropyLoss())._stack is not None
+    assert ClippingEngine(nn.Linear(3, 2), nn.CrossEntropyLoss(), by_hand=False)._stack is None
 
 
 def test_one_bound_serves_linear_layers_by_hand_and_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +348,7 @@ def test_one_bound_serves_linear_layers_by_hand_and_by_torch(monkeypatch: pytest
     assert stack.outer_bound is taps.outer_bound
     squares = []
     for by_hand in (True, False):
-        engine = Engine(model, nn.CrossEntropyLoss(), by_hand=by_hand)
+        engine = ClippingEngine(model, nn.CrossEntropyLoss(), by_hand=by_hand)
         with engine.attached():
             squares.append(engine.gradients(x, y).squares)
     torch.testing.assert_close(*squares, rtol=1e-6, atol=0)
@@ -368,7 +368,11 @@ def test_each_part_of_a_recurrent_layer_can_learn_alone(kind: type[nn.RNN], lear
     model = Last()
     for name, p in model.inner.named_parameters():
         p.requires_grad_(name.startswith(learns))
-    engine, x, y = Engine(model, nn.CrossEntropyLoss()), torch.randn(6, 7, 4), torch.randint(0, 5, (6,))
+    engine, x, y = (
+        ClippingEngine(model, nn.CrossEntropyLoss()),
+        torch.randn(6, 7, 4),
+        torch.randint(0, 5, (6,)),
+    )
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=1e6)
     nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
@@ -382,7 +386,7 @@ def test_a_forward_pass_that_somebody_replaced_is_the_one_that_is_trained_and_st
     first = model[0]
     own = first.forward = lambda x: torch.nn.functional.linear(x, first.weight).sin()  # type: ignore[method-assign]
     truth = naive(model, x, y)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     assert engine.routes == {"0": "isolated", "1": "tapped"}
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=1e6)
@@ -413,7 +417,7 @@ def test_what_runs_example_by_example_may_return_more_than_tensors() -> None:
             return out
 
     model, x, y = Outer(), torch.randn(B, 3), torch.randn(B, 3)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=1e6)
     torch.testing.assert_close(got, naive(model, x, y).sum(0), rtol=1e-4, atol=1e-5)
@@ -447,7 +451,7 @@ def test_a_tensor_that_is_changed_in_place_after_a_layer_had_it_is_refused(inner
     model, x, y = ChangesItsInput(inner), torch.randn(B, 5, 8), torch.randn(B, 5, 8)
     with pytest.raises(RuntimeError, match="inplace"):
         naive(model, x, y)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached(), pytest.raises((RuntimeError, Unsupported), match=r"changed in place|inplace"):
         engine.clipped_sum(x, y, clip=1.0)
 
@@ -458,7 +462,7 @@ def test_the_clipped_sum_of_an_empty_batch_is_zero() -> None:
         (nn.Linear(3, 2), True),
         (nn.Sequential(nn.PReLU()), False),
     ):
-        engine = Engine(model, nn.CrossEntropyLoss(), isolate=isolate)
+        engine = ClippingEngine(model, nn.CrossEntropyLoss(), isolate=isolate)
         with engine.attached():
             got = engine.clipped_sum(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), clip=1.0)
         assert torch.equal(got, engine.buffer())

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 from discreet.learning import routes
-from discreet.learning.engine import Engine
+from discreet.learning.engine import ClippingEngine
 
 from .zoo import naive
 
@@ -73,7 +73,7 @@ def next_word(scores: Tensor, ids: Tensor) -> Tensor:
 
 def check(model: nn.Module, loss: Any, inputs: Tensor, targets: Tensor) -> None:
     model.train(False)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     rows = naive(model, inputs, targets, loss if loss is next_word else F.cross_entropy)
     norms = rows.norm(dim=1)
     clip = float(norms.median())

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations, rnn
 
 from discreet import DiscreetError, Unsupported
-from discreet.learning import Engine, layers
+from discreet.learning import ClippingEngine, layers
 from discreet.learning.safety import made_up, probe
 
 from .zoo import naive
@@ -48,7 +48,7 @@ def check(
     model: nn.Module, inputs: Callable[[int], Any], sizes: tuple[int, ...] = (1, 2, T, T + 1, 2 * T)
 ) -> None:
     """Hold the clipped sum against a loop over single examples."""
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     for size in sizes:
         x, y = inputs(size), torch.logspace(-1, 1, size)
         truth = naive(model, x, y, loss)
@@ -114,7 +114,7 @@ def test_a_residual_is_added_in_place() -> None:
     model = Does(
         lambda m, x: m.two(F.relu_(m.one(x).add_(x))), one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, 2)
     )
-    probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+    probe(ClippingEngine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
     check(model, sequences)
 
 
@@ -142,7 +142,7 @@ def test_a_constant_with_as_many_rows_as_the_batch_is_not_taken_for_it(name: str
         COINCIDE[name], one=nn.Linear(WIDTH, WIDTH), two=nn.Linear(WIDTH, WIDTH), table=TABLE, vector=VECTOR
     )
     for size in range(1, 2 * T + 1):
-        engine = Engine(model, loss)
+        engine = ClippingEngine(model, loss)
         with engine.attached(), pytest.raises(Unsupported):
             engine.clipped_sum(sequences(size), torch.ones(size), clip=1.0)
 
@@ -168,7 +168,7 @@ def outside_in_training(model: Any, x: Tensor) -> Tensor:
 def test_code_that_depends_on_the_batch_size_or_the_mode_is_refused_before_the_charge(does: Any) -> None:
     model = Does(does, one=nn.Linear(WIDTH, WIDTH), table=TABLE, drop=nn.Dropout(0.5))
     with pytest.raises(DiscreetError):
-        probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+        probe(ClippingEngine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
 
 
 def test_attention_with_a_computed_projection_runs_example_by_example() -> None:
@@ -185,7 +185,7 @@ def test_examples_of_another_shape_are_decided_anew() -> None:
         one=nn.Linear(WIDTH, 3),
         place=nn.Embedding(9, 3),
     )
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         for places in (3, 7):
             x, y = torch.randn(places, places, WIDTH), torch.ones(places)
@@ -217,7 +217,7 @@ def test_packed_sequences_are_those_of_single_examples(name: str) -> None:
     kind, options = RECURRENT[name]
     model = Does(packed, layer=kind(WIDTH, WIDTH, **options))
     check(model, sequences)
-    probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+    probe(ClippingEngine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
 
 
 def test_sequences_sorted_by_hand_and_not_put_back_are_refused() -> None:
@@ -228,7 +228,7 @@ def test_sequences_sorted_by_hand_and_not_put_back_are_refused() -> None:
 
     model = Does(sorted_by_length, layer=nn.GRU(WIDTH, WIDTH), after=nn.Linear(WIDTH, 2))
     with pytest.raises(DiscreetError):
-        probe(Engine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
+        probe(ClippingEngine(model, loss), made_up(sequences(1)), made_up(torch.rand(1)))
 
 
 class Conv1D(nn.Module):
@@ -255,6 +255,6 @@ def test_the_layer_of_gpt_2_is_tapped(frozen: tuple[str, ...], monkeypatch: pyte
         layer=layer,
         table=TABLE,
     )
-    assert Engine(model, loss).routes == {"layer": "tapped"}
+    assert ClippingEngine(model, loss).routes == {"layer": "tapped"}
     check(model, sequences)
     check(Does(lambda m, x: m.layer(x[:, 0]), layer=layer), sequences)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from discreet import Halted, InvalidInput, NotPrivate, Public, Unsupported
 from discreet import accounting as acc
-from discreet.learning import SGD, Engine, Examples, Trainer, without_batch_norm
+from discreet.learning import SGD, ClippingEngine, Examples, Trainer, without_batch_norm
 from discreet.learning.safety import made_up, probe
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -134,7 +134,7 @@ def test_opacus_linear_on_four_dimensions_crashes(shape: tuple[int, ...]) -> Non
     def loss(out: Tensor, t: Tensor) -> Tensor:
         return (out * t).flatten(1).sum(1)
 
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=1e9)
     torch.testing.assert_close(got, naive(model, x, y, loss).sum(0), rtol=1e-4, atol=1e-4)
@@ -228,5 +228,9 @@ class Normalized(nn.Module):
 
 def test_a_loss_normalized_over_the_batch_is_found_by_the_probe() -> None:
     with pytest.raises(NotPrivate):
-        probe(Engine(nn.Linear(5, 2), Normalized()), made_up(torch.rand(1, 5)), torch.tensor([0, 1, 0, 1, 1]))
+        probe(
+            ClippingEngine(nn.Linear(5, 2), Normalized()),
+            made_up(torch.rand(1, 5)),
+            torch.tensor([0, 1, 0, 1, 1]),
+        )
     assert np.isfinite(float(Normalized()(torch.rand(3, 2), torch.tensor([0, 1, 1])).sum()))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from discreet import Bounds, Categories, InvalidInput, Public, PublicMismatch, Unit
 from discreet import accounting as acc
-from discreet.learning import SGD, Automatic, Engine, Examples, Flat, PerLayer, Tabular, Trainer
+from discreet.learning import SGD, Automatic, ClippingEngine, Examples, Flat, PerLayer, Tabular, Trainer
 from discreet.learning.data import People
 from discreet.learning.pooling import built, owned, pooled
 from discreet.sampling import Entropy, SeededEntropy
@@ -41,7 +41,7 @@ def sums(rows: Tensor, counts: Tensor, mean: bool) -> Tensor:
 def test_a_persons_gradient_and_norm_are_those_of_the_naive_loop(name: str, mean: bool) -> None:
     model, x, y = made(name)
     truth = sums(naive(model, x, y), COUNTS, mean)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         found = pooled(engine, engine.gradients(x, y), owned(COUNTS, mean=mean))
         rows, norms = built(engine, found), found.squares.sum(1).sqrt()

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Public, Unsupported
-from discreet.learning import Automatic, Engine, Examples, Flat, PerLayer, Trainer, convolution, layers, plan
+from discreet.learning import (
+    Automatic,
+    ClippingEngine,
+    Examples,
+    Flat,
+    PerLayer,
+    Trainer,
+    convolution,
+    layers,
+    plan,
+)
 from discreet.learning.safety import probe
 from discreet.sampling import Entropy
 
@@ -61,7 +71,7 @@ def test_no_term_is_longer_than_the_clip(name: str, scale: float, kind: torch.dt
     The term is measured in float64.
     """
     model, x, y = made(name)
-    engine = Engine(Half(model, kind), loss)
+    engine = ClippingEngine(Half(model, kind), loss)
     for rule in (Flat(clip=1e-6), PerLayer(clip=1e-6), Automatic(clip=1e-6)):
         with engine.attached():
             for i in range(B):
@@ -76,14 +86,14 @@ def test_gradients_are_near_those_of_full_precision(name: str, kind: torch.dtype
     model, x, y = made(name)
     y = y / y.abs().max()
     found = []
-    for engine in (Engine(model, loss), Engine(Half(model, kind), loss)):
+    for engine in (ClippingEngine(model, loss), ClippingEngine(Half(model, kind), loss)):
         with engine.attached():
             found.append(engine.clipped_sum(x, y, clip=1.0))
     assert (found[0] - found[1]).norm() <= 0.1 * found[0].norm()
 
 
 def term(model: nn.Module, x: Tensor, y: Tensor) -> Any:
-    engine = Engine(Half(model, torch.float16), loss)
+    engine = ClippingEngine(Half(model, torch.float16), loss)
     with engine.attached():
         return engine.clipped_sum(x, y, clip=1e-5).double().norm().item()
 
@@ -118,17 +128,17 @@ def test_autocast_around_training_does_not_reach_the_norms(kind: torch.dtype) ->
 def test_half_precision_parameters_are_refused_and_float64_is_kept() -> None:
     for kind in HALVES:
         with pytest.raises(Unsupported, match="autocast"):
-            Engine(nn.Linear(2, 2).to(kind), loss)
+            ClippingEngine(nn.Linear(2, 2).to(kind), loss)
     with pytest.raises(Unsupported, match="autocast"):
-        Engine(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).bfloat16()), loss)
-    assert Engine(nn.Linear(2, 2).double(), loss).dtype == torch.float64
+        ClippingEngine(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).bfloat16()), loss)
+    assert ClippingEngine(nn.Linear(2, 2).double(), loss).dtype == torch.float64
 
 
 def test_every_layer_lifts_what_it_keeps() -> None:
     """A tap holds float32 at least, for every model of the zoo, whatever went through the layer."""
     for name in ZOO:
         model, x, y = made(name)
-        engine = Engine(Half(model, torch.bfloat16), loss)
+        engine = ClippingEngine(Half(model, torch.bfloat16), loss)
         try:
             with engine.attached():
                 taps = engine.gradients(x, y).taps
@@ -158,7 +168,7 @@ def test_half_precision_does_not_blind_the_probe() -> None:
             return x - 0.05 * x.mean(0)
 
     for kind in HALVES:
-        engine = Engine(
+        engine = ClippingEngine(
             Half(nn.Sequential(nn.Linear(5, 8), Mean(), nn.Linear(8, 2)), kind), nn.CrossEntropyLoss()
         )
         with pytest.raises(NotPrivate):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Unsupported
-from discreet.learning import Engine
+from discreet.learning import ClippingEngine
 from discreet.learning.safety import made_up, probe
 
 from .zoo import loss, naive
@@ -196,7 +196,7 @@ def test_the_clipped_sum_is_that_of_single_examples_at_every_batch_size(name: st
     truth = naive(model, ids, y)
     clip = float(truth.norm(dim=1).median())
     clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
-    engine = Engine(model, loss, isolate=isolate)
+    engine = ClippingEngine(model, loss, isolate=isolate)
     with engine.attached():
         for size in (1, 2, T, T + 1, 2 * T, 2 * T + 1):
             got = engine.clipped_sum(ids[:size], y[:size], clip=clip)
@@ -209,7 +209,7 @@ def test_the_clipped_sum_is_that_of_single_examples_at_every_batch_size(name: st
 def test_the_probe_accepts_it(name: str) -> None:
     model = MODELS[name]()
     ids = torch.zeros(1, T, dtype=torch.long)
-    probe(Engine(model, loss), made_up(ids), made_up(model(ids).detach()))
+    probe(ClippingEngine(model, loss), made_up(ids), made_up(model(ids).detach()))
 
 
 class WithMask(nn.Module):
@@ -238,7 +238,7 @@ def test_a_mask_of_padding_is_an_input(own: bool) -> None:
     )
     clip = float(rows.norm(dim=1).median())
     wanted = (rows * (clip / rows.norm(dim=1)).clamp(max=1).unsqueeze(1)).sum(0)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         got = engine.clipped_sum((ids, hidden), y, clip=clip)
     assert (got - wanted).norm() <= 1e-4 * B * clip
@@ -261,7 +261,7 @@ def test_made_up_masks_hide_something_and_not_everything() -> None:
     masks = made_up(hidden)
     assert masks.any(1).all()
     assert not masks.all(1).any()
-    probe(Engine(Weighted(), loss), made_up((x, hidden)), torch.rand(5, WIDTH))
+    probe(ClippingEngine(Weighted(), loss), made_up((x, hidden)), torch.rand(5, WIDTH))
 
 
 class Fixed(nn.Module):
@@ -324,7 +324,7 @@ def test_refusals_say_what_is_wrong_and_nothing_else(
     model: type[nn.Module], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words) as caught:
-        probe(Engine(model(), loss), torch.rand(5, 4), torch.rand(5, 4))
+        probe(ClippingEngine(model(), loss), torch.rand(5, 4), torch.rand(5, 4))
     assert ("mixes examples" in str(caught.value)) == (model is Mean)
 
 
@@ -337,7 +337,7 @@ def test_old_weight_norm_is_told_as_such() -> None:
         warnings.simplefilter("ignore")
         layer = nn.utils.weight_norm(nn.Linear(4, 4))
     model = nn.Sequential(layer)
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     x, y = torch.randn(5, 4), torch.randn(5, 4)
     try:
         probe(engine, torch.rand(5, 4), torch.rand(5, 4))

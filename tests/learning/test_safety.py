@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Unsupported
-from discreet.learning import Engine, safety, without_batch_norm
+from discreet.learning import ClippingEngine, safety, without_batch_norm
 from discreet.learning.safety import made_up, probe
 
 from .zoo import ZOO, loss, made
@@ -26,7 +26,7 @@ pytestmark = [
 def test_honest_models_pass_the_probe_and_stay_as_they_were(name: str) -> None:
     model, x, y = made(name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    probe(Engine(model, loss), made_up(x), made_up(y))
+    probe(ClippingEngine(model, loss), made_up(x), made_up(y))
     assert model.training
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
@@ -72,18 +72,18 @@ class Functional(nn.Module):
 @pytest.mark.parametrize("bad", [BatchMean, Lazy, Counter, Sorted])
 def test_layers_that_mix_examples_are_refused_by_the_probe(bad: type[nn.Module]) -> None:
     model = nn.Sequential(nn.Linear(4, 4), bad(), nn.Linear(4, 3))
-    engine = Engine(model, nn.CrossEntropyLoss())
+    engine = ClippingEngine(model, nn.CrossEntropyLoss())
     with pytest.raises(NotPrivate, match="No data was read"):
         probe(engine, torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1]))
 
 
 def test_weights_used_outside_their_layer_are_noticed() -> None:
     with pytest.raises(NotPrivate, match="outside its layer"):
-        probe(Engine(Functional(), loss), torch.rand(5, 4), torch.rand(5, 4))
+        probe(ClippingEngine(Functional(), loss), torch.rand(5, 4), torch.rand(5, 4))
 
 
 def test_alone_they_are_trained_right() -> None:
-    engine, x, y = Engine(Functional(), loss, isolate=True), torch.rand(5, 4), torch.rand(5, 4)
+    engine, x, y = ClippingEngine(Functional(), loss, isolate=True), torch.rand(5, 4), torch.rand(5, 4)
     probe(engine, x, y)
     with engine.attached():
         assert not safety._differs(engine, x, y)
@@ -91,7 +91,7 @@ def test_alone_they_are_trained_right() -> None:
 
 def test_what_mixes_cannot_when_isolated() -> None:
     """Each example sees a batch of one: its own mean is itself."""
-    engine = Engine(
+    engine = ClippingEngine(
         nn.Sequential(nn.Linear(4, 4), BatchMean(), nn.Linear(4, 3)), nn.CrossEntropyLoss(), isolate=True
     )
     x, y = torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1])
@@ -105,7 +105,7 @@ def test_what_mixes_cannot_when_isolated() -> None:
 )
 def test_batch_norm_is_refused_and_the_swap_offered(layer: nn.Module) -> None:
     with pytest.raises(Unsupported, match="without_batch_norm"):
-        Engine(nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer)), loss)
+        ClippingEngine(nn.Sequential(nn.Linear(4, 4), nn.Sequential(layer)), loss)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_batch_norm_is_refused_and_the_swap_offered(layer: nn.Module) -> None:
 )
 def test_layers_with_leaking_options_are_refused(layer: nn.Module) -> None:
     with pytest.raises(Unsupported, match="Turn it off"):
-        Engine(nn.Sequential(nn.Linear(4, 4), layer), loss)
+        ClippingEngine(nn.Sequential(nn.Linear(4, 4), layer), loss)
 
 
 def test_the_swap_keeps_everything_else() -> None:
@@ -132,16 +132,16 @@ def test_the_swap_keeps_everything_else() -> None:
     assert (swapped[1].num_groups, swapped[2][2].num_groups) == (6, 7)
     assert isinstance(model[1], nn.BatchNorm2d)
     assert torch.equal(model[0].weight, swapped[0].weight)
-    probe(Engine(swapped, loss), torch.rand(5, 1, 8, 8), torch.rand(5, 7, 4, 4))
+    probe(ClippingEngine(swapped, loss), torch.rand(5, 1, 8, 8), torch.rand(5, 7, 4, 4))
     assert isinstance(without_batch_norm(nn.BatchNorm1d(4)), nn.GroupNorm)
 
 
 def test_class_weighted_mean_is_refused() -> None:
     weight = torch.tensor([1.0, 50.0])
     with pytest.raises(Unsupported, match="everybody's gradient"):
-        Engine(nn.Linear(4, 2), nn.CrossEntropyLoss(weight=weight))
+        ClippingEngine(nn.Linear(4, 2), nn.CrossEntropyLoss(weight=weight))
     probe(
-        Engine(nn.Linear(4, 2), nn.CrossEntropyLoss(weight=weight, reduction="sum")),
+        ClippingEngine(nn.Linear(4, 2), nn.CrossEntropyLoss(weight=weight, reduction="sum")),
         torch.rand(5, 4),
         torch.tensor([0, 1, 1, 0, 1]),
     )
@@ -155,21 +155,21 @@ def test_a_class_weighted_mean_in_disguise_is_found_by_the_probe() -> None:
         return each / weight[targets].sum() * len(targets)
 
     with pytest.raises(NotPrivate):
-        probe(Engine(nn.Linear(4, 2), disguised), torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1]))
+        probe(ClippingEngine(nn.Linear(4, 2), disguised), torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1]))
 
 
 @pytest.mark.parametrize("reduce", [torch.mean, torch.sum])
 def test_a_loss_that_reduces_over_the_batch_is_caught(reduce: object) -> None:
-    engine = Engine(nn.Linear(4, 2), lambda out, y: reduce(F.cross_entropy(out, y, reduction="none")))  # type: ignore[operator]
+    engine = ClippingEngine(nn.Linear(4, 2), lambda out, y: reduce(F.cross_entropy(out, y, reduction="none")))  # type: ignore[operator]
     with pytest.raises(InvalidInput, match="one number for each example"), engine.attached():
         engine.clipped_sum(torch.rand(5, 4), torch.tensor([0, 1, 1, 0, 1]), clip=1)
     with pytest.raises(InvalidInput, match="reduces over the batch"):
-        Engine(nn.Linear(4, 2), nn.KLDivLoss())
+        ClippingEngine(nn.Linear(4, 2), nn.KLDivLoss())
 
 
 def test_broadcasting_targets_are_caught() -> None:
     """Outputs [B, 1] against targets [B] would pair everybody with everybody: a classic."""
-    engine = Engine(nn.Linear(4, 1), nn.MSELoss())
+    engine = ClippingEngine(nn.Linear(4, 1), nn.MSELoss())
     with pytest.raises(InvalidInput, match="pair each example with all others"), engine.attached():
         engine.clipped_sum(torch.rand(5, 4), torch.rand(5), clip=1)
 
@@ -179,12 +179,12 @@ def test_torch_losses_mean_within_an_example_what_they_say(reduction: str) -> No
     outputs, targets = torch.randn(5, 3, 7), torch.randint(0, 3, (5, 7))
     targets[:, :3] = -100
     targets[2] = -100
-    ours = Engine(nn.Linear(1, 1), nn.CrossEntropyLoss(reduction=reduction)).loss(outputs, targets)
+    ours = ClippingEngine(nn.Linear(1, 1), nn.CrossEntropyLoss(reduction=reduction)).loss(outputs, targets)
     for i in range(5):
         alone = F.cross_entropy(outputs[i : i + 1], targets[i : i + 1], reduction=reduction)
         assert ours[i].item() == pytest.approx(0.0 if i == 2 else alone.item(), rel=1e-6)
     with pytest.raises(InvalidInput, match="within an example"):
-        Engine(nn.Linear(1, 1), nn.MSELoss(reduction="none")).loss(torch.rand(5, 3), torch.rand(5, 3))
+        ClippingEngine(nn.Linear(1, 1), nn.MSELoss(reduction="none")).loss(torch.rand(5, 3), torch.rand(5, 3))
 
 
 def test_sequence_first_inside_a_model_is_refused_by_name() -> None:
@@ -197,7 +197,7 @@ def test_sequence_first_inside_a_model_is_refused_by_name() -> None:
             return self.layer(x.transpose(0, 1)).transpose(0, 1)
 
     with pytest.raises(Unsupported, match="batch_first=True"):
-        probe(Engine(Wrong(), loss), torch.rand(5, 3, 4), torch.rand(5, 3, 4))
+        probe(ClippingEngine(Wrong(), loss), torch.rand(5, 3, 4), torch.rand(5, 3, 4))
 
 
 class Kink(nn.Module):
@@ -220,7 +220,7 @@ def test_a_kink_hit_by_rounding_is_not_taken_for_mixing() -> None:
     """Found with an encoder of two layers: one in seventy fresh ones was refused."""
     model = Kink()
     before = [p.clone() for p in model.parameters()]
-    engine = Engine(model, nn.CrossEntropyLoss())
+    engine = ClippingEngine(model, nn.CrossEntropyLoss())
     x, y = made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long))
     with engine.attached():
         assert safety._differs(engine, x, y), "the kink is there"

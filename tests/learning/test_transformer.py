@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from discreet.learning import Engine
+from discreet.learning import ClippingEngine
 
 from .zoo import loss, naive
 
@@ -116,7 +116,7 @@ def test_the_clipped_sum_is_that_of_the_naive_loop_and_norms_are_upper_bounds(na
     truth = naive(model, x, y)
     norms = truth.norm(dim=1)
     clip = float(norms.median())
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         got = engine.clipped_sum(x, y, clip=clip)
         bounds = engine.gradients(x, y, sums_only=True).squares.sum(1).sqrt()
@@ -133,7 +133,7 @@ def test_an_example_that_is_not_finite_is_left_out(bad: float) -> None:
     y = torch.randn_like(x)
     y[2, 0, 0] = bad
     rest = torch.arange(BATCH) != 2
-    engine = Engine(model, loss)
+    engine = ClippingEngine(model, loss)
     with engine.attached():
         with_it, without = engine.clipped_sum(x, y, clip=0.5), engine.clipped_sum(x[rest], y[rest], clip=0.5)
     assert with_it.isfinite().all()

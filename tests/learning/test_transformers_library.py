@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers")
 
-from discreet.learning import Engine
+from discreet.learning import ClippingEngine
 from discreet.learning.safety import made_up, probe
 
 from .zoo import naive
@@ -64,9 +64,9 @@ def test_all_weights_train_as_in_a_loop_of_single_examples(
     truth = naive(model, ids, y, loss)
     clip = float(truth.norm(dim=1).median())
     clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
-    engine = Engine(model, loss, isolate=isolate)
+    engine = ClippingEngine(model, loss, isolate=isolate)
     with engine.attached():
         for size in (1, T - 1, T, 2 * T):
             got = engine.clipped_sum(ids[:size], y[:size], clip=clip)
             assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
-    probe(Engine(model, loss, isolate=isolate), made_up(ids), made_up(y))
+    probe(ClippingEngine(model, loss, isolate=isolate), made_up(ids), made_up(y))

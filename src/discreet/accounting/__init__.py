@@ -45,7 +45,7 @@ from .events import (
     from_json,
     leaves,
 )
-from .filters import BudgetFilter, Filter, Preview, at_once
+from .filters import BudgetFilter, Filter, FilterPreview, at_once
 from .lanes import Capped, Spent
 from .odometers import Odometer, Reading
 from .plain_filters import GaussianFilter, ZCDPFilter, gaussian_filter
@@ -93,7 +93,7 @@ __all__ = [
     "Participation",
     "PoissonSampled",
     "PoissonTrials",
-    "Preview",
+    "FilterPreview",
     "PureDP",
     "RDPPoint",
     "RandomAllocation",

@@ -30,7 +30,7 @@ _PARTS = (0.15, 0.3, 0.5)  # of epsilon; see default_orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class FilterPreview:
     """What an event would do to a budget: free to ask, since it is a function of prices only.
 
     `before` and `after` are in the filter's own unit (epsilon, rho, ...), as is `limit`; `delta_left` is what
@@ -116,12 +116,12 @@ class BudgetFilter:
         room = max(limit - total for limit, total in zip(self.limits, state.sums, strict=True))
         return math.inf if math.isinf(room) else max(0.0, _round.up(self.total - room))
 
-    def preview(self, spent: Spent | Iterable[Item], event: Item) -> Preview:
+    def preview(self, spent: Spent | Iterable[Item], event: Item) -> FilterPreview:
         """Return what `event` would cost here, and how many of it fit."""
         before = self._state(spent)
         price = self.price(event)
         after = before.plus(price)
-        return Preview(
+        return FilterPreview(
             admitted=self._holds(after),
             before=self.used(before),
             after=self.used(after),

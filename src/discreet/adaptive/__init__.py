@@ -15,7 +15,7 @@ from .discovery import (
     Saffron,
     benjamini_hochberg,
 )
-from .holdout import Check, Estimate, Thresholdout
+from .holdout import Check, HoldoutEstimate, Thresholdout
 from .hypotheses import Binomial, Hypothesis, TruncatedExponential
 from .leaderboard import ShakyLadder, SparseVectorBoard, Standing
 from .multiplicative_weights import Counted, MultiplicativeWeights, Where
@@ -49,7 +49,7 @@ __all__ = [
     "Decision",
     "Decisions",
     "Discoveries",
-    "Estimate",
+    "HoldoutEstimate",
     "GaussianChange",
     "GeneralizedAlphaInvesting",
     "GoodnessOfFitTest",

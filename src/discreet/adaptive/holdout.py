@@ -68,7 +68,7 @@ class Check:
 
 @described("adaptive.Estimate")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class HoldoutEstimate:
     """What the holdout said: a mean, whether the training value was off, and how many such findings are left.
 
     `within`: with probability 0.95 all answers together are this close to the population; None where the
@@ -252,7 +252,7 @@ class Thresholdout:
         after, overfit, answers = self._compared(before, excess, exact, entropy)
         values = self._means(question.means, overfit, answers)
         single = not isinstance(question.training, tuple)
-        value = Estimate(
+        value = HoldoutEstimate(
             value=values[0] if single else values,
             overfit=overfit[0] if single else overfit,
             left=self.budget - after["positives"],

@@ -18,7 +18,7 @@ from .claims import Claim, Lines
 from .disclosure import Disclosed, background_knowledge, differencing, homogeneity, intersection
 from .exposure import Exposure, estimated_exposure, exposure
 from .floating import explained, floating_point_attack, lowest_bit, precision_attack
-from .generalize import SUPPRESSED, Groups, Interval, Prefix, generalize, mondrian
+from .generalize import SUPPRESSED, Groups, ToInterval, ToPrefix, generalize, mondrian
 from .linkage import Known, Match, Ratings, link, linked, made_up_ratings, side_knowledge
 from .membership import (
     Shadows,
@@ -57,12 +57,12 @@ __all__ = [
     "Exposure",
     "Groups",
     "Guesses",
-    "Interval",
+    "ToInterval",
     "Known",
     "Lines",
     "Match",
     "Operating",
-    "Prefix",
+    "ToPrefix",
     "Ratings",
     "Reconstruction",
     "Report",

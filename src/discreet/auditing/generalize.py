@@ -21,7 +21,7 @@ from .anonymity import engine
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ToInterval:
     """A number becomes the interval of this width that it lies in, by its lower end."""
 
     width: int | float
@@ -34,7 +34,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class ToPrefix:
     """A code keeps its first characters."""
 
     length: int
@@ -61,7 +61,7 @@ class Groups:
 
 
 SUPPRESSED = Groups({})
-Step = Interval | Prefix | Groups
+Step = ToInterval | ToPrefix | Groups
 
 
 def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()) -> pa.Table:
@@ -69,7 +69,7 @@ def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()
     engine.
 
     >>> people = {"age": [31, 38, 44], "zip": ["1234", "1299", "3000"]}
-    >>> generalize(people, {"age": Interval(10), "zip": Prefix(2)}).to_pylist()[0]
+    >>> generalize(people, {"age": ToInterval(10), "zip": ToPrefix(2)}).to_pylist()[0]
     {'age': 30.0, 'zip': '12*'}
     """
     connected, table = engine(data, [*steps, *keep])

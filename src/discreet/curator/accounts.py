@@ -17,7 +17,7 @@ from .._errors import BudgetExceeded
 from .._public import Public
 from ..accounting import Event, Group, NoOp, caps
 from ..accounting.caps import RequestedPrice
-from ..accounting.filters import BudgetFilter, Preview
+from ..accounting.filters import BudgetFilter, FilterPreview
 from ..accounting.lanes import Item, Spent
 from ..accounting.normal import normal
 from . import charges
@@ -83,7 +83,7 @@ class Accounts:
 
     def preview(
         self, event: Event, periods: tuple[str, ...] = (), asked: RequestedPrice | None = None
-    ) -> Preview:
+    ) -> FilterPreview:
         """Return what `event` would do to the account on which the least of it fits."""
         views = [
             account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)

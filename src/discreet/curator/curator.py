@@ -20,7 +20,7 @@ from .._errors import BudgetExceeded, DescriptionError, InvalidInput, LedgerErro
 from .._public import Public
 from ..accounting import Event, NonPrivate, events
 from ..accounting.caps import RequestedPrice, asked_of
-from ..accounting.filters import BudgetFilter, Preview
+from ..accounting.filters import BudgetFilter, FilterPreview
 from ..accounting.lanes import Spent
 from ..mechanisms.protocols import (
     AnySource,
@@ -198,7 +198,7 @@ class Curator:
 
     def preview(
         self, event: Event, *, analyst: str = STEWARD, asked: RequestedPrice | None = None
-    ) -> Preview:
+    ) -> FilterPreview:
         """Return what an event would cost the dataset, or an analyst's own account. Touches no data.
 
         Whether it is admitted, and how many more of it would be, takes both accounts into account; the

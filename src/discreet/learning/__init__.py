@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .data import Examples, Tabular
     from .discrete import Grid
     from .distributed import across_workers
-    from .engine import Engine
+    from .engine import ClippingEngine
     from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
     from .noise import fill_gaussian
     from .optimizers import SGD, Adam, warmup_cosine
@@ -54,7 +54,7 @@ _HOMES = {
     "Tabular": "data",
     "Grid": "discrete",
     "across_workers": "distributed",
-    "Engine": "engine",
+    "ClippingEngine": "engine",
     "DPClassifier": "estimators",
     "DPRegressor": "estimators",
     "SGDLogisticRegression": "estimators",
@@ -112,7 +112,7 @@ __all__ = [
     "BallsInBins",
     "DPClassifier",
     "DPRegressor",
-    "Engine",
+    "ClippingEngine",
     "Examples",
     "Flat",
     "LogisticRegression",

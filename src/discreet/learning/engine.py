@@ -3,7 +3,7 @@ pass.
 
 >>> from torch import nn
 >>> model = nn.Linear(4, 2)
->>> engine = Engine(model, nn.CrossEntropyLoss())
+>>> engine = ClippingEngine(model, nn.CrossEntropyLoss())
 >>> with engine.attached():
 ...     total = engine.clipped_sum(torch.randn(8, 4), torch.zeros(8, dtype=torch.long), clip=0.1)
 >>> [tuple(part.shape) for part in engine.parts(total).values()]
@@ -59,7 +59,7 @@ class Gradients:
             tap.zero_out(keep)
 
 
-class Engine:
+class ClippingEngine:
     """Clipped gradient sums of a model under a loss. The loss is one number for each example.
 
     `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing

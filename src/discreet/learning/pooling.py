@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .engine import Engine, Gradients
+from .engine import ClippingEngine, Gradients
 from .taps import Lookup, Outer, Product, Rows, Tap, Tied
 
 
@@ -49,7 +49,7 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
     return Owners(of, len(counts), each[of])
 
 
-def pooled(engine: Engine, gradients: Gradients, owners: Owners) -> Gradients:
+def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Gradients:
     """Return the gradients of owners, from those of rows.
 
     Guarantee: owner o's gradient is the sum of share times gradient over the rows of o, and `squares` bounds
@@ -63,7 +63,7 @@ def pooled(engine: Engine, gradients: Gradients, owners: Owners) -> Gradients:
     return Gradients(taps, squares_of(engine, taps, owners.count), gradients.losses)
 
 
-def squares_of(engine: Engine, taps: list[Tap], batch: int) -> Tensor:
+def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
     """[batch, layers]: of each layer by itself, as `clipping` rules want them."""
     out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
     for tap in taps:
@@ -116,7 +116,7 @@ class _Pooling:
         return rows.reshape(self.owners.count, self.most * rows.shape[1], *rows.shape[2:])
 
 
-def built(engine: Engine, gradients: Gradients, buffer: Tensor | None = None) -> Tensor:
+def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = None) -> Tensor:
     """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it
     has room.
 

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import DiscreetError, InvalidInput, NotPrivate
 from . import heap
-from .engine import Engine, Gradients
+from .engine import ClippingEngine, Gradients
 
 BATCH = 5
 FEWER = 3  # the second batch size: code may do one thing at one size, and another at another
@@ -43,7 +43,7 @@ TRIES, NUDGE = 3, 2.0**-10
 ROUNDING = 1e-5
 
 
-def probe(engine: Engine, inputs: Any, targets: Any) -> None:
+def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
 
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
@@ -102,7 +102,7 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
     return tree_map(one, example)
 
 
-def rows_of(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     """Return each example's gradient, [B, parameters], by the engine's own route.
 
     For probes and tests: it is not clipped.
@@ -114,7 +114,7 @@ def rows_of(engine: Engine, inputs: Any, targets: Any) -> Tensor:
 class _Measured:
     """The gradients of a batch; one example's at a time is built, since all of them are as many models."""
 
-    engine: Engine
+    engine: ClippingEngine
     gradients: Gradients
 
     def row(self, place: int) -> Tensor:
@@ -129,7 +129,7 @@ class _Measured:
         return map(self.row, range(len(self.gradients.losses)))
 
 
-def _measured(engine: Engine, inputs: Any, targets: Any) -> _Measured:
+def _measured(engine: ClippingEngine, inputs: Any, targets: Any) -> _Measured:
     """Return each example's gradient, and what it was taken from."""
     gradients = engine.gradients(inputs, targets)
     gradients.zero_out(gradients.squares.sum(1).isfinite())
@@ -137,7 +137,7 @@ def _measured(engine: Engine, inputs: Any, targets: Any) -> _Measured:
 
 
 @contextmanager
-def _repeatable(engine: Engine, inputs: Any, targets: Any) -> Iterator[None]:
+def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
     """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out;
     evaluation if that is still random."""
     engine.train()
@@ -176,14 +176,14 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def _halves(engine: Engine, inputs: Any) -> bool:
+def _halves(engine: ClippingEngine, inputs: Any) -> bool:
     watch = _Watch()  # type: ignore[no-untyped-call]
     with watch, torch.no_grad():
         engine.model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
     return bool(watch.seen)
 
 
-def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
+def _alone(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     """In a batch and alone, by the engine and by torch itself, an example must have one and the same
     gradient.
 
@@ -201,7 +201,7 @@ def _alone(engine: Engine, inputs: Any, targets: Any) -> None:
     raise _difference(engine, inputs, targets)
 
 
-def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
+def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetError:
     """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another
     reason."""
     args = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -241,7 +241,7 @@ def _difference(engine: Engine, inputs: Any, targets: Any) -> DiscreetError:
     )
 
 
-def _differs(engine: Engine, inputs: Any, targets: Any) -> bool:
+def _differs(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is
     measured too short."""
     count, tolerance, scale = len(tree_leaves(targets)[0]), TOLERANCE, torch.tensor(0.0)
@@ -269,7 +269,7 @@ def _scale(measured: _Measured) -> Tensor:
     return torch.stack([row.abs().max() for row in measured.rows()]).max().clamp(min=1e-12)
 
 
-def _check_lengths(engine: Engine, squares: Tensor, row: Tensor) -> None:
+def _check_lengths(engine: ClippingEngine, squares: Tensor, row: Tensor) -> None:
     """Hold the measured squares against the gradient itself, layer by layer and as a whole; on made-up
     examples only, where it tells nothing."""
     own: dict[int, list[Tensor]] = {}
@@ -292,20 +292,20 @@ def _check_length(square: Tensor, *pieces: Tensor) -> None:
         )
 
 
-def _loss(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+def _loss(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     args = inputs if isinstance(inputs, tuple) else (inputs,)
     total: Tensor = engine.loss(engine.model(*args), targets).sum()
     return total
 
 
-def _plain(engine: Engine, inputs: Any, targets: Any) -> Tensor:
+def _plain(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     parameters = list(engine.parameters.values())
     parts = torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True)
     pairs = zip(parts, parameters, strict=True)
     return torch.cat([(torch.zeros_like(p) if g is None else g.to_dense()).flatten() for g, p in pairs])
 
 
-def _others(engine: Engine, inputs: Any, targets: Any) -> None:
+def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     """Change one example in every way; no other's gradient or loss may move.
 
     The same random numbers each time.
@@ -331,7 +331,7 @@ def _others(engine: Engine, inputs: Any, targets: Any) -> None:
             )
 
 
-def _seeded(engine: Engine, seed: int, inputs: Any, targets: Any) -> _Measured:
+def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> _Measured:
     torch.manual_seed(seed)
     return _measured(engine, inputs, targets)
 
@@ -370,7 +370,7 @@ def _far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE
     return not bool(((one - other).abs() <= tolerance * scale).all())
 
 
-def _same_state(engine: Engine, state: dict[str, Any]) -> None:
+def _same_state(engine: ClippingEngine, state: dict[str, Any]) -> None:
     """Running averages and the like are learned from private examples without noise."""
     names = [name for name, p in engine.model.named_parameters()]
     for name, tensor in engine.model.state_dict().items():

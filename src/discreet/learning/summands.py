@@ -19,7 +19,7 @@ from ..sampling import Entropy
 from .clipping import Adaptive, Clipping, Flat, factors
 from .correlated import IDENTITY, Mixed
 from .discrete import GridSum
-from .engine import Engine, Gradients, full_precision
+from .engine import ClippingEngine, Gradients, full_precision
 from .noise import Reservoir, fill_gaussian
 from .pooling import Owners, built, owned, pooled
 from .schedules import Cyclic, Indices
@@ -37,7 +37,9 @@ class Summands:
     Once each, in this order.
     """
 
-    def __init__(self, trainer: Trainer, engine: Engine, examples: ExampleSource, entropy: Entropy) -> None:
+    def __init__(
+        self, trainer: Trainer, engine: ClippingEngine, examples: ExampleSource, entropy: Entropy
+    ) -> None:
         self._trainer, self._engine, self._examples, self._entropy = trainer, engine, examples, entropy
         self.rule: Clipping = trainer.clip  # type: ignore[assignment]
         if isinstance(self.rule, Adaptive):

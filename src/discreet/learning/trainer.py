@@ -33,7 +33,7 @@ from .augment import Augment, one_each
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Tabular, examples_of, shapes_of
 from .discrete import Grid
-from .engine import Engine
+from .engine import ClippingEngine
 from .optimizers import SGD, Optimizer, start
 from .performance import Performance
 from .safety import made_up, probe
@@ -170,9 +170,11 @@ class Trainer:
             return math.sqrt(self.grid.variance(self.noise_multiplier)) * float(self.grid.step)
         return float(self.noise_multiplier * clip.clip * self.schedule.growth)
 
-    def _engine(self, model: nn.Module) -> Engine:
+    def _engine(self, model: nn.Module) -> ClippingEngine:
         how = self.performance
-        return Engine(model, self.loss, isolate=how.isolate, by_hand=how.by_hand, keep_memory=how.keep_memory)
+        return ClippingEngine(
+            model, self.loss, isolate=how.isolate, by_hand=how.by_hand, keep_memory=how.keep_memory
+        )
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -241,7 +243,7 @@ class Trainer:
         if self.synthetic is None:
             self._try(self._engine(copy.deepcopy(self.model)), *shapes_of(source, self.columns))
 
-    def _try(self, engine: Engine, inputs: Any, targets: Any) -> None:
+    def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """The probe, on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
         probe(
@@ -380,7 +382,7 @@ class Run:
         return released.eval()
 
 
-def _flattened(engine: Engine) -> Tensor:
+def _flattened(engine: ClippingEngine) -> Tensor:
     """Move all trainable parameters into one vector, of which they become views."""
     values = engine.buffer()
     for p, part in zip(engine.parameters.values(), engine.parts(values).values(), strict=True):

@@ -7,7 +7,7 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..accounting.filters import Preview as Cost
+from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
 from ..mechanisms import ThresholdAnswer
 from ..mechanisms.protocols import Release
@@ -25,7 +25,7 @@ class QueryPreview:
     """
 
     query: Preview | WorkloadPreview
-    budget: Cost
+    budget: FilterPreview
 
     @property
     def fits(self) -> int | None:

@@ -38,7 +38,7 @@ class _Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
+class LinearStack:
     """The layers in order; what is not linear is its class."""
 
     parts: tuple[_Layer | type[nn.Module], ...]
@@ -124,7 +124,7 @@ def _activation_gradient(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tenso
     return g
 
 
-def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
+def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
     """Return the model as a stack, or None if it is anything else."""
     modules = [model] if type(model) is nn.Linear else list(model) if type(model) is nn.Sequential else []
     linear = [m for m in modules if type(m) is nn.Linear]
@@ -147,7 +147,7 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> Stack | None:
     widths = Widening(*bounds.reshape(-1, 2, 2).transpose(2, 1, 0)[..., None])
     biases = np.array([[p.bias is not None] for p in weights.values()], dtype=np.float64).reshape(-1, 1)
     rows = {place: row for row, place in enumerate(weights)}
-    return Stack(parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, widths, biases)
+    return LinearStack(parts, learning[0], linear[0].in_features, parameters[0].dtype, rows, widths, biases)
 
 
 def _chained(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:
