@@ -56,12 +56,12 @@ def test_line_and_lattice_meet_five_hundred_times():
 
 def test_the_comparison_has_teeth(monkeypatch):
     """A line that is one part in a thousand too low is seen."""
-    solve = solve_module._ladder.solve
+    solve = solve_module.ladder.solve
 
     def low(*given):
         found = solve(*given)
         return None if found is None else found._replace(low=found.low * 0.999, high=found.high * 0.999)
 
-    monkeypatch.setattr(solve_module._ladder, "solve", low)
+    monkeypatch.setattr(solve_module.ladder, "solve", low)
     with pytest.raises(AssertionError):
         compared(seed=1, wanted=12)

@@ -52,8 +52,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "preview": (
         "query",
         "preview",
-        "What a question would cost, how good its answer would be, and how many of these the budget "
-        "buys. Free.",
+        "Say what a question would cost, how good its answer would be, and how many of these the budget "
+        "buys: free.",
     ),
     "plan": (
         "plan",

@@ -42,9 +42,8 @@ def audit(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a page that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
-    """Try to refute a privacy claim: a lower bound on epsilon, with confidence.
-
-    Exit code 1 if the claim is refuted.
+    """Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the claim is
+    refuted.
 
     [dim]discreet audit mypackage.noise:noisy_sum --epsilon 1 --on '[1, 0]' --neighbor '[0]'[/]
     """

@@ -189,10 +189,8 @@ def preview(
     period: list[str] = PERIOD,
     as_json: bool = JSON,
 ) -> None:
-    """What a question would cost, how good its answer would be, and how many of these the budget buys.
-
-    Free.
-    """
+    """Say what a question would cost, how good its answer would be, and how many of these the budget buys:
+    free."""
     opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     asked = opened.preview(_text(sql), confidence=confidence, other=other, **options)

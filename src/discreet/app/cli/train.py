@@ -82,10 +82,8 @@ def train(
     force: bool = outputs.FORCE,
     as_json: bool = JSON,
 ) -> None:
-    """Train a private model of one column, with DP-SGD or another --method.
-
-    Charged before any data is read; every step is paid for once.
-    """
+    """Train a private model of one column, with DP-SGD or another --method. Charged before any data is read;
+    every step is paid for once."""
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
         refuse_mixture(
