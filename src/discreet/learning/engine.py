@@ -134,7 +134,11 @@ class ClippingEngine:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Within this context the model leaves what the engine needs; outside, it is as it was."""
-        with heap.kept(self.keep_memory), plan.attached(self.model, self.recorder, self.routes):
+        with (
+            heap.kept(self.keep_memory),
+            plan.eager(self.model),
+            plan.attached(self.model, self.recorder, self.routes),
+        ):
             self.is_attached = True
             try:
                 yield

@@ -184,6 +184,55 @@ def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
     return out
 
 
+def embedding_bag(
+    layer: nn.EmbeddingBag,
+    recorder: Recorder,
+    input: Tensor,
+    offsets: Tensor | None = None,
+    per_sample_weights: Tensor | None = None,
+) -> Tensor:
+    """Add up or average the rows of each bag: one bag per row [B, T], or a flat list of ids cut at `offsets`.
+
+    Row i of the result is bag i. Each id of a flat list is in one bag, so that its gradient is that of its
+    bag's example.
+    """
+    recorder.first(layer, input if offsets is None else offsets)
+    out = F.embedding_bag(
+        input,
+        layer.weight,
+        offsets,
+        mode=layer.mode,
+        per_sample_weights=per_sample_weights,
+        include_last_offset=False,
+        padding_idx=layer.padding_idx,
+    )
+    target = Target(cast(nn.Parameter, layer.weight))
+    ids, kept = (input, torch.ones_like(input)) if offsets is None else _bags(input, offsets)
+    weights = kept.to(out.dtype)
+    if layer.padding_idx is not None:
+        weights = weights * (ids != layer.padding_idx)
+    if layer.mode == "mean":
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
+    elif per_sample_weights is not None:
+        given = per_sample_weights.detach()
+        weights = weights * (given if offsets is None else _bags(given, cast(Tensor, offsets))[0])
+    recorder.note((out,), lambda g: [Lookup(target, ids, single(g).unsqueeze(1) * weights.unsqueeze(2))])
+    return out
+
+
+def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the bags of a flat list as rows [B, T], filled up with zeros, and which places are not filling.
+
+    What stands before the first offset is in no bag: torch demands that the first one is 0.
+    """
+    ends = torch.cat([offsets[1:], offsets.new_tensor([len(flat)])])
+    positions = torch.arange(int((ends - offsets).max()) if len(offsets) else 0)
+    kept = positions < (ends - offsets).unsqueeze(1)
+    places = torch.where(kept, offsets.unsqueeze(1) + positions, 0)
+    rows = flat[places] if len(flat) else flat.new_zeros(places.shape)
+    return torch.where(kept, rows, torch.zeros_like(rows)), kept
+
+
 def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor:
     shape = list(layer.normalized_shape)
     if input.dtype is not torch.float32 or torch.is_autocast_enabled("cpu"):

@@ -11,7 +11,7 @@ import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,7 @@ from .vmappable import form_of, vmappable
 KNOWN: dict[type, Callable[..., Any]] = {
     nn.Linear: layers.linear,
     nn.Embedding: layers.embedding,
+    nn.EmbeddingBag: layers.embedding_bag,
     nn.Conv1d: convolution,
     nn.Conv2d: convolution,
     nn.Conv3d: convolution,
@@ -63,6 +64,7 @@ _OF_LAST_DIMENSIONS = (
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
+FLAT = "flat"  # stands for a list of ids that is cut into bags by offsets
 _TENSOR = object()  # its place in what a module returns
 _MIXING = (
     "normalizes each example by the others: one person then moves everybody's gradient, and no clipping "
@@ -135,6 +137,8 @@ def _ordinary(module: nn.Module) -> bool:
     if isinstance(module, nn.MultiheadAttention):
         whole = "weight" in module.out_proj._parameters and isinstance(module.out_proj, nn.Linear)
         return whole and module.bias_k is None and module.bias_v is None and not module.add_zero_attn
+    if isinstance(module, nn.EmbeddingBag) and (module.mode == "max" or module.include_last_offset):
+        return False
     if isinstance(module, nn.RNNCellBase):
         return {"weight_ih", "weight_hh"} <= module._parameters.keys()
     if isinstance(module, nn.RNNBase):
@@ -232,6 +236,22 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
         detach(model)
 
 
+def eager(model: nn.Module) -> AbstractContextManager[Any]:
+    """Return a context in which nothing that was compiled by `torch.compile` is compiled anew.
+
+    Batches change their size from step to step, and forward passes are ours while the model is attached:
+    torch would compile for each of them. The model's own code runs as it is written.
+    """
+    modules = list(model.modules())
+    compiled = any(
+        getattr(module, "_compiled_call_impl", None) is not None
+        or type(module).__name__ == "OptimizedModule"
+        or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
+        for module in modules
+    )
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
+
 class _Ours(partial[Any]):
     """What stands in the place of a module's forward pass while it is attached."""
 
@@ -277,8 +297,17 @@ def _recorded(
         results = plain(*args, **kwargs)
     finally:
         recorder.inside = False
-    recorder.survey.note(call, (args, kwargs), results)
+    recorder.survey.note(call, _without_flat_lists(rule, args, kwargs), results)
     return results
+
+
+def _without_flat_lists(rule: Any, args: Any, kwargs: Any) -> Any:
+    """Return a call's arguments with the flat ids and weights of bags left out: how long they are depends on
+    the examples, and says nothing of the batch."""
+    if rule.func is not layers.embedding_bag or (len(args) < 2 and kwargs.get("offsets") is None):
+        return args, kwargs
+    flat = [FLAT if place != 1 and isinstance(x, Tensor) else x for place, x in enumerate(args)]
+    return tuple(flat), {name: x if name == "offsets" or x is None else FLAT for name, x in kwargs.items()}
 
 
 def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
