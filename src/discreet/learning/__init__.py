@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .distributed import across_workers
     from .engine import ClippingEngine
     from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
+    from .hugging_face import TransformersTrainer
     from .noise import fill_gaussian
     from .optimizers import SGD, Adam, warmup_cosine
     from .performance import Performance
@@ -55,6 +56,7 @@ _HOMES = {
     "Grid": "discrete",
     "across_workers": "distributed",
     "ClippingEngine": "engine",
+    "TransformersTrainer": "hugging_face",
     "DPClassifier": "estimators",
     "DPRegressor": "estimators",
     "SGDLogisticRegression": "estimators",
@@ -130,6 +132,7 @@ __all__ = [
     "Run",
     "Tabular",
     "Trainer",
+    "TransformersTrainer",
     "WithoutReplacement",
     "across_workers",
     "fill_gaussian",

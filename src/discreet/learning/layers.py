@@ -215,7 +215,7 @@ def embedding_bag(
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
     elif per_sample_weights is not None:
         given = per_sample_weights.detach()
-        weights = weights * (given if offsets is None else _bags(given, cast(Tensor, offsets))[0])
+        weights = weights * (given if offsets is None else _bags(given, offsets)[0])
     recorder.note((out,), lambda g: [Lookup(target, ids, single(g).unsqueeze(1) * weights.unsqueeze(2))])
     return out
 

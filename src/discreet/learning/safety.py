@@ -39,6 +39,8 @@ TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a 
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
 TRIES, NUDGE = 3, 2.0**-10
+DRAWS = 4  # forward passes that must agree before a model is taken for one without chance in it
+PIECE = 1 << 20  # entries that are compared at a time: four megabytes, where a model may have gigabytes
 # of a squared length that is added up once more, from numbers that were rounded when they were added
 ROUNDING = 1e-5
 
@@ -149,9 +151,9 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
             drop.training = False
         for layer in within:
             layer.dropout = 0.0
-        single = _pick((inputs, targets), torch.tensor([0]))
-        first, second = (_loss(engine, *single).detach() for _ in range(2))
-        if not torch.equal(first, second) and bool(first.isfinite()):
+        # Of all examples, and more than twice: a function's dropout hits a short example rarely.
+        first, *others = (_losses(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
+        if not all(torch.equal(first, other) for other in others):
             engine.train(False)
         yield
     finally:
@@ -292,6 +294,12 @@ def _check_length(square: Tensor, *pieces: Tensor) -> None:
         )
 
 
+def _losses(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
+    args = inputs if isinstance(inputs, tuple) else (inputs,)
+    with torch.no_grad():
+        return engine.loss(engine.model(*args), targets)
+
+
 def _loss(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     args = inputs if isinstance(inputs, tuple) else (inputs,)
     total: Tensor = engine.loss(engine.model(*args), targets).sum()
@@ -300,9 +308,13 @@ def _loss(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
 
 def _plain(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     parameters = list(engine.parameters.values())
-    parts = torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True)
-    pairs = zip(parts, parameters, strict=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g.to_dense()).flatten() for g, p in pairs])
+    parts = list(torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True))
+    whole = engine.buffer()
+    for piece in torch.split(whole, [p.numel() for p in parameters]):
+        part = parts.pop(0)  # let go of as soon as it is copied
+        if part is not None:
+            piece.copy_(part.to_dense().flatten())
+    return whole
 
 
 def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
@@ -367,7 +379,9 @@ def _nan(x: Tensor) -> Tensor:
 
 
 def _far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE) -> bool:
-    return not bool(((one - other).abs() <= tolerance * scale).all())
+    """Return whether two vectors differ somewhere; piece by piece, as each may be as long as the model."""
+    pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
+    return not all(bool(((a - b).abs_() <= tolerance * scale).all()) for a, b in pieces)
 
 
 def _same_state(engine: ClippingEngine, state: dict[str, Any]) -> None:

@@ -1,0 +1,306 @@
+"""Fine-tune models of Hugging Face's `transformers` with DP-SGD, in the manner of their own `Trainer`.
+
+    tuned = learning.TransformersTrainer(
+        model, TrainingArguments(learning_rate=1e-3, num_train_epochs=3, per_device_train_batch_size=256),
+        train_dataset, public=dp.Public(table="reviews", size=50_000), max_length=128, epsilon=3, delta=1e-6)
+    people = dp.open(tuned.examples, budget=dp.Budget(epsilon=3, delta=1e-6), ledger="reviews.ledger")
+    tuned.train(people)
+    tuned.save_pretrained("reviews-model")
+
+The model is trained unchanged: full weights, or adapters of `peft`. Texts are cut and padded to a length that
+is declared, never taken from the longest of them. `transformers` itself is not imported here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .. import _require
+from .._errors import Halted, InvalidInput, Unsupported
+from .._public import Public
+from ..accounting import Event
+from ..sampling import Entropy
+from .data import Examples
+from .optimizers import Adam, warmup_cosine
+from .performance import Performance
+from .safety import BATCH
+from .schedules import schedule
+from .trainer import Trainer
+
+IGNORED = -100  # the label of a token that does not count, in all of `transformers`
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+TASKS = ("classification", "regression", "language_modeling")
+# Settings of `TrainingArguments` under which examples would meet, or which would be ignored without a word.
+_REFUSED = {
+    "group_by_length": "batches are drawn by a coin for each example, whatever its length",
+    "auto_find_batch_size": "the batch is part of the price; for memory use Performance(microbatch=...)",
+    "label_smoothing_factor": "give a loss of your own to learning.Trainer",
+    "fp16": "parameters stay in float32; use torch.autocast inside the model",
+    "bf16": "parameters stay in float32; use torch.autocast inside the model",
+}
+
+
+class Logits(nn.Module):
+    """A model of `transformers` as one from tensors to its logits, which is what a loss wants."""
+
+    def __init__(self, inner: nn.Module, names: tuple[str, ...], **fixed: Any) -> None:
+        super().__init__()
+        self.inner, self.names, self.fixed = inner, names, fixed
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        logits: Tensor = self.inner(**dict(zip(self.names, inputs, strict=True)), **self.fixed).logits
+        return logits
+
+
+def next_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of each text's next tokens, over those of its own that count.
+
+    The mean is over one text, not over the tokens of a batch as in `transformers`: there one person's long
+    text would change the weight of everybody's.
+    """
+    targets = labels[:, 1:]
+    losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+    counted = (targets != IGNORED).sum(1).clamp(min=1)
+    return losses.sum(1) / counted
+
+
+def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of each text's class."""
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def squared_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared error of each text's number."""
+    return (logits.squeeze(-1) - labels.to(logits.dtype)).square()
+
+
+_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "classification": class_loss,
+    "regression": squared_loss,
+    "language_modeling": next_token_loss,
+}
+
+
+class PaddedTexts:
+    """Items of a tokenized dataset, each cut and padded to one public length: (inputs, label)."""
+
+    def __init__(
+        self, dataset: Any, names: tuple[str, ...], label: str, task: str, length: int, pad: int
+    ) -> None:
+        self.dataset, self.names, self.label, self.task = dataset, names, label, task
+        self.length, self.pad = length, pad
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, place: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        item = self.dataset[place]
+        ids = _tokens(item["input_ids"])
+        given = item.get("attention_mask")
+        kept = torch.ones_like(ids) if given is None else _tokens(given)
+        columns = {"input_ids": (ids, self.pad), "attention_mask": (kept, 0)}
+        if "token_type_ids" in self.names:
+            columns["token_type_ids"] = (_tokens(item["token_type_ids"]), 0)
+        inputs = tuple(self._fit(*columns[name]) for name in self.names)
+        return inputs, self._label(item, ids, kept)
+
+    def _label(self, item: Mapping[str, Any], ids: Tensor, kept: Tensor) -> Tensor:
+        if self.task == "language_modeling":
+            own = item.get(self.label)
+            labels = ids.masked_fill(kept == 0, IGNORED) if own is None else _tokens(own)
+            return self._fit(labels, IGNORED)
+        kind = torch.float32 if self.task == "regression" else torch.long
+        return torch.as_tensor(item[self.label]).to(kind).reshape(())
+
+    def _fit(self, tokens: Tensor, filling: int) -> Tensor:
+        return F.pad(tokens[: self.length], (0, max(0, self.length - len(tokens))), value=filling)
+
+    def like(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Return made-up texts, of the shapes that all have: of several lengths, none of them empty."""
+        lengths = 1 + torch.arange(BATCH) * (self.length - 1) // max(1, BATCH - 1)
+        kept = torch.arange(self.length) < lengths.unsqueeze(1)
+        ids = torch.where(kept, (torch.arange(self.length) + torch.arange(BATCH).unsqueeze(1)) % 2, self.pad)
+        columns = {"input_ids": ids, "attention_mask": kept.long(), "token_type_ids": torch.zeros_like(ids)}
+        inputs = tuple(columns[name] for name in self.names)
+        if self.task == "language_modeling":
+            return inputs, torch.where(kept, ids, IGNORED)
+        flips = torch.arange(BATCH) % 2
+        return inputs, flips.float() if self.task == "regression" else flips
+
+
+class TransformersTrainer:
+    """Fine-tune a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
+
+    `args` is a `TrainingArguments`, or anything with its names: `per_device_train_batch_size` times
+    `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
+    training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `warmup_steps`,
+    `lr_scheduler_type` ("linear", "cosine", "constant") and `gradient_checkpointing`. Its `max_grad_norm`
+    clips a whole batch, which protects nobody: `clip` is the one that counts. `train_dataset` has items with
+    input_ids (and attention_mask, token_type_ids) and `label`. `task` is taken from the model's class where
+    it is not given.
+
+    Guarantee: `event`, as of `learning.Trainer`, which does all of it.
+    Assumes:   the dataset was tokenized by a tokenizer that was not trained on it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: Any = None,
+        train_dataset: Any = None,
+        *,
+        public: Public,
+        max_length: int,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        noise_multiplier: float | None = None,
+        clip: float = 1.0,
+        task: str | None = None,
+        label: str = "labels",
+        people: Any = None,
+        performance: Performance | None = None,
+    ) -> None:
+        _require.integer(max_length=max_length, at_least=2)
+        self.task = _task(model, task)
+        names = _accepted(model, train_dataset)
+        pad = getattr(getattr(model, "config", None), "pad_token_id", None)
+        texts = PaddedTexts(
+            train_dataset, names, label, self.task, max_length, 0 if pad is None else int(pad)
+        )
+        like = texts.like()
+        self.examples = Examples.of(texts, public, people=people, like=like)
+        if _setting(args, "gradient_checkpointing", False):
+            model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
+        fixed = {"use_cache": False} if self.task == "language_modeling" else {}
+        batch = int(_setting(args, "per_device_train_batch_size", 8)) * int(
+            _setting(args, "gradient_accumulation_steps", 1)
+        )
+        steps = int(_setting(args, "max_steps", -1))
+        length: dict[str, Any] = {"batch": batch}
+        length |= {"steps": steps} if steps > 0 else {"epochs": _setting(args, "num_train_epochs", 3)}
+        planned = schedule("poisson", neighbors=public.neighbors, size=public.size, **length)
+        self.trainer = Trainer(
+            Logits(model, names, **fixed),
+            _LOSSES[self.task],
+            public=public,
+            epsilon=epsilon,
+            delta=delta,
+            noise_multiplier=noise_multiplier,  # type: ignore[arg-type]
+            clip=clip,
+            **length,
+            optimizer=_optimizer(args),
+            learning_rate=_rate(args, planned.steps),
+            performance=Performance() if performance is None else performance,
+            synthetic=like,
+        )
+        self._trained: nn.Module | None = None
+
+    @property
+    def event(self) -> Event:
+        """The price of training, before any data is read."""
+        return self.trainer.event
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained model, as `transformers` has it."""
+        if self._trained is None:
+            raise Halted("nothing is trained yet: call train(...) first.")
+        return self._trained
+
+    def train(self, session: Any = None, **options: Any) -> TransformersTrainer:
+        """Train through a session of `examples`, which charges it first (`checkpoint`, `every`, `progress` as
+        in `Session.train`); or, without one, on the steward's own account."""
+        if session is None:
+            release = self.trainer(self.examples, entropy=Entropy(), **options)
+        else:
+            release = session.train(self.trainer, text=f"fine-tuning, {self.task}", **options)
+        self._trained = release.value.inner
+        return self
+
+    def save_pretrained(self, folder: Any) -> None:
+        """Save the trained model as `transformers` or `peft` does, for their `from_pretrained`."""
+        self.model.save_pretrained(folder)  # type: ignore[operator]
+
+
+def _tokens(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.long).flatten()
+
+
+def _setting(args: Any, name: str, usual: Any) -> Any:
+    value = args.get(name) if isinstance(args, Mapping) else getattr(args, name, None)
+    return usual if value is None else value
+
+
+def _task(model: nn.Module, task: str | None) -> str:
+    if task is not None:
+        if task not in TASKS:
+            raise _require.fail("task", task, f"one of {', '.join(TASKS)}")
+        return task
+    config = getattr(model, "config", None)
+    kinds = [*(getattr(config, "architectures", None) or []), *_class_names(model)]
+    if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in kinds):
+        return "language_modeling"
+    if any(name.endswith("ForSequenceClassification") for name in kinds):
+        single = getattr(config, "num_labels", 2) == 1 or getattr(config, "problem_type", "") == "regression"
+        return "regression" if single else "classification"
+    raise Unsupported(
+        f"{type(model).__name__} is neither a causal language model nor a sequence classifier. Nothing was "
+        f"read or trained. Say what it does with task= ({', '.join(TASKS)}), or write the forward pass and "
+        f"the loss for learning.Trainer."
+    )
+
+
+def _class_names(model: nn.Module) -> list[str]:
+    """Return the names of the model's class and of what wraps it (`peft`)."""
+    return [type(module).__name__ for module in (model, *list(model.modules())[:4])]
+
+
+def _accepted(model: nn.Module, dataset: Any) -> tuple[str, ...]:
+    """Return the inputs that the model's forward pass takes and the dataset has.
+
+    Names of columns are public; of a list of dicts they are those of its first item, looked at once, where
+    the steward wraps the data. Without token_type_ids in it none are made up: GPT-2 takes them for words.
+    """
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise InvalidInput(
+            "train_dataset must be map-style, with __getitem__ and __len__, as datasets.Dataset is. "
+            "Nothing was read or trained."
+        )
+    inner: Any = getattr(model, "get_base_model", lambda: model)()
+    taken = inspect.signature(inner.forward).parameters
+    columns = getattr(dataset, "column_names", None) or (list(dataset[0]) if len(dataset) else [])
+    return tuple(name for name in INPUTS if name in taken and (name in columns or name != "token_type_ids"))
+
+
+def _optimizer(args: Any) -> Adam:
+    for name, why in _REFUSED.items():
+        if _setting(args, name, False):
+            raise Unsupported(f"{name} is not for private training: {why}. Nothing was read or trained.")
+    return Adam(
+        lr=float(_setting(args, "learning_rate", 5e-5)),
+        betas=(float(_setting(args, "adam_beta1", 0.9)), float(_setting(args, "adam_beta2", 0.999))),
+        weight_decay=float(_setting(args, "weight_decay", 0.0)),
+    )
+
+
+def _rate(args: Any, steps: int) -> Callable[[int], float]:
+    """Return the factor of the learning rate at each of `steps` steps."""
+    named = _setting(args, "lr_scheduler_type", "linear")
+    kind, warmup = str(getattr(named, "value", named)), int(_setting(args, "warmup_steps", 0))
+    if kind == "cosine":
+        return warmup_cosine(steps, warmup)
+    if kind not in ("linear", "constant", "constant_with_warmup"):
+        raise _require.fail("lr_scheduler_type", kind, "linear, cosine, constant or constant_with_warmup")
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 1.0 if kind != "linear" else (steps - step) / max(1, steps - warmup)
+
+    return factor
