@@ -123,7 +123,7 @@ def test_pages_and_labels_load_nothing_and_escape_what_others_wrote() -> None:
     shown = explain_spending([account], title="<img src=x>", facts=[("a", "<i>")])
     for html in (shown.to_html(), shown.label(), shown._repr_html_()):
         assert not re.search(r"<(script|img|link|iframe|i|b>x)\b", html)
-        assert not re.search(r"(src|href|url)\s*[=(]", html)
+        assert not re.search(r"<[^>]*(src|href|url)\s*[=(]", html)
         hosts = set(re.findall(r"https?://([^/\"']+)", html))
         assert hosts <= {"www.w3.org"}  # the name of the SVG language, which nobody loads
 

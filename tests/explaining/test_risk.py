@@ -99,3 +99,10 @@ def test_where_nothing_is_promised_nothing_is_claimed() -> None:
 def test_a_belief_is_a_probability(wrong: object) -> None:
     with pytest.raises(dp.InvalidInput):
         Risk(acc.PureDP(epsilon=1)).after(wrong)  # type: ignore[arg-type]
+
+
+def test_attacks_on_training_are_those_of_the_trade_off_within_two_per_cent() -> None:
+    run = acc.Gaussian(noise_multiplier=1.1).sampled(rate=256 / 60_000).repeated(14_063)
+    for rate in (0.01, 0.05):
+        best = 1 - acc.tradeoff(run, alpha=rate)
+        assert best * (1 - 1e-6) <= Risk(run, 1e-5).true_positives(rate) <= best * 1.02

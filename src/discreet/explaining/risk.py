@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from .. import _require, accounting
 from .._errors import Unsupported
 from .._public import ADD_REMOVE, REPLACE, Neighbors
-from ..accounting import Event, Group
+from ..accounting import ApproximateDP, Event, Gaussian, Group, PureDP, RandomizedResponse
+from ..accounting.normal import normal
 
 # Above e^epsilon, the odds can move a little further before their chance is bounded by delta: see
 # `odds_factor`.
@@ -103,16 +104,18 @@ class Risk:
         """The best attack's true-positive rate: of those who are in the data, the share that a test can point
         at if it points at `false_positives` of those who are not.
 
-        Guarantee: no test of whether one given unit is in the data does better (`accounting.tradeoff`).
+        Guarantee: no test of whether one given unit is in the data does better.
+        Proof:     exact for Gaussian noise (`accounting.tradeoff`); otherwise the least over points (epsilon,
+                   delta) of the event's own privacy curve, each of which bounds every test from two sides
+                   (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5).
         """
         _require.probability(false_positives=false_positives)
         if not self.bounded:
             return 1.0
-        simple = min(1.0, math.exp(min(self.epsilon, 700.0)) * false_positives + self.delta)
-        try:
-            return min(simple, 1.0 - accounting.tradeoff(self.event, alpha=false_positives))
-        except Unsupported:
-            return simple
+        if _gaussian(self.event):
+            return 1.0 - accounting.tradeoff(self.event, alpha=false_positives)
+        points = (*_curve(self.event, self.epsilon), (self.epsilon, self.delta))
+        return min(1.0, *(_line(epsilon, delta, false_positives) for epsilon, delta in points))
 
     def accusation(self, prior: float, false_positives: float) -> float:
         """The most that an accusation is worth: the chance that somebody who is pointed at is really in the
@@ -187,3 +190,34 @@ def _epsilon(event: Event, delta: float) -> float:
         return accounting.epsilon(event, delta=delta)
     except Unsupported:
         return math.inf
+
+
+# Points of the privacy curve that the best attack is read off: for 60 epochs of DP-SGD the true-positive rate
+# at
+# 1% false positives is 0.04023 with 12 points and with 24, and 0.04021 with the best point
+# (`accounting.tradeoff`).
+_POINTS = 12
+
+
+@functools.lru_cache(maxsize=64)
+def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
+    """Points (epsilon, delta) of the curve from 0 to `top`; none where only the stated pair is known."""
+    stated = isinstance(event, PureDP | ApproximateDP | RandomizedResponse)
+    if stated or not 0 < top < 700:
+        return ()
+    levels = [top * k / _POINTS for k in range(_POINTS + 1)]
+    try:
+        return tuple((level, accounting.delta(event, epsilon=level)) for level in levels)
+    except Unsupported:
+        return ()
+
+
+def _line(epsilon: float, delta: float, rate: float) -> float:
+    """The true-positive rate that (epsilon, delta) allows at a false-positive rate."""
+    grown = math.exp(min(epsilon, 700.0))
+    return min(grown * rate + delta, 1 - (1 - delta - rate) / grown)
+
+
+def _gaussian(event: Event) -> bool:
+    form = normal(event)
+    return form.delta == 0 == form.distance and all(isinstance(part, Gaussian) for part in form.parts)
