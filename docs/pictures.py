@@ -1,7 +1,7 @@
 """`python -m docs.pictures`: measures the course's pictures again and writes them as SVG into
 docs/course/pictures.
 
-Two minutes; random numbers are seeded, so that the files change only when the code does.
+A few seconds; random numbers are seeded, so that the files change only when the code does.
 """
 
 from __future__ import annotations
