@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         adaptive,
         auditing,
         curator,
+        explaining,
         inference,
         learning,
         local,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         tables,
     )
     from .curator import Budget, Period
+    from .explaining import explain
     from .session import Session, open
 
 __version__ = "0.1.0"
@@ -68,6 +70,7 @@ _ROOMS = (
     "adaptive",
     "auditing",
     "curator",
+    "explaining",
     "inference",
     "learning",
     "local",
@@ -76,7 +79,13 @@ _ROOMS = (
     "sampling",
     "tables",
 )
-_LATER = {"Budget": "curator", "Period": "curator", "Session": "session", "open": "session"}
+_LATER = {
+    "Budget": "curator",
+    "Period": "curator",
+    "Session": "session",
+    "explain": "explaining",
+    "open": "session",
+}
 
 __all__ = [
     "ADD_REMOVE",
@@ -112,6 +121,8 @@ __all__ = [
     "adaptive",
     "auditing",
     "curator",
+    "explain",
+    "explaining",
     "inference",
     "learning",
     "local",

@@ -47,3 +47,9 @@ def without_data(path: str | Path) -> Books:
     """Return the curator of a ledger, with its key beside it, for `enter` and `preview`."""
     ledger = Ledger(Path(path), Key.load(key_path(Path(path))))
     return Books(_NoData(books.public_of(ledger)), ledger)
+
+
+def read_only(path: str | Path) -> Books:
+    """The curator of a ledger without its key: what it says can be read, nothing can be entered."""
+    ledger = Ledger(Path(path))
+    return Books(_NoData(books.public_of(ledger)), ledger)

@@ -25,6 +25,7 @@ from .room import try_room
 from .terms import Terms, share_of
 
 if TYPE_CHECKING:
+    from ..explaining import Explanation
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
 
@@ -166,6 +167,30 @@ class Session:
         cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
         shown = query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
         return QueryPreview(shown, cost)
+
+    @_require.spelled
+    def explain(
+        self,
+        text: str | None = None,
+        *,
+        audience: str | None = None,
+        delta: float | None = None,
+        **options: Any,
+    ) -> Explanation:
+        """Explain what the budget and the ledger mean for one person, in words and pictures.
+
+        With a question in SQL and the options of `preview`: what it would cost, how good its answer would be,
+        and what would halve its error.
+
+        Free: no data is touched.
+        """
+        from .explanations import explain_books, explain_sql
+
+        if text is None:
+            return explain_books(self, audience or "public", delta)
+        return explain_sql(
+            self, text, audience or "engineer", options | ({} if delta is None else {"delta": delta})
+        )
 
     @_require.spelled
     def cut_off(

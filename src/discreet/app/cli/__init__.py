@@ -69,6 +69,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "policy": ("policy", "policy", "Show the budgets, add analysts, or change what may be spent."),
     "ledger": ("ledger", "ledger", "Show, verify, export or anchor the ledger of a dataset."),
+    "explain": (
+        "explain",
+        "explain",
+        "Say what an epsilon, a ledger, a planned question or a model means for one person, in plain words.",
+    ),
     "train": (
         "train",
         "train",

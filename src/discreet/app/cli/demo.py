@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from ..._errors import InvalidInput
-from ..demo import CHAPTERS
+from ..demo import CHAPTERS, SHORT
 from ..demo import chapter as load
 from ..demo.stage import Stage
 
@@ -17,6 +17,7 @@ def demo(
     chapter: list[str] = typer.Option(
         [], "--chapter", "-c", help="Only this chapter; may be given more than once."
     ),
+    everything: bool = typer.Option(False, "--all", help="Also the long chapters: several minutes."),
     out: Path = typer.Option(Path("out/demo"), "--out", help="Folder for the pictures."),
     list_: bool = typer.Option(False, "--list", help="List the chapters and stop."),
 ) -> None:
@@ -30,8 +31,12 @@ def demo(
     unknown = [name for name in chapter if name not in CHAPTERS]
     if unknown:
         raise InvalidInput(f"there is no chapter {unknown[0]!r}. There are: {', '.join(CHAPTERS)}.")
-    for number, name in enumerate(chapter or CHAPTERS, start=1):
+    chosen = tuple(chapter) or (CHAPTERS if everything else SHORT)
+    for number, name in enumerate(chosen, start=1):
         stage = Stage(console=console, out=out)
         stage.title(number, load(name).TITLE)
         load(name).run(stage)
     console.print()
+    rest = [name for name in CHAPTERS if name not in chosen]
+    if rest and not chapter:
+        console.print(f"[dim]More, in several minutes: discreet demo --all ({', '.join(rest)})[/]")

@@ -19,6 +19,9 @@ CHAPTERS = (
     "models",
 )
 
+# What `discreet demo` tells by itself, in well under a minute; the others come with --all or by name.
+SHORT = ("one-budget", "first-answers", "consistency", "composition", "anonymity", "attacks")
+
 
 def chapter(name: str) -> ModuleType:
     """Return the module of a chapter, loaded when it is told: some need packages that are slow to load."""

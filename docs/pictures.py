@@ -1,0 +1,275 @@
+"""`python -m docs.pictures`: measures the course's pictures again and writes them as SVG into
+docs/course/pictures.
+
+A few seconds; random numbers are seeded, so that the files change only when the code does.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+import discreet as dp
+from discreet import accounting as acc
+from discreet import auditing, local
+from discreet import mechanisms as mech
+from discreet.explaining import Picture, Series
+from discreet.mechanisms import matrix
+from discreet.sampling import SeededEntropy
+
+FOLDER = Path(__file__).parent / "course" / "pictures"
+
+
+def reconstruction() -> Picture:
+    rng = np.random.default_rng(0)
+    secret = rng.integers(0, 2, 100)
+    deviations = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    shares = []
+    for deviation in deviations:
+
+        def ask(chosen: object, deviation: float = deviation) -> float:
+            return float(secret[np.asarray(chosen, bool)].sum() + rng.normal(scale=deviation))
+
+        bits = auditing.reconstruct(ask, people=100, questions=400).bits
+        shares.append(100 * float((bits == secret).mean()))
+    series = (
+        Series("right", deviations, tuple(shares)),
+        Series("luck", (0.5, 32.0), (50.0, 50.0), dashed=True),
+    )
+    return Picture(
+        title="Reconstruction from 400 noisy sums over 100 people",
+        x_label="deviation of each answer's noise",
+        y_label="bits that are right (%)",
+        log_x=True,
+        y_top=100.0,
+        series=series,
+    )
+
+
+def beliefs() -> Picture:
+    return dp.explain(1.0).plot()
+
+
+def randomized_response() -> Picture:
+    sizes, repeats, entropy = (100, 300, 1000, 3000, 10_000), 300, SeededEntropy(3)
+    oracle = local.KaryResponse(epsilon=1, domain=2)
+    noise = mech.IntegerLaplace.for_epsilon(1)
+    coins, laplace = [], []
+    for n in sizes:
+        values = (np.arange(n) < n // 5).astype(int)
+        errors = [
+            float(oracle.estimate(oracle.respond(values, entropy=entropy)).value[1]) * n - n // 5
+            for _ in range(repeats)
+        ]
+        coins.append(math.sqrt(float(np.mean(np.square(errors)))))
+        drawn = np.asarray(noise(np.zeros(repeats, np.int64), entropy=entropy), float)
+        laplace.append(math.sqrt(float(np.mean(drawn**2))))
+    x = tuple(map(float, sizes))
+    series = (Series("randomized response", x, tuple(coins)), Series("Laplace noise", x, tuple(laplace)))
+    return Picture(
+        title="Error of a count at epsilon 1",
+        x_label="people",
+        y_label="root mean squared error",
+        log_x=True,
+        log_y=True,
+        series=series,
+    )
+
+
+def dimensions() -> Picture:
+    entropy, sizes = SeededEntropy(4), (1, 2, 4, 8, 16, 32, 64, 128)
+    deviations: dict[str, list[float]] = {"Laplace": [], "Gaussian": []}
+    for d in sizes:
+        laplace = mech.IntegerLaplace.for_epsilon(1, sensitivity=d)
+        gaussian = mech.IntegerGaussian.for_privacy(
+            epsilon=1, delta=1e-6, sensitivity=mech.Sensitivity(linf=1, l0=d)
+        )
+        for name, noise in (("Laplace", laplace), ("Gaussian", gaussian)):
+            drawn = np.asarray(noise(np.zeros(4000, np.int64), entropy=entropy), float)
+            deviations[name].append(float(np.sqrt(np.mean(drawn**2))))
+    series = tuple(Series(name, tuple(map(float, sizes)), tuple(y)) for name, y in deviations.items())
+    return Picture(
+        title="Noise of one coordinate at epsilon 1, delta 1e-6",
+        x_label="dimension",
+        y_label="root mean squared error",
+        log_x=True,
+        log_y=True,
+        series=series,
+    )
+
+
+def choosers() -> Picture:
+    entropy, prices = SeededEntropy(5), (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2))
+    scores = np.arange(16, dtype=np.int64) * 4
+    kinds: dict[str, Callable[..., mech.ExponentialMechanism | mech.ReportNoisyMax | mech.PermuteAndFlip]] = {
+        "exponential mechanism": mech.ExponentialMechanism,
+        "noisy max": mech.ReportNoisyMax,
+        "permute and flip": mech.PermuteAndFlip,
+    }
+    x = tuple(float(price) for price in prices)
+    series = []
+    for name, kind in kinds.items():
+        shortfalls = []
+        for price in prices:
+            chosen = [int(kind(epsilon=price).pick(scores, entropy)) for _ in range(2000)]
+            shortfalls.append(float(np.mean(60 - scores[chosen])))
+        series.append(Series(name, x, tuple(shortfalls)))
+    bound = tuple(2 / price * (math.log(16) + math.log(2)) for price in x)
+    series.append(Series("theorem, half of all", x, bound, dashed=True))
+    return Picture(
+        title="Mean shortfall among 16 candidates",
+        x_label="epsilon",
+        y_label="below the best score",
+        log_x=True,
+        log_y=True,
+        series=tuple(series),
+    )
+
+
+def sparse_vector() -> Picture:
+    counts = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+    x = tuple(map(float, counts))
+    each = [_each(k) for k in counts]
+    series = (
+        Series("all answered, epsilons add up", x, tuple(math.sqrt(2) * k for k in counts)),
+        Series("all answered, delta 1e-6", x, tuple(math.sqrt(2) / e for e in each)),
+        Series("sparse vector, one positive", x, tuple(math.sqrt(2) * 4 for _ in counts)),
+    )
+    return Picture(
+        title="Noise of one question at a total of epsilon 1",
+        x_label="questions",
+        y_label="deviation of the noise",
+        log_x=True,
+        log_y=True,
+        series=series,
+    )
+
+
+def _each(k: int) -> float:
+    """The epsilon of each of k pure releases that add up to 1 at delta 1e-6, or by plain sums."""
+    low, high = 1 / k, 1.0
+    for _ in range(12):
+        middle = math.sqrt(low * high)
+        fits = acc.epsilon(acc.PureDP(epsilon=middle).repeated(k), delta=1e-6, accountant="pld") <= 1
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def stability() -> Picture:
+    entropy, distances = SeededEntropy(6), tuple(range(0, 31, 2))
+    noise, limit = mech.IntegerLaplace.for_epsilon(1), math.log(1e6)
+    shares = []
+    for distance in distances:
+        drawn = np.asarray(noise(np.full(2000, distance, np.int64), entropy=entropy))
+        shares.append(100 * float((drawn > limit).mean()))
+    enough = math.log(1e6) + math.log(1 / 0.05)
+    series = (
+        Series("answered", tuple(map(float, distances)), tuple(shares)),
+        Series("enough for 95%, by the theorem", (enough, enough), (0.0, 100.0), dashed=True),
+    )
+    return Picture(
+        title="How often M_stab answers at epsilon 1, delta 1e-6",
+        x_label="distance to instability",
+        y_label="answered (%)",
+        y_top=100.0,
+        series=series,
+    )
+
+
+def composition() -> Picture:
+    counts = (1, 3, 10, 30, 100, 300, 1000)
+    series = []
+    for name in ("basic", "advanced", "pld"):
+        y = [acc.epsilon(acc.PureDP(epsilon=0.1).repeated(k), delta=1e-6, accountant=name) for k in counts]
+        series.append(Series(name, tuple(map(float, counts)), tuple(y)))
+    return Picture(
+        title="Epsilon of k releases at 0.1 each, delta 1e-6",
+        x_label="releases",
+        y_label="epsilon",
+        log_x=True,
+        log_y=True,
+        series=tuple(series),
+    )
+
+
+def streams() -> Picture:
+    lengths = (16, 64, 256, 1024)
+    x = tuple(map(float, lengths))
+    tree = tuple(matrix.tree(n, workload=matrix.prefix(n)).rmse for n in lengths)
+    root = tuple(matrix.square_root(n).rmse for n in lengths)
+    plain = tuple(math.sqrt((n + 1) / 2) for n in lengths)
+    series = (
+        Series("noise on every input", x, plain),
+        Series("tree", x, tree),
+        Series("square root", x, root),
+    )
+    return Picture(
+        title="Error of running sums, unit noise",
+        x_label="steps",
+        y_label="root mean squared error",
+        log_x=True,
+        log_y=True,
+        series=series,
+    )
+
+
+def training() -> Picture:
+    epochs = (1, 5, 10, 25, 50, 100, 200)
+    step = acc.Gaussian(noise_multiplier=4).sampled(rate=0.01)
+    x = tuple(map(float, epochs))
+    rows = {
+        "moments accountant": [acc.moments.epsilon(0.01, 4.0, 100 * e, 1e-5) for e in epochs],
+        "Rényi": [acc.epsilon(step.repeated(100 * e), delta=1e-5, accountant="rdp") for e in epochs],
+        "loss distribution": [acc.epsilon(step.repeated(100 * e), delta=1e-5) for e in epochs],
+    }
+    series = tuple(Series(name, x, tuple(y)) for name, y in rows.items())
+    return Picture(
+        title="DP-SGD: rate 0.01, noise 4, delta 1e-5", x_label="epochs", y_label="epsilon", series=series
+    )
+
+
+def local_and_central() -> Picture:
+    sizes = (100, 1000, 10_000, 100_000, 1_000_000)
+    x = tuple(map(float, sizes))
+    own = tuple(local.best(epsilon=1, domain=2, people=n).error(n) for n in sizes)
+    central = tuple(float(mech.IntegerLaplace.for_epsilon(1).error(0.95)) / n for n in sizes)
+    return Picture(
+        title="95% error of a share at epsilon 1",
+        x_label="people",
+        y_label="error",
+        log_x=True,
+        log_y=True,
+        series=(Series("local", x, own), Series("central", x, central)),
+    )
+
+
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "reconstruction": reconstruction,
+    "beliefs": beliefs,
+    "randomized-response": randomized_response,
+    "dimensions": dimensions,
+    "choosers": choosers,
+    "sparse-vector": sparse_vector,
+    "stability": stability,
+    "composition": composition,
+    "streams": streams,
+    "training": training,
+    "local": local_and_central,
+}
+
+
+def main(names: list[str]) -> int:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names or PICTURES:
+        PICTURES[name]().save(FOLDER / f"{name}.svg")
+        print(f"course/pictures/{name}.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

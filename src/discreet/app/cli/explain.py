@@ -1,0 +1,146 @@
+"""`discreet explain`: what a price means for one person, for the public, for policy makers, for engineers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ... import session as sessions
+from ..._errors import DiscreetError, InvalidInput
+from ..._text import visible
+from ...accounting import Event, from_json
+from ...curator import STEWARD
+from ...curator.closed import read_only
+from ...explaining import AUDIENCES, Explanation, explain_event
+from ...explaining import explain as explain_anything
+from .. import requests
+from . import outputs
+from .ledger import _ledger_of
+from .query import CONFIDENCE, DELTA, GROUPS, ROWS, SCHEMA, WITHIN
+
+_AUDIENCE = "Who reads it: public, policy or engineer. By default the public; of a question, an engineer."
+# a model's own header: larger ones are not ours
+_HEADER = 16_000_000
+
+
+def explain(
+    subject: str = typer.Argument(
+        ...,
+        help="An epsilon (1.5), a ledger or the data file it lies beside, a model file, or a JSON event.",
+        show_default=False,
+    ),
+    sql: str = typer.Argument(None, help="Of a data file: a planned question.", show_default=False),
+    audience: str = typer.Option(None, "--for", help=_AUDIENCE),
+    epsilon: float = typer.Option(None, "--epsilon", "-e", help="The price of the planned question."),
+    within: float = WITHIN,
+    confidence: float = CONFIDENCE,
+    delta: float = DELTA,
+    rows: int = ROWS,
+    groups: int = GROUPS,
+    schema: Path = SCHEMA,
+    ledger: Path = typer.Option(None, "--ledger", help="The ledger. By default DATA with .ledger added."),
+    analyst: str = typer.Option(STEWARD, "--as", "--analyst", help="Explain what this analyst may see."),
+    neighbors: str = typer.Option("add_remove", "--neighbors", help="Of an epsilon given as a number."),
+    html: Path = typer.Option(None, "--html", help="Also write the explanation as an HTML page."),
+    label: Path = typer.Option(None, "--label", help="Also write a one-page privacy label: .html or .pdf."),
+    force: bool = outputs.FORCE,
+    as_json: bool = typer.Option(False, "--json", help="Machine-readable output."),
+) -> None:
+    """Say what an epsilon, a ledger, a planned question or a model means for one person, in plain words.
+
+    [dim]discreet explain 1.0[/]
+    [dim]discreet explain patients.csv --for policy --label label.pdf[/]
+    [dim]discreet explain patients.csv "SELECT COUNT(*) AS n FROM patients" --epsilon 0.5[/]
+    """
+    for path in (html, label):
+        outputs.check(path, force=force, data=[subject])
+    if audience is not None and audience not in AUDIENCES:
+        raise InvalidInput(
+            f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}. Nothing was read."
+        )
+    if sql is not None:
+        options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+        opened = requests.open_session(subject, schema=schema, ledger=ledger, analyst=analyst)
+        shown = opened.explain(sql, audience=audience, confidence=confidence, **options)
+    else:
+        shown = _explained(subject, audience or "public", delta, neighbors, ledger, analyst)
+    _write(shown, html, label, force)
+    print(json.dumps(shown.to_json()) if as_json else visible(str(shown), keep="\n"))
+
+
+def _explained(
+    subject: str, audience: str, delta: float | None, neighbors: str, ledger: Path | None, analyst: str
+) -> Explanation:
+    number = _number(subject)
+    if number is not None:
+        return explain_anything(number, delta=delta, audience=audience, neighbors=neighbors)
+    path = ledger or Path(_ledger_of(Path(subject)))
+    if not path.is_file():
+        raise InvalidInput(
+            f"{subject!r} is no number and there is no such file. Give an epsilon such as 1.0, a ledger, a "
+            f"data "
+            f"file with its ledger beside it, a model file, or a JSON event."
+        )
+    model = None if path.suffix == ".ledger" or _starts(path, b"SQLite format 3") else _model(path)
+    if model is not None:
+        event, facts = model
+        title = f"What {visible(path.name)} means for one person in its training data"
+        own = explain_anything(event, delta=delta).risk.delta
+        return explain_event(event, delta=own, audience=audience, title=title, facts=facts)
+    session = sessions.Session(read_only(path))
+    return (session if analyst == STEWARD else session.as_analyst(analyst)).explain(
+        audience=audience, delta=delta
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not math.isfinite(value) or value < 0:
+        raise InvalidInput(f"an epsilon is zero or above and finite, got {text!r}.")
+    return value
+
+
+def _starts(path: Path, mark: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(mark)) == mark
+
+
+def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
+    """The price of a model file, of either layout, or of a JSON event; nothing of it is run."""
+    refused = InvalidInput(f"{path} is neither a ledger, nor a model file of discreet, nor a JSON event.")
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            if start[:1] == b"{":
+                facts = json.loads(start + file.read(_HEADER))
+            else:
+                length = int.from_bytes(start, "little")
+                header = json.loads(file.read(length)) if length <= _HEADER else {}
+                facts = json.loads(header["__metadata__"]["discreet"])
+        event = from_json(facts["event"] if "event" in facts and "type" not in facts else facts)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, DiscreetError):
+        raise refused from None
+    notes: Any = facts.get("notes") or facts
+    kind = notes.get("kind") if isinstance(notes, dict) else None
+    return event, [("Released", f"a model, {visible(str(kind))}")] if kind else []
+
+
+def _write(shown: Explanation, html: Path | None, label: Path | None, force: bool) -> None:
+    if html is not None:
+        outputs.write(html, shown.to_html(), force=force)
+    if label is not None and label.suffix.lower() == ".pdf":
+        from ..printing import to_pdf
+
+        to_pdf(shown.label(), label)
+    elif label is not None:
+        outputs.write(label, shown.label(), force=force)
+    for path in (html, label):
+        if path is not None:
+            typer.secho(f"written: {visible(str(path))}", err=True, dim=True)

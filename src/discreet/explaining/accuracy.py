@@ -1,0 +1,99 @@
+"""How good a planned answer will be, in the analyst's own units, and what would make it twice as good.
+
+All of it is known before any data is read: it follows from the price, the declared facts and the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .. import _require
+from .._errors import InvalidInput
+from ..query import Preview
+
+# The curve is drawn from an eighth of the price to eight times the price.
+_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One number of a planned answer: its error at the price, and the price at which the error is half.
+
+    `curve` has pairs (epsilon, error). `size` is the declared number of rows, where there is one.
+    """
+
+    name: str
+    epsilon: float
+    error: float
+    confidence: float
+    curve: tuple[tuple[float, float], ...]
+    halved_at: float | None
+    size: int | None
+
+    @property
+    def share(self) -> float | None:
+        """The error of a count as a share of everybody, where the number of rows is declared."""
+        return None if not self.size else self.error / self.size
+
+
+def columns(
+    question: Callable[[float], Preview], epsilon: float, *, size: int | None = None
+) -> tuple[Column, ...]:
+    """The columns of a planned question whose error is known beforehand.
+
+    `question` gives the preview of the same question at another price.
+    """
+    _require.positive(epsilon=epsilon)
+    asked = question(float(epsilon))
+    known = [
+        i for i, error in enumerate(asked.errors) if error is not None and asked.columns[i] not in asked.keys
+    ]
+    curves = {factor: question(float(epsilon) * factor) for factor in _FACTORS}
+    return tuple(_column(question, asked, curves, i, float(epsilon), size) for i in known)
+
+
+def _column(
+    question: Callable[[float], Preview],
+    asked: Preview,
+    curves: dict[float, Preview],
+    i: int,
+    epsilon: float,
+    size: int | None,
+) -> Column:
+    error = asked.errors[i]
+    assert error is not None
+    points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]
+    return Column(
+        name=asked.columns[i],
+        epsilon=epsilon,
+        error=error,
+        confidence=asked.confidence,
+        curve=tuple((x, y) for x, y in points if y is not None),
+        halved_at=_halved(lambda price: question(price).errors[i], epsilon, error),
+        size=size,
+    )
+
+
+def _halved(error_at: Callable[[float], float | None], epsilon: float, error: float) -> float | None:
+    """The least price, within one per cent, at which the error is at most half; None if 64 times as much is
+    too little (an error that is not noise alone)."""
+    goal = error / 2
+    low, high = epsilon, epsilon
+    while high <= 64 * epsilon and not _small(error_at, high, goal):
+        low, high = high, 2 * high
+    if high > 64 * epsilon:
+        return None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if _small(error_at, middle, goal) else (middle, high)
+    return high
+
+
+def _small(error_at: Callable[[float], float | None], price: float, goal: float) -> bool:
+    try:
+        error = error_at(price)
+    except InvalidInput:
+        return False
+    return error is not None and error <= goal

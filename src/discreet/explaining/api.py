@@ -1,0 +1,337 @@
+"""The front door: `explain` anything that has a price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real as Number
+from typing import Any
+
+from .. import _require
+from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from ..accounting import ZCDP, ApproximateDP, Event, PureDP
+from ..query import Answer, Preview
+from . import words
+from .accuracy import Column, columns
+from .deployments import DEPLOYMENTS
+from .explanation import Explanation, Section, attacks, beliefs
+from .picture import Picture, Series
+from .risk import Risk
+
+# Where neither the caller nor the release says at which delta: said in the text.
+USUAL_DELTA = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a ledger says was spent on one account: `steps` has a label and the running total after each
+    charge.
+
+    `used` and `limit` are in `unit`, "epsilon" or "rho".
+    """
+
+    of: str
+    unit: str
+    used: float
+    limit: float
+    delta: float
+    steps: tuple[tuple[str, float], ...] = ()
+    neighbors: Neighbors = ADD_REMOVE
+
+    def event(self, amount: float) -> Event:
+        """The event of having spent `amount` of this budget."""
+        if self.unit == "rho":
+            return ZCDP(rho=amount, neighbors=self.neighbors)
+        return _stated(amount, self.delta, self.neighbors)
+
+
+@_require.spelled
+def explain(
+    subject: Any,
+    *,
+    delta: float | None = None,
+    audience: str = "public",
+    neighbors: str | Neighbors = ADD_REMOVE,
+) -> Explanation:
+    """Explain what an epsilon, an event, an answer, a model, a budget or a session means for one person.
+
+    `subject` is a number (an epsilon), or whatever has a price: an accounting event, an answer, a release, a
+    fitted model, a mechanism, a preview, a budget, a session (then also what its ledger adds up to).
+    `audience` is "public", "policy" or "engineer". `delta` is by default the subject's own; where it has
+    none,
+    0 if its epsilon is finite then, else 1e-6. `neighbors` says what an epsilon given as a number is for.
+
+    >>> explanation = explain(1.0)
+    >>> round(explanation.risk.after(0.5), 3)
+    0.731
+    """
+    _require.one_of(words.AUDIENCES, audience=audience)
+    if delta is not None:
+        _require.probability(delta=delta)
+    if hasattr(subject, "explain") and not isinstance(subject, type):
+        shown: Explanation = subject.explain(audience=audience, **({} if delta is None else {"delta": delta}))
+        return shown
+    if isinstance(subject, Number) and not isinstance(subject, bool):
+        _require.non_negative(epsilon=subject)
+        event = _stated(float(subject), delta or 0.0, as_neighbors(neighbors))
+        return explain_event(
+            event, delta=delta or 0.0, audience=audience, title=f"What {_asked(event)} means"
+        )
+    event, own, title, facts = _priced(subject, as_neighbors(neighbors))
+    chosen = _delta(event, own) if delta is None else float(delta)
+    return explain_event(event, delta=chosen, audience=audience, title=title, facts=facts)
+
+
+def explain_event(
+    event: Event,
+    *,
+    delta: float,
+    audience: str = "public",
+    title: str = "What this price means",
+    facts: Sequence[tuple[str, str]] = (),
+    more: Sequence[Section] = (),
+) -> Explanation:
+    """Explain an event at a delta; `more` are sections that come after the risk."""
+    risk = Risk(event, float(delta))
+    sections = [*_risk_sections(risk, audience), *more]
+    if risk.bounded and audience != "public":
+        sections.append(_beside(risk))
+    sections.append(Section(heading="What this is not", lines=words.not_this()))
+    full = (*facts, ("Protected", _protected(risk)))
+    return Explanation(title=title, audience=audience, risk=risk, sections=tuple(sections), facts=full)
+
+
+def explain_spending(
+    accounts: Sequence[Spending],
+    *,
+    audience: str = "public",
+    title: str,
+    facts: Sequence[tuple[str, str]] = (),
+    delta: float | None = None,
+) -> Explanation:
+    """Explain what a ledger adds up to: the account of which most is gone, then each with its limit."""
+    worst = max(accounts, key=lambda one: one.used / one.limit if one.limit else 0.0)
+    at = delta if delta is not None else worst.delta if worst.delta or worst.unit != "rho" else USUAL_DELTA
+    more = [_adds_up(worst, audience), _limits(accounts, at)]
+    spent = ("Spent so far", f"{worst.unit} {worst.used:.4g} of {worst.limit:.4g}")
+    return explain_event(
+        worst.event(worst.used), delta=at, audience=audience, title=title, facts=(*facts, spent), more=more
+    )
+
+
+def explain_question(
+    question: Callable[[float], Preview],
+    epsilon: float,
+    *,
+    audience: str = "engineer",
+    title: str,
+    size: int | None = None,
+    facts: Sequence[tuple[str, str]] = (),
+) -> Explanation:
+    """Explain a planned question: the error in its own units, and what would halve it. `question` previews it
+    at
+    any price. Reads no data."""
+    asked = question(float(epsilon))
+    found = columns(question, float(epsilon), size=size)
+    sections = [_accuracy(column) for column in found]
+    unknown = [
+        n for n, e in zip(asked.columns, asked.errors, strict=True) if e is None and n not in asked.keys
+    ]
+    if unknown:
+        line = (
+            f"The error of {', '.join(unknown)} depends on how many rows there are, which is private: it "
+            f"comes with "
+            f"the answer. Declare the size of the table, where it is public, to know it beforehand."
+        )
+        sections.append(Section(heading="Known with the answer only", lines=(line,)))
+    return explain_event(
+        asked.event,
+        delta=_delta(asked.event, asked.delta or None),
+        audience=audience,
+        title=title,
+        facts=facts,
+        more=sections,
+    )
+
+
+def _stated(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
+    if delta == 0:
+        return PureDP(epsilon=epsilon, neighbors=neighbors)
+    return ApproximateDP(epsilon=epsilon, delta=delta, neighbors=neighbors)
+
+
+def _asked(event: Event) -> str:
+    more = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
+    return f"an epsilon of {float(event.epsilon):g}{more}"  # type: ignore[attr-defined]
+
+
+def _delta(event: Event, own: float | None) -> float:
+    if own:
+        return float(own)
+    return 0.0 if math.isfinite(Risk(event, 0.0).epsilon) else USUAL_DELTA
+
+
+def _priced(
+    subject: Any, neighbors: Neighbors
+) -> tuple[Event, float | None, str, tuple[tuple[str, str], ...]]:
+    """The event, the own delta, the title and the label's facts of whatever has a price."""
+    facts: tuple[tuple[str, str], ...]
+    subject = None if isinstance(subject, type) else subject
+    if isinstance(subject, Event):
+        return subject, getattr(subject, "delta", None), f"What {type(subject).__name__} means", ()
+    if isinstance(subject, Answer):
+        facts = (
+            ("Released", f"{len(subject.rows):,} rows of {', '.join(subject.columns)}"),
+            ("Asked", subject.sql),
+        )
+        return subject.event, subject.delta, "What this answer means for one person", facts
+    inner = getattr(subject, "query", None)
+    if isinstance(inner, Preview) or (inner is not None and isinstance(getattr(inner, "event", None), Event)):
+        return inner.event, getattr(inner, "delta", None), "What this question would mean for one person", ()
+    fitted = getattr(subject, "event_", None)
+    if isinstance(fitted, Event):
+        facts = (("Released", f"a model, {type(subject).__name__}"),)
+        return fitted, _own(subject), "What this model means for one person in its training data", facts
+    event = getattr(subject, "event", None)
+    if isinstance(event, Event):
+        name = type(getattr(subject, "value", subject)).__name__
+        return (
+            event,
+            _own(subject),
+            f"What this {type(subject).__name__} means for one person",
+            (("Released", name),),
+        )
+    if hasattr(subject, "rho") and hasattr(subject, "epsilon") and hasattr(subject, "delta"):
+        priced = (
+            ZCDP(rho=subject.rho, neighbors=neighbors)
+            if subject.epsilon is None
+            else _stated(float(subject.epsilon), float(subject.delta), neighbors)
+        )
+        return priced, subject.delta or None, "What this budget means once it is all spent", ()
+    raise _require.fail(
+        "subject",
+        type(subject).__name__,
+        "an epsilon, an event, an answer, a release, a fitted model, a mechanism, a preview, a budget or a "
+        "session",
+    )
+
+
+def _own(subject: Any) -> float | None:
+    for holder in (subject, getattr(subject, "trainer_", None), getattr(subject, "mechanism_", None)):
+        delta = getattr(holder, "delta", None)
+        if isinstance(delta, Number) and 0 < float(delta) < 1:
+            return float(delta)
+    return None
+
+
+def _protected(risk: Risk) -> str:
+    return {
+        "add_remove": "one unit, whether it is in the data at all",
+        "replace": "one unit's data, whatever it says (the number of units is public)",
+        "zero_out": "one unit's data against a blank",
+    }[risk.neighbors.value]
+
+
+def _risk_sections(risk: Risk, audience: str) -> list[Section]:
+    head = {
+        "public": "What it means for you",
+        "policy": "What one person risks",
+        "engineer": "The guarantee",
+    }[audience]
+    if not risk.bounded:
+        return [Section(heading=head, lines=words.nothing_promised(risk))]
+    first = f"Price: {words.price(risk)}, protecting {_protected(risk)}."
+    lead = () if audience == "public" else (first,)
+    sections = [
+        Section(heading=head, lines=(*lead, *words.odds(risk, audience)), picture=beliefs(risk)),
+        Section(heading="The best attack", lines=words.attack(risk, audience), picture=attacks(risk)),
+        Section(heading="In money, against what you risk anyway", lines=words.cost(risk, audience)),
+        Section(heading="If one person leaves", lines=words.leaving(risk, audience)),
+    ]
+    if audience == "public":
+        sections.append(Section(heading="For those who want the number", lines=(first,)))
+    else:
+        sections.append(Section(heading="Families and other groups", lines=words.groups(risk)))
+    return sections
+
+
+def _beside(risk: Risk) -> Section:
+    rows = [(one.epsilon, one.who, one.what, one.price, one.unit, one.source) for one in DEPLOYMENTS]
+    rows.append((risk.epsilon, "this", "", words.price(risk), "", ""))
+    ordered = tuple(tuple(row[1:]) for row in sorted(rows, key=lambda row: row[0]))
+    return Section(
+        heading="Beside published deployments",
+        lines=words.scale(risk),
+        columns=("who", "what", "price", "for", "source"),
+        rows=ordered,
+    )
+
+
+def _adds_up(account: Spending, audience: str) -> Section:
+    heading = "How it adds up"
+    if not account.steps:
+        return Section(heading=heading, lines=("Nothing was asked yet.",))
+    steps = account.steps
+    lines = [
+        f"Charges so far: {len(steps):,}. They add up to {account.unit} {account.used:.4g} of "
+        f"{account.limit:.4g}. Each answer costs a little, the sum is kept before anything is answered, and "
+        f"at the limit the answers stop."
+    ]
+    if audience == "engineer":
+        lines.append(
+            "The sum is that of the budget's filter, which holds also where questions follow from answers."
+        )
+    picture = Picture(
+        title=f"{account.unit} spent, charge by charge",
+        x_label="charge",
+        y_label=account.unit,
+        series=(
+            Series("spent", tuple(range(len(steps) + 1)), (0.0, *(total for _, total in steps))),
+            Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True),
+        ),
+    )
+    shown = tuple((text[:60], f"{total:.4g}") for text, total in steps[-10:])
+    return Section(
+        heading=heading, lines=tuple(lines), columns=("charge", "total"), rows=shown, picture=picture
+    )
+
+
+def _limits(accounts: Sequence[Spending], delta: float) -> Section:
+    rows = []
+    for one in accounts:
+        now, full = Risk(one.event(one.used), delta), Risk(one.event(one.limit), delta)
+        belief = (words.out_of(now.after(0.5)), words.out_of(full.after(0.5)))
+        rows.append((one.of, f"{one.used:.4g} of {one.limit:.4g} {one.unit}", *belief))
+    columns = ("account", "spent", "50 in 100 becomes, today", "and when all is spent")
+    return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
+
+
+def _accuracy(column: Column) -> Section:
+    lines = [
+        f"{column.name}: with {column.confidence:.0%} confidence the answer is within "
+        f"{words.number(column.error)} of the exact one, at epsilon {column.epsilon:.4g}. That follows from "
+        f"the "
+        f"price and the plan; no data was read."
+    ]
+    if column.share is not None:
+        share = words.percent(column.share)
+        lines.append(f"Of the declared size, {column.size:,}, that is {share}.")
+    lines.append(
+        f"Half of that error costs epsilon {words.number(column.halved_at)}."
+        if column.halved_at is not None
+        else "No price within 64 times this one halves it: the error is not noise alone."
+    )
+    lines.append(
+        "Or ask twice as many people at the same price: in an average, or against what is counted, the noise "
+        "weighs half as much. The error of having asked a sample would need four times as many."
+    )
+    picture = Picture(
+        title=f"Error of {column.name} against its price",
+        x_label="epsilon",
+        y_label=f"error, {column.confidence:.0%}",
+        log_x=True,
+        log_y=True,
+        series=(Series(column.name, tuple(x for x, _ in column.curve), tuple(y for _, y in column.curve)),),
+    )
+    return Section(heading=f"How good {column.name} will be", lines=tuple(lines), picture=picture)

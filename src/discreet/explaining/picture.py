@@ -1,0 +1,201 @@
+"""Pictures as SVG, written by hand: curves and bars that a page, a notebook or a printer shows without any
+package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+INK, ACCENT, PALE, GRID = "#1f2933", "#0b6e99", "#9aa5b1", "#e4e7eb"
+_COLORS = (ACCENT, "#b3541e", "#5b7553", "#7a5195")
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a picture, or one set of bars."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Lines over numbers, or bars over labels (`labels`). A notebook shows it; `save` writes an .svg file."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    labels: tuple[str, ...] = ()
+    log_x: bool = False
+    log_y: bool = False
+    y_top: float | None = None
+
+    def svg(self) -> str:
+        """The picture as one <svg> element without any reference to another file."""
+        return _svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture to an .svg file, and return its path."""
+        target = Path(path)
+        target.write_text(self.svg(), encoding="utf-8")
+        return target
+
+
+def _svg(picture: Picture) -> str:
+    body = _bars(picture) if picture.labels else _lines(picture)
+    middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
+        f'height="{_HEIGHT}" role="img" aria-label="{escape(picture.title)}" '
+        f'font-family="system-ui, sans-serif" font-size="11">'
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
+        + _text(_LEFT, 16, picture.title, anchor="start", size=13, weight="600")
+        + body
+        + _text(middle_x, _HEIGHT - 8, picture.x_label)
+        + _text(14, middle_y, picture.y_label, turned=True)
+        + _legend(picture)
+        + "</svg>"
+    )
+
+
+def _lines(picture: Picture) -> str:
+    xs = [x for one in picture.series for x in one.x]
+    ys = [y for one in picture.series for y in one.y]
+    across = _Scale.of(xs, _LEFT, _WIDTH - _RIGHT, log=picture.log_x)
+    up = _Scale.of(ys, _HEIGHT - _BOTTOM, _TOP, log=picture.log_y, zero=not picture.log_y, top=picture.y_top)
+    parts = [_axes(across, up)]
+    for number, one in enumerate(picture.series):
+        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(one.x, one.y, strict=True))
+        dash = ' stroke-dasharray="5 4"' if one.dashed else ""
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{_COLORS[number % 4]}" stroke-width="2"{dash}/>'
+        )
+    return "".join(parts)
+
+
+def _bars(picture: Picture) -> str:
+    count, sets = len(picture.labels), len(picture.series)
+    ys = [y for one in picture.series for y in one.y]
+    up = _Scale.of(ys, _HEIGHT - _BOTTOM, _TOP, log=picture.log_y, zero=not picture.log_y, top=picture.y_top)
+    slot = (_WIDTH - _RIGHT - _LEFT) / max(count, 1)
+    width = 0.7 * slot / max(sets, 1)
+    parts = [_axes(None, up)]
+    base = up(up.low)
+    for s, one in enumerate(picture.series):
+        for i, y in enumerate(one.y):
+            left, top = _LEFT + i * slot + 0.15 * slot + s * width, up(y)
+            parts.append(
+                f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(0.0, base - top):.1f}" '
+                f'fill="{_COLORS[s % 4]}"/>'
+            )
+            parts.append(_text(left + width / 2, top - 4, _short(y), size=10))
+    for i, label in enumerate(picture.labels):
+        parts.append(_text(_LEFT + (i + 0.5) * slot, _HEIGHT - _BOTTOM + 14, label, size=10))
+    return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool
+
+    @classmethod
+    def of(
+        cls,
+        values: Sequence[float],
+        start: float,
+        end: float,
+        *,
+        log: bool = False,
+        zero: bool = False,
+        top: float | None = None,
+    ) -> _Scale:
+        shown = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [0.1, 1.0]
+        low, high = (0.0 if zero else min(shown)), (max(shown) if top is None else top)
+        if high <= low:
+            high = low * 10 if log else low + 1.0
+        return cls(low, high, start, end, log)
+
+    def __call__(self, value: float) -> float:
+        value = min(max(value, self.low), self.high) if math.isfinite(value) else self.high
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            marks = [m * 10.0**p for p in powers for m in (1, 2, 5)]
+            inside = [m for m in marks if self.low <= m <= self.high]
+            return inside if len(inside) <= 7 else [m for m in inside if f"{m:.0e}".startswith("1")]
+        rough = (self.high - self.low) / 5
+        step = 10.0 ** math.floor(math.log10(rough))
+        step *= next(m for m in (1, 2, 5, 10) if m * step >= rough * 0.999)
+        first = math.ceil(self.low / step)
+        return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def _axes(across: _Scale | None, up: _Scale) -> str:
+    parts = []
+    for tick in up.ticks():
+        y = up(tick)
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>'
+            + _text(_LEFT - 6, y + 4, _short(tick), anchor="end", size=10)
+        )
+    for tick in across.ticks() if across is not None else ():
+        parts.append(_text(across(tick), _HEIGHT - _BOTTOM + 14, _short(tick), size=10))  # type: ignore[misc]
+    base = _HEIGHT - _BOTTOM
+    return "".join(parts) + (
+        f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base}" y2="{base}" stroke="{PALE}"/>'
+    )
+
+
+def _legend(picture: Picture) -> str:
+    if len(picture.series) < 2:
+        return ""
+    parts, y = [], _TOP + 8
+    for number, one in enumerate(picture.series):
+        parts.append(
+            f'<rect x="{_LEFT + 10}" y="{y - 7}" width="14" height="4" fill="{_COLORS[number % 4]}"/>'
+            + _text(_LEFT + 30, y, one.name, anchor="start", size=10)
+        )
+        y += 14
+    return "".join(parts)
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: str = "middle",
+    size: int = 11,
+    weight: str = "",
+    turned: bool = False,
+) -> str:
+    bold = f' font-weight="{weight}"' if weight else ""
+    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{INK}"{bold}{turn}>'
+        f"{escape(text)}</text>"
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,244 @@
+"""The sentences of an explanation, for three kinds of reader: the public, policy makers, engineers.
+
+What the studies found goes into them. Odds, as whole numbers of outcomes with and without a person, are
+understood better than descriptions that leave epsilon out (Nanayakkara et al. 2023, arXiv:2303.00738); people
+care about who could learn what, and descriptions set expectations that must be right (Cummings, Kaptchuk &
+Redmiles 2021, arXiv:2110.06452); labels that state the consequences set the expectations right (Smart et al.
+2024, arXiv:2408.08475); a cost in money makes the bound felt (Wood et al. 2018). So every text says what a
+person risks by taking part, beside what they risk anyway, and no text says "anonymous" or "safe".
+"""
+
+from __future__ import annotations
+
+import math
+
+from .._public import ADD_REMOVE, REPLACE
+from .deployments import beside
+from .risk import SLACK, Risk, changed
+
+AUDIENCES = ("public", "policy", "engineer")
+
+NOT_THIS = (
+    (
+        "encryption",
+        "Encryption hides data from whoever lacks the key. Here the results are for everybody to read.",
+    ),
+    (
+        "secure computation",
+        "Secure computation hides the inputs from those who compute, and gives the exact result, which may "
+        "tell "
+        "on somebody. Here the result itself is what protects.",
+    ),
+    (
+        "access control",
+        "Access control says who may see records. Here nobody who asks sees records, and whoever sees the "
+        "answers "
+        "is assumed to be clever and to know everything else.",
+    ),
+    (
+        "removing names",
+        "Taking names away leaves the rest of a record, which often fits one person only. Here it does not "
+        "matter "
+        "what else an onlooker knows.",
+    ),
+    (
+        "a promise that nothing is learned about you",
+        "What is true of many people is learned, and may be true of you, whether or not you take part.",
+    ),
+)
+
+
+def out_of(chance: float, per: int = 100) -> str:
+    """A chance as so many in a hundred (or more, if it is small), rounded up.
+
+    >>> out_of(0.7310585), out_of(0.0271828)
+    ('74 in 100', '3 in 100')
+    >>> out_of(0.00271828)
+    '3 in 1,000'
+    """
+    while chance > 0 and chance * per < 1 and per < 10**9:
+        per *= 10
+    return f"{min(per, math.ceil(chance * per - 1e-9)):,} in {per:,}"
+
+
+def number(value: float) -> str:
+    """A bound, rounded up to three digits."""
+    if not math.isfinite(value):
+        return "without limit"
+    if value == 0:
+        return "0"
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
+    shown = math.ceil(value / step - 1e-9) * step
+    return f"{shown:,.0f}" if 1000 <= abs(shown) < 1e15 else f"{shown:.4g}"
+
+
+def percent(chance: float) -> str:
+    """A chance in per cent, rounded up to three digits, never above 100."""
+    return f"{number(min(100.0, 100 * chance))}%"
+
+
+def price(risk: Risk) -> str:
+    """Epsilon and delta."""
+    if not risk.bounded:
+        return "no finite epsilon" + (f" at delta {risk.delta:g}" if risk.delta else "")
+    return f"epsilon {number(risk.epsilon)}" + (f", delta {risk.delta:g}" if risk.delta else "")
+
+
+def nothing_promised(risk: Risk) -> tuple[str, ...]:
+    """What to say where no bound holds."""
+    return (
+        f"There is no bound: {price(risk)}. Whoever sees the result may learn as much as from the data "
+        f"itself.",
+        "That is so for values made with seeded randomness (for tests), for methods without a guarantee, "
+        "and for "
+        "a delta below that of the release.",
+    )
+
+
+def odds(risk: Risk, audience: str) -> tuple[str, ...]:
+    """Odds before and after."""
+    secret = changed(risk.neighbors)
+    if audience == "public":
+        lines = [
+            f"Suppose somebody wants to find out {secret}, and thinks before any result is out that the "
+            f"chance is "
+            f"50 in 100. After all of these results it is at most {out_of(risk.after(0.5))}; it would stay "
+            f"at 50 "
+            f"in 100 if your data played no part.",
+            f"If they thought it was 1 in 100, it is at most {out_of(risk.after(0.01))} afterwards.",
+        ]
+        if risk.odds_fail:
+            lines.append(
+                f"There is a chance of at most {out_of(risk.odds_fail)} that this bound does not hold."
+            )
+        return tuple(lines)
+    beliefs = "; ".join(f"{p:.0%} becomes at most {percent(risk.after(p))}" for p in (0.01, 0.1, 0.5))
+    fails = f", except with probability {number(risk.odds_fail)}" if risk.odds_fail else ""
+    lines = [
+        f"The odds that anybody gives to {secret.replace('you are', 'one unit is').replace('your', 'its')} "
+        f"move "
+        f"by at most a factor of {number(risk.odds_factor)}, up or down{fails}.",
+        f"A belief of {beliefs}.",
+    ]
+    if audience == "engineer" and risk.delta > 0 and risk.odds_fail:
+        lines.append(
+            f"The factor is e^(epsilon + {SLACK}), and its chance to fail delta / (1 - e^-{SLACK}): "
+            f"(epsilon, "
+            f"delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
+        )
+    if audience == "engineer" and risk.neighbors is ADD_REMOVE:
+        inner = risk.of_a_value
+        lines.append(
+            "Under add_remove the odds between two contents of the same record are two steps apart: "
+            + (f"a factor of {number(inner.odds_factor)}." if inner.bounded else "no bound at this delta.")
+        )
+    return tuple(lines)
+
+
+def attack(risk: Risk, audience: str) -> tuple[str, ...]:
+    """The best attack there can be."""
+    five, one = risk.true_positives(0.05), risk.true_positives(0.01)
+    if audience == "public":
+        return (
+            f"The cleverest possible detective, who wrongly points at 5 of 100 people outside the data, "
+            f"points at "
+            f"no more than {out_of(five)} of those inside it.",
+        )
+    lines = [
+        f"An attacker who tests membership with a false-positive rate of 5% has a true-positive rate of at "
+        f"most "
+        f"{percent(five)}; at 1%, at most {percent(one)}.",
+        f"Where one of 100 suspects is in the data, an accusation at a false-positive rate of 1% is right "
+        f"in at "
+        f"most {percent(risk.accusation(0.01, 0.01))} of cases.",
+    ]
+    if audience == "engineer":
+        lines.append(
+            f"Largest advantage (true minus false positives): {number(risk.advantage)}. The bounds are the "
+            f"trade-off of the event itself where accounting knows it, not of (epsilon, delta) alone."
+        )
+    return tuple(lines)
+
+
+def cost(risk: Risk, audience: str) -> tuple[str, ...]:
+    """Risk against a baseline, in money."""
+    base, worst = 1_000.0, 100_000.0
+    most = risk.cost(base, worst=worst)
+    if audience == "engineer":
+        return (
+            f"Any cost in [0, {worst:,.0f}] that is derived from the release has an expectation of at most "
+            f"e^epsilon times that without the unit, plus delta times {worst:,.0f}: {base:,.0f} becomes at "
+            f"most "
+            f"{number(most)}.",
+        )
+    return (
+        f"Say an insurer would charge you {base:,.0f} a year on average for a policy of {worst:,.0f} if you "
+        f"had not "
+        f"taken part. Because you do, whatever it reads from these results, that is at most {number(most)}.",
+        "What you would pay anyway, because of what is known about people like you, is not part of this "
+        "promise.",
+    )
+
+
+def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
+    """What changes if one person leaves."""
+    unit = "you" if audience == "public" else "one unit"
+    if risk.neighbors is REPLACE:
+        return (
+            f"If {unit} had said something else, every possible result would have come out with almost the "
+            f"same "
+            f"chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}. How many people there "
+            f"are is "
+            f"public.",
+        )
+    lines = [
+        f"If {unit} had stayed away, every possible result would have come out with almost the same chance: "
+        f"within "
+        f"a factor of {number(math.exp(min(risk.epsilon, 700)))}"
+        + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
+        + "."
+    ]
+    if audience != "public":
+        lines.append(
+            "Leaving later takes nothing back: what was released stays released, and stays within the bound; "
+            "deleting a record protects it from future questions only."
+        )
+    return tuple(lines)
+
+
+def groups(risk: Risk) -> tuple[str, ...]:
+    """What a family has."""
+    rows = []
+    for size in (2, 4):
+        group = risk.of_group(size)
+        rows.append(
+            f"{size} units together: {price(group)}"
+            + (f", odds by at most {number(group.odds_factor)}" if group.bounded else "")
+        )
+    return tuple(f"{row}." for row in rows)
+
+
+def scale(risk: Risk) -> tuple[str, ...]:
+    """Where this stands among what others have published."""
+    below, above = beside(risk.epsilon)
+    lines = [
+        f"{len(below)} of {len(below) + len(above)} published figures in our list have a smaller epsilon, "
+        f"{len(above)} this or a larger one. They are for different units and periods: a figure per day "
+        f"adds up "
+        f"over the days."
+    ]
+    if below:
+        lines.append(f"Next below: {below[-1].who}, {below[-1].what}: {below[-1].price} ({below[-1].unit}).")
+    if above:
+        lines.append(f"Next above: {above[0].who}, {above[0].what}: {above[0].price} ({above[0].unit}).")
+    lines.append(
+        "There is no law for epsilon. Of trained models Google's engineers wrote in 2024 that 1 counts as "
+        "strong and "
+        "10 as reasonable, at a small delta (the source of the Gboard figures)."
+    )
+    return tuple(lines)
+
+
+def not_this() -> tuple[str, ...]:
+    """What this is not."""
+    return tuple(f"Not {name}. {why}" for name, why in NOT_THIS)

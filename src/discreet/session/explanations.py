@@ -1,0 +1,86 @@
+"""What a session gives to `explaining`: what its ledger adds up to as its analyst may see it, and a question
+at
+any price."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .._errors import InvalidInput
+from .._text import visible
+from ..curator import STEWARD, charges
+from ..explaining import Explanation, Spending, explain_question, explain_spending
+from ..query import Preview
+from .terms import Terms
+
+if TYPE_CHECKING:
+    from ..curator import Account
+    from .session import Session
+
+
+def explain_books(session: Session, audience: str, delta: float | None) -> Explanation:
+    """Explain what was spent, of the accounts that who asks may see, and what the whole budget would mean."""
+    public = session.public
+    facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
+    title = f"What the answers about {visible(public.table)} mean for one person"
+    accounts = [_spending(session, account) for account in session.accounts]
+    return explain_spending(accounts, audience=audience, title=title, facts=facts, delta=delta)
+
+
+def explain_sql(session: Session, text: str, audience: str, options: dict[str, Any]) -> Explanation:
+    """Explain a planned question at its price."""
+    terms = Terms(**options)
+    if terms.rho is not None or terms.weights:
+        raise InvalidInput(
+            "a question is explained at an epsilon, or at an accuracy (within=...): leave rho and weights "
+            "out. "
+            "Nothing was charged."
+        )
+    asked = session._query(text, terms)
+    epsilon = getattr(asked, "epsilon", None)
+    if not hasattr(asked, "preview") or epsilon is None:
+        raise InvalidInput("this question has no epsilon to explain. Nothing was charged.")
+
+    def at(price: float) -> Preview:
+        query: Any = session._query(text, replace(terms, epsilon=price, within=None))
+        shown: Any = (
+            query.preview(terms.confidence) if _plain(query) else query.preview_of_one(terms.confidence)
+        )
+        return shown  # type: ignore[no-any-return]
+
+    facts = [("Data", visible(session.public.table)), ("Unit", _unit(session)), ("Asked", visible(text))]
+    title = "What this question would cost, and how good its answer would be"
+    return explain_question(
+        at, float(epsilon), audience=audience, title=title, size=session.public.size, facts=facts
+    )
+
+
+def _plain(query: Any) -> bool:
+    return not hasattr(query, "preview_of_one")
+
+
+def _spending(session: Session, account: Account) -> Spending:
+    """Return the account as numbers, with the running total after each charge that who asks may see."""
+    rule, policy = account.rule, session.curator.policy
+    own = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
+    steps: list[tuple[str, float]] = []
+    if policy.budget.per is None:
+        spent = rule.start()
+        for event, body in charges.spending(session.ledger, own):
+            spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
+            steps.append((visible(str(body.get("text") or type(event).__name__)), rule.used(spent)))
+    return Spending(
+        of=account.of,
+        unit=rule.unit,
+        used=account.used,
+        limit=float(rule.total),
+        delta=float(getattr(rule, "delta", 0.0)),
+        steps=tuple(steps),
+        neighbors=session.public.neighbors,
+    )
+
+
+def _unit(session: Session) -> str:
+    column = session.public.unit.column
+    return "a row" if column is None else f"all rows of one {visible(column)}"

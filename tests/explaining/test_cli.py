@@ -1,0 +1,107 @@
+"""`discreet explain` on the shell: numbers, ledgers, questions, models; pages and labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import discreet as dp
+from discreet import accounting as acc
+from discreet.app.cli import app
+from discreet.app.printing import browser, to_pdf
+
+RUN = CliRunner()
+
+
+def run(*args: str) -> str:
+    result = RUN.invoke(app, ["explain", *args])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    # lines are wrapped where they must be
+    return " ".join(result.stdout.split())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "visits.csv"
+    path.write_text("ward,age\n" + "A,30\nB,40\n" * 20)
+    (tmp_path / "visits.csv.schema.toml").write_text(
+        'table = "visits"\nneighbors = "add_remove"\n\n[unit]\nrows = true\n\n[columns.ward]\ntype = "categories"\n'
+        'values = ["A", "B"]\n\n[columns.age]\ntype = "bounds"\nlower = 0\nupper = 100\n'
+    )
+    return path
+
+
+def test_an_epsilon() -> None:
+    assert "74 in 100" in run("1")
+    assert json.loads(run("1", "--json"))["epsilon"] == pytest.approx(1.0)
+    assert "Beside published deployments" in run("1", "--for", "policy")
+
+
+def test_a_ledger_without_its_key_and_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "a.ledger"
+    people = dp.open({"x": [1, 2]}, table="t", schema={"x": dp.Bounds(0, 9)}, unit=dp.rows(),
+                     budget=dp.Budget(epsilon=2), ledger=path)  # fmt: skip
+    people.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5)
+    (tmp_path / "a.ledger.key").unlink()
+    page, label = tmp_path / "page.html", tmp_path / "label.html"
+    assert "epsilon 0.5 of 2" in run(str(path), "--html", str(page), "--label", str(label))
+    assert "Privacy label" in label.read_text()
+    assert "How it adds up" in page.read_text()
+    with pytest.raises(dp.InvalidInput, match="exists already"):
+        run(str(path), "--html", str(page))
+    with pytest.raises(dp.InvalidInput, match="never overwritten"):
+        run(str(path), "--html", str(path), "--force")
+
+
+def test_a_model_file_and_an_event(tmp_path: Path) -> None:
+    event = acc.Gaussian(noise_multiplier=2.0)
+    path = tmp_path / "event.json"
+    path.write_text(json.dumps(event.to_json()))
+    shown = json.loads(run(str(path), "--delta", "1e-5", "--json"))
+    assert shown["epsilon"] == pytest.approx(acc.epsilon(event, delta=1e-5))
+    header = json.dumps(
+        {"__metadata__": {"discreet": json.dumps({"kind": "M", "event": event.to_json()})}}
+    ).encode()
+    model = tmp_path / "m.model"
+    model.write_bytes(len(header).to_bytes(8, "little") + header)
+    assert "m.model" in run(str(model), "--delta", "1e-5")
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"{", b"{}", b'{"event": 3}', b"\xff" * 40, b"[" * 100_000, b'{"type": "os.system"}']
+)
+def test_junk_is_refused(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "junk.bin"
+    path.write_bytes(junk)
+    with pytest.raises(dp.InvalidInput):
+        run(str(path))
+
+
+@pytest.mark.parametrize("args", [("-1",), ("nan",), ("nothing-here",), ("1", "--for", "child")])
+def test_bad_input_is_refused(args: tuple[str, ...]) -> None:
+    with pytest.raises(dp.InvalidInput):
+        run(*(("--", *args) if args[0] == "-1" else args))
+
+
+def test_without_chromium_a_pdf_is_refused_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(dp.MissingExtra, match=r"\.html"):
+        to_pdf("<p>x</p>", tmp_path / "x.pdf")
+    assert not (tmp_path / "x.pdf").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser() is None, reason="no Chromium on this machine")
+def test_a_label_prints_on_one_page(tmp_path: Path) -> None:
+    path = tmp_path / "label.pdf"
+    run("2.5", "--delta", "1e-6", "--for", "policy", "--label", str(path))
+    raw = path.read_bytes()
+    assert raw.startswith(b"%PDF")
+    assert raw.count(b"/Type /Page\n") + raw.count(b"/Type /Page ") + raw.count(b"/Type/Page/") <= 1

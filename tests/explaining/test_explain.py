@@ -1,0 +1,183 @@
+"""Explanations say the right numbers, to three audiences, of everything that has a price, and load nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import accounting as acc
+from discreet.explaining import AUDIENCES, DEPLOYMENTS, Spending, columns, explain_spending
+from discreet.explaining.words import number, out_of, percent
+from discreet.tables import rand_hie
+
+
+def flat(explanation: object) -> str:
+    """The text without its line breaks."""
+    return " ".join(str(explanation).split())
+
+
+COUNT = "SELECT COUNT(*) AS n FROM rand_hie"
+
+
+@pytest.fixture(scope="module")
+def people() -> dp.Session:
+    opened = dp.open(
+        rand_hie(year=1),
+        budget=dp.Budget(epsilon=3, delta=1e-6),
+        analysts={"ann": dp.Budget(epsilon=1), "bob": None},
+        ledger=":memory:",
+    )
+    opened.sql("SELECT health, COUNT(*) AS n FROM rand_hie GROUP BY health", epsilon=0.5)
+    opened.as_analyst("ann").sql(COUNT, epsilon=0.25)
+    return opened
+
+
+def test_an_epsilon_of_one() -> None:
+    text = flat(dp.explain(1.0))
+    assert "at most 74 in 100" in text  # e / (1 + e), rounded up
+    assert "no more than 14 in 100" in text  # 5% times e
+    assert "at most 2,720" in text  # an expected cost of 1,000
+    assert "Not encryption" in text
+
+
+@pytest.mark.parametrize("audience", AUDIENCES)
+def test_each_audience_gets_its_own_text_of_everything(people: dp.Session, audience: str) -> None:
+    answer = people.sql(COUNT, epsilon=0.125)
+    budget, preview = people.budget, people.preview(COUNT, epsilon=0.5)
+    for subject in (0.5, acc.Laplace(noise_multiplier=2), answer, people, budget, preview):
+        shown = dp.explain(subject, audience=audience)
+        assert shown.audience == audience
+        assert shown.risk.bounded
+        assert shown.sections[-1].heading == "What this is not"
+        assert not re.search(r"\b(anonymous|safe|guaranteed|inf|nan)\b", str(shown), re.I)
+        json.dumps(shown.to_json(), allow_nan=False)
+    assert len({flat(dp.explain(1.0, audience=name)) for name in AUDIENCES}) == 3
+
+
+def test_a_session_adds_up_and_an_analyst_sees_only_what_is_theirs(people: dp.Session) -> None:
+    steward, ann = flat(dp.explain(people)), flat(dp.explain(people.as_analyst("ann")))
+    assert "GROUP BY health" in steward
+    assert "0.75" in steward
+    assert "GROUP BY health" not in ann
+    assert "0.75" not in ann
+    assert "epsilon 0.25 of 1" in ann
+
+
+def test_a_planned_question_in_its_own_units(people: dp.Session) -> None:
+    before = people.spent
+    shown = people.explain(COUNT, epsilon=0.5)
+    error = people.preview(COUNT, epsilon=0.5).query.errors[0]  # type: ignore[union-attr]
+    assert f"within {number(error)} of the exact one" in flat(shown)
+    assert people.spent == before
+    query = lambda price: people.preview(COUNT, epsilon=price).query  # noqa: E731
+    (column,) = columns(query, 0.5, size=5000)  # type: ignore[arg-type]
+    assert column.halved_at is not None
+    assert query(column.halved_at).errors[0] <= column.error / 2  # type: ignore[union-attr]
+    assert query(column.halved_at / 1.05).errors[0] > column.error / 2  # type: ignore[union-attr]
+    assert column.share == pytest.approx(column.error / 5000)
+    assert [y for _, y in column.curve] == sorted((y for _, y in column.curve), reverse=True)
+
+
+def test_averages_without_a_declared_size_say_so_and_by_accuracy_works(people: dp.Session) -> None:
+    assert "comes with the answer" in str(
+        people.explain("SELECT AVG(visits) AS v FROM rand_hie", epsilon=0.5)
+    )
+    assert people.explain(COUNT, within=20).risk.epsilon < 0.5
+    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+        people.explain(COUNT)
+    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+        people.explain(COUNT, rho=0.1)
+
+
+def test_a_model_is_explained_by_the_price_of_its_training() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 300)
+    people = dp.open(
+        {"x": x, "y": np.where(x > 0.5, "a", "b")},
+        table="t",
+        schema={"x": dp.Bounds(0, 1), "y": dp.Categories(["a", "b"])},
+        unit=dp.rows(), size=300, budget=dp.Budget(epsilon=3, delta=1e-6), ledger=":memory:",
+    )  # fmt: skip
+    model = people.fit(dp.learning.LogisticRegression(epsilon=1, method="output"), target="y")
+    shown = dp.explain(model)
+    assert shown.risk.event == model.event_
+    assert shown.risk.epsilon <= 1.0
+    assert dict(shown.facts)["Released"] == "a model, LogisticRegression"
+
+
+def test_seeded_values_are_not_said_to_be_private() -> None:
+    text = flat(dp.explain(acc.NonPrivate()))
+    assert "There is no bound" in text
+    with pytest.raises(dp.InvalidInput):
+        dp.explain(acc.NonPrivate()).plot()
+
+
+def test_pages_and_labels_load_nothing_and_escape_what_others_wrote() -> None:
+    account = Spending("<b>x</b>", "epsilon", 1.0, 2.0, 0.0, (("<script>alert(1)</script>", 1.0),))
+    shown = explain_spending([account], title="<img src=x>", facts=[("a", "<i>")])
+    for html in (shown.to_html(), shown.label(), shown._repr_html_()):
+        assert not re.search(r"<(script|img|link|iframe|i|b>x)\b", html)
+        assert not re.search(r"<[^>]*(src|href|url)\s*[=(]", html)
+        hosts = set(re.findall(r"https?://([^/\"']+)", html))
+        assert hosts <= {"www.w3.org"}  # the name of the SVG language, which nobody loads
+
+
+def test_pictures_are_well_formed(people: dp.Session, tmp_path: object) -> None:
+    shown = people.explain(COUNT, epsilon=0.5)
+    assert len(shown.pictures) == 3
+    for heading in shown.pictures:
+        ElementTree.fromstring(shown.plot(heading).svg())
+    path = shown.plot().save(f"{tmp_path}/p.svg")
+    assert path.read_text().startswith("<svg")
+    with pytest.raises(dp.InvalidInput):
+        shown.plot("nothing")
+
+
+@pytest.mark.parametrize("epsilon", [0, 1e-9, 0.1, 20, 1000, 1e300])
+def test_every_epsilon_can_be_explained(epsilon: float) -> None:
+    for audience in AUDIENCES:
+        shown = dp.explain(epsilon, audience=audience)
+        assert shown.label()
+        assert str(shown)
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, "x", None, True, object(), dp.Budget])
+def test_what_has_no_price_is_refused(wrong: object) -> None:
+    with pytest.raises(dp.InvalidInput):
+        dp.explain(wrong)
+
+
+@pytest.mark.parametrize("options", [{"audience": "child"}, {"delta": 2}, {"delta": -1}, {"neighbors": "x"}])
+def test_wrong_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(dp.DiscreetError):
+        dp.explain(1.0, **options)  # type: ignore[arg-type]
+
+
+def test_numbers_are_rounded_up() -> None:
+    assert out_of(0.5000001) == "51 in 100"
+    assert out_of(0.0) == "0 in 100"
+    assert out_of(1.0) == "100 in 100"
+    assert number(2.71828) == "2.72"
+    assert number(math.inf) == "without limit"
+    assert percent(0.123401) == "12.4%"
+    assert number(12_340.1) == "12,400"
+
+
+def test_every_deployment_has_a_source() -> None:
+    assert len(DEPLOYMENTS) >= 10
+    for one in DEPLOYMENTS:
+        assert one.epsilon > 0
+        assert one.source
+        assert one.url.startswith("https://")
+        assert one.unit
+
+
+def test_a_budget_in_rho_is_explained_at_a_delta() -> None:
+    shown = dp.explain(dp.Budget(rho=0.1, delta=1e-6))
+    assert shown.risk.epsilon == acc.epsilon(acc.ZCDP(rho=0.1), delta=1e-6)

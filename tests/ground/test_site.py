@@ -1,0 +1,144 @@
+"""The site is complete and keeps to itself: every public name and command has its place, every page is in the
+menu, and nothing is loaded from another host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from docs import hooks
+from docs.build import broken_links, headings
+from docs.docstrings import markdown
+
+import discreet as dp
+from discreet.app.cli import COMMANDS, load
+from discreet.app.printing import browser
+
+ROOT = Path(__file__).parents[2]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+
+def test_the_settings_load_nothing_from_elsewhere() -> None:
+    assert CONFIG["theme"]["font"] is False
+    assert "extra_javascript" not in CONFIG
+    assert "extra_css" not in CONFIG
+    assert all(level == "warn" for level in CONFIG["validation"]["links"].values())
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return hooks.generated()
+
+
+def test_every_public_name_is_in_the_reference(pages: dict[str, str]) -> None:
+    top = pages["reference/discreet.md"]
+    for name in set(dp.__all__) - set(dp._ROOMS):
+        assert re.search(rf"^(:::.*\.|### ){name}$", top, re.M), name
+    for room in dp._ROOMS:
+        page = pages[f"reference/{room}.md"]
+        for name in getattr(dp, room).__all__:
+            assert re.search(rf"^(:::.*\.|### ){name}$", page, re.M) or _under_its_own_name(
+                room, name, page
+            ), name
+
+
+def _under_its_own_name(room: str, name: str, page: str) -> bool:
+    """A module or function that the room offers under another name than it has at home."""
+    thing = getattr(getattr(dp, room), name)
+    own = getattr(thing, "__qualname__", None) or thing.__name__.rsplit(".", 1)[-1]
+    return bool(re.search(rf"^(:::.*\.|### ){re.escape(own)}$", page, re.M))
+
+
+def test_every_command_and_option_is_in_the_reference(pages: dict[str, str]) -> None:
+    text = pages["reference/commands.md"]
+    for name in COMMANDS:
+        assert f"## discreet {name}\n" in text
+        part = text.split(f"## discreet {name}\n")[1].split("\n## ")[0]
+        for option in load(name).params:
+            assert all(f"`{spelled}`" in part for spelled in option.opts) or str(option.name).upper() in part
+
+
+def test_every_page_is_in_the_menu_once() -> None:
+    names = [str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")]
+    names += ["index.md", "reference/new_room.md", "a-page-that-will-come.md"]
+    placed = [page for part in hooks.menu(names) for pages in part.values() for page in pages]
+    assert sorted(placed) == sorted(names)
+    assert hooks.part_of("streams.md") == "Rooms"
+
+
+def test_docstrings_become_markdown() -> None:
+    text = markdown("Does it.\n\nGuarantee: x <= 1\n    for all.\nProof: y.\n\n>>> 1 + 1\n2\n")
+    assert (
+        text
+        == "Does it.\n\n**Guarantee.** x &lt;= 1\nfor all.\n\n**Proof.** y.\n\n```python\n>>> 1 + 1\n2\n```"
+    )
+
+
+def test_a_link_to_nothing_and_to_no_heading_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("docs.build.ROOT", tmp_path)
+    page = tmp_path / "a.md"
+    page.write_text("# One thing\n[x](b.md) [y](#one-thing) [z](#two) [w](a.md#one-thing)\n")
+    assert headings(page) == {"one-thing"}
+    assert broken_links(page) == ["a.md: b.md", "a.md: #two"]
+
+
+def test_readme_becomes_the_first_page_with_its_links(pages: dict[str, str]) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", pages["index.md"])
+    assert links
+    for link in links:
+        assert (ROOT / "docs" / link).exists() or link in pages, link
+
+
+LOADS = re.compile(r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\bsrc=[\"']?(?:https?:)?//", re.I)
+STYLES = re.compile(
+    r"<link\b[^>]*\brel=[\"']?(?:stylesheet|preconnect|icon|preload)[^>]*href=[\"']?(?:https?:)?//", re.I
+)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_strictly_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    built = list(site.rglob("*.html"))
+    assert len(built) > 70
+    for page in built:
+        text = page.read_text()
+        assert not LOADS.search(text), page
+        assert not STYLES.search(text), page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text()), sheet
+    assert (site / "search" / "search_index.json").stat().st_size > 100_000
+    if browser() is not None:
+        assert outside(site / "index.html") == outside(site / "course" / "index.html") == []
+
+
+def outside(page: Path) -> list[str]:
+    """What a browser asks other hosts for when it shows a page."""
+    from playwright.sync_api import sync_playwright
+
+    asked: list[str] = []
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+        tab = chromium.new_page()
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(page.as_uri())
+        tab.wait_for_timeout(1000)
+        chromium.close()
+    return [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+
+
+def test_the_search_for_loads_would_notice_one() -> None:
+    assert LOADS.search('<script src="https://unpkg.com/x"></script>')
+    assert LOADS.search("<img alt=x src='//cdn.example/x.png'>")
+    assert STYLES.search('<link rel="stylesheet" href="https://fonts.googleapis.com/css">')
+    assert not LOADS.search('<a href="https://arxiv.org">x</a>')
