@@ -58,7 +58,7 @@ class Scattering(nn.Module):
     @property
     def channels(self) -> int:
         """The number of coefficients for each position."""
-        second = self.L**2 * self.J * (self.J - 1) // 2 if self.order == 2 else 0
+        second: int = self.L**2 * self.J * (self.J - 1) // 2 if self.order == 2 else 0
         return 1 + self.J * self.L + second
 
     @property
@@ -72,7 +72,9 @@ class Scattering(nn.Module):
         lead = _require_images(images, self.shape)
         if not images.numel():
             return images.new_zeros(*lead, self.channels, *(size // 2**self.J for size in self.shape))
-        parts = [self._coefficients(part) for part in images.reshape(-1, 1, *self.shape).split(_AT_ONCE)]
+        parts = [
+            self._coefficients(part) for part in torch.split(images.reshape(-1, 1, *self.shape), _AT_ONCE)
+        ]
         out = torch.cat(parts)
         return out.reshape(*lead, *out.shape[1:])
 
@@ -96,7 +98,7 @@ class Scattering(nn.Module):
         """
         _require.integer(batch=batch, at_least=1)
         tensor = torch.as_tensor(np.asarray(images), dtype=torch.float32)
-        parts = [self(part) for part in tensor.split(batch)] if len(tensor) else [self(tensor)]
+        parts = [self(part) for part in torch.split(tensor, batch)] if len(tensor) else [self(tensor)]
         if normalize:
             parts = [_standardized(part) for part in parts]
         return torch.cat([part.flatten(1) for part in parts])
@@ -178,7 +180,7 @@ def _wavelet(height: int, width: int, j: int, angle: int, L: int) -> Array:
     sigma, theta, xi, slant = 0.8 * 2**j, (L - 1 - L // 2 - angle) * np.pi / L, 0.75 * np.pi / 2**j, 4 / L
     wave = _gabor(height, width, sigma, theta, xi, slant)
     envelope = _gabor(height, width, sigma, theta, 0.0, slant)
-    return np.real(np.fft.fft2(wave - wave.sum() / envelope.sum() * envelope))
+    return np.asarray(np.real(np.fft.fft2(wave - wave.sum() / envelope.sum() * envelope)))
 
 
 def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant: float) -> Array:
@@ -188,7 +190,7 @@ def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant
     along, across = x * cos + y * sin, -x * sin + y * cos
     wave = np.exp(-(along**2 + slant**2 * across**2) / (2 * sigma**2) + 1j * xi * along)
     periodic = wave.reshape(5, height, 5, width).sum((0, 2))
-    return periodic * slant / (2 * _PI_OF_KYMATIO * sigma**2)
+    return np.asarray(periodic * slant / (2 * _PI_OF_KYMATIO * sigma**2))
 
 
 def _cropped(bank: Array, level: int) -> Array:
@@ -214,7 +216,7 @@ def _averages(size: int, J: int, j: int, length: int) -> Array:
     thin = np.real(np.fft.ifft(_cropped(spectrum[None, :].repeat(size, 0), j)[0]))
     small = len(thin)
     positions = np.arange(1, 1 + length // 2**J) * 2 ** (J - j)
-    return thin[(positions[:, None] - np.arange(small)) % small]
+    return np.asarray(thin[(positions[:, None] - np.arange(small)) % small])
 
 
 def _as_buffer(values: Array) -> Tensor:
