@@ -90,6 +90,13 @@ class StableVotes:
             _require.exact(self.scale, "scale"), _require.exact(self.failure, "failure")
         )
 
+    def lead(self, confidence: float, classes: int) -> int:
+        """A lead of so many votes is answered, exactly, with this probability."""
+        slack = certified.quantile(
+            _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
+        )
+        return 2 * (self.reach + slack)
+
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         noise = DiscreteLaplace(scale=self.scale, sensitivity=1, neighbors=neighbors)
         test = Thresholded(event=noise, delta=self.failure, neighbors=neighbors)
@@ -151,6 +158,10 @@ class SparseVotes:
     def threshold(self) -> int:
         """The distance that is answered about half of the time."""
         return self._vector.threshold
+
+    def lead(self, confidence: float, classes: int) -> int:
+        """If all questions have a lead of so many votes, all are answered with this probability."""
+        return 2 * (self._vector.error(confidence) + 1)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=neighbors)

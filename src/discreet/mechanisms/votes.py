@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -27,6 +28,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import DiscreteGaussian, DiscreteLaplace, Event, calibrate, compose
 from ..sampling import Entropy
+from . import certified
 
 Counts = NDArray[np.int64]
 State = dict[str, Any]
@@ -53,6 +55,8 @@ class Aggregator(Protocol):
     def queries(self) -> int: ...
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event: ...
+
+    def lead(self, confidence: float, classes: int) -> int: ...
 
     def start(self, entropy: Entropy) -> State: ...
 
@@ -108,6 +112,11 @@ class LNMax:
         noise = DiscreteLaplace(scale=self.scale, sensitivity=1, neighbors=neighbors)
         return noise.repeated(2 * int(self.queries))
 
+    def lead(self, confidence: float, classes: int) -> int:
+        """A lead of so many votes is kept with this probability: no noise is more than half of it."""
+        tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
+        return 2 * certified.quantile(_require.exact(self.scale, "scale"), tail) + 1
+
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}
 
@@ -153,6 +162,10 @@ class GNMax:
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return two_counts(self.variance, neighbors).repeated(int(self.queries))
+
+    def lead(self, confidence: float, classes: int) -> int:
+        """A lead of so many votes is kept with this probability, where a question is answered."""
+        return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}
@@ -213,6 +226,10 @@ class ConfidentGNMax:
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return _confident_event(self, neighbors)
+
+    def lead(self, confidence: float, classes: int) -> int:
+        """A lead of so many votes is kept with this probability, where a question is answered."""
+        return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}
@@ -281,6 +298,10 @@ class InteractiveGNMax:
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         return _confident_event(self, neighbors)
 
+    def lead(self, confidence: float, classes: int) -> int:
+        """A lead of so many votes is kept with this probability, where a question is answered."""
+        return gaussian_lead(self.variance, confidence, classes)
+
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}
 
@@ -289,7 +310,7 @@ class InteractiveGNMax:
         chances = np.asarray(prediction, dtype=np.float64).ravel()
         if len(chances) != classes or not np.isfinite(chances).all() or (chances < 0).any():
             raise _require.fail("prediction", prediction, f"{classes} probabilities of the student")
-        return np.floor(np.minimum(chances, 1) * int(self.teachers)).astype(np.int64)
+        return np.asarray(np.floor(np.minimum(chances, 1) * int(self.teachers)), dtype=np.int64)
 
     def label(
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
@@ -309,6 +330,18 @@ def two_counts(variance: Real, neighbors: Neighbors) -> Event:
     """The price of one vector of counts with discrete Gaussian noise: a moved vote changes two of them by
     1."""
     return DiscreteGaussian(variance=variance, sensitivity=1, neighbors=neighbors).repeated(2)
+
+
+def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
+    """The lead that discrete Gaussian noise on every count leaves with this probability.
+
+    Proof: two noises differ by g or more with at most the chance Phi(-(g - 2) / (sigma sqrt 2)), see
+           `vote_cost.answer_votes`; there are classes - 1 others.
+    """
+    _require.open_probability(confidence=confidence)
+    _require.integer(classes=classes, at_least=2)
+    reach = NormalDist().inv_cdf(1 - (1 - float(confidence)) / (classes - 1))
+    return 2 + max(0, math.ceil(math.sqrt(2 * float(variance)) * reach * (1 + 1e-9)))
 
 
 def noisy(counts: Counts, variance: Real, entropy: Entropy) -> Counts:

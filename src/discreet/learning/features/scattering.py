@@ -58,13 +58,14 @@ class Scattering(nn.Module):
     @property
     def channels(self) -> int:
         """The number of coefficients for each position."""
-        second: int = self.L**2 * self.J * (self.J - 1) // 2 if self.order == 2 else 0
-        return 1 + self.J * self.L + second
+        pairs = self.J * (self.J - 1) // 2 if self.order == 2 else 0
+        return int(1 + self.J * self.L + pairs * self.L * self.L)
 
     @property
     def size(self) -> int:
         """The number of coefficients of one image of one color."""
-        return self.channels * (self.shape[0] // 2**self.J) * (self.shape[1] // 2**self.J)
+        height, width = (size >> self.J for size in self.shape)
+        return self.channels * height * width
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the coefficients of a batch; colors and batches are whatever comes before the last two

@@ -18,7 +18,7 @@ from ..._registry import described, named
 from ...accounting import Event, NoOp, compose
 from ...mechanisms.protocols import AnySource, Release, check_source, release
 from ...mechanisms.vote_cost import SanitizedCost, recalled, record, spelled
-from ...mechanisms.votes import Aggregator, State
+from ...mechanisms.votes import Aggregator, State, check_open
 from ...sampling import Entropy
 from ..data import Tabular, examples_of, shapes_of
 from . import teachers as ensemble
@@ -140,6 +140,12 @@ class PrivateTeachers:
         """The public number of bytes that all teachers together take in the vault."""
         return int(self.teachers) * (int(self.size) + 8)
 
+    def error(self, confidence: float = 0.95) -> int:
+        """In votes: where one class leads by so many, what is answered is that class with probability
+        `confidence` (or it is answered at all, where answers are exact)."""
+        _require.open_probability(confidence=confidence)
+        return int(self.aggregator.lead(confidence, self.classes))
+
     def rehearse(self, source: AnySource) -> None:
         """Fit the learner to made-up examples and ask it: what fails then fails for other reasons than the
         data."""
@@ -157,8 +163,8 @@ class PrivateTeachers:
         if self.workers > 1 and not ensemble.can_train_apart(self.learner):
             raise InvalidInput(
                 "the learner cannot be sent to other processes, or none can be started. Nothing was charged "
-                'or read. Begin the script with `if __name__ == "__main__":`, define the learner in a module, '
-                "or give workers=1."
+                'or read. Begin the script with `if __name__ == "__main__":`, define the learner in a '
+                "module, or give workers=1."
             )
 
     def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
@@ -283,12 +289,13 @@ class PrivateTeachers:
         return predictions
 
     def _check_room(self, state: State, length: int) -> None:
+        check_open(self.aggregator, state)
         left = self.aggregator.queries - state["asked"]
         if length > left:
             raise Halted(
                 f"{length} inputs were asked, and {max(left, 0)} of the {self.aggregator.queries} questions "
-                f"that were paid for are left. Nothing was drawn or released. Ask fewer, or train a student on "
-                f"the answers."
+                f"that were paid for are left. Nothing was drawn or released. Ask fewer, or train a "
+                f"student on the answers."
             )
 
 

@@ -1,8 +1,8 @@
 """The student: a model for the public, from the labels that were bought and unlabelled public inputs.
 
 Everything here is post-processing of released labels, and free. `typical_examples` chooses which inputs to
-ask about, without a label: one from the middle of each of many clusters. `spread_labels` carries the answers to
-inputs nearby (Zhou et al. 2004, "Learning with local and global consistency").
+ask about, without a label: one from the middle of each of many clusters. `spread_labels` carries the
+answers to inputs nearby (Zhou et al. 2004, "Learning with local and global consistency").
 """
 
 from __future__ import annotations
