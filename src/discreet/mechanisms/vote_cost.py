@@ -112,11 +112,7 @@ class SanitizedCost:
 
     def check(self, aggregator: Any) -> None:
         """Refuse an aggregator whose data-dependent cost is not known here."""
-        if not isinstance(aggregator, GNMax | ConfidentGNMax | InteractiveGNMax):
-            raise InvalidInput(
-                f"the data-dependent cost of {type(aggregator).__name__} is not known here: it is of GNMax, "
-                f"ConfidentGNMax and InteractiveGNMax. Nothing was charged. Leave `sanitize` out."
-            )
+        check_known(aggregator)
         variances = [aggregator.variance, getattr(aggregator, "check_variance", math.inf)]
         if min(variances) < _LEAST_VARIANCE:
             raise _require.fail(
@@ -148,6 +144,15 @@ class SanitizedCost:
         answers = getattr(aggregator, "answers", aggregator.queries)
         each = 0.0 if checks is None else self.order / (2 * float(checks))
         return float(aggregator.queries * each + answers * self.order / float(aggregator.variance))
+
+
+def check_known(aggregator: Any) -> None:
+    """Refuse an aggregator without a data-dependent cost."""
+    if not isinstance(aggregator, GNMax | ConfidentGNMax | InteractiveGNMax):
+        raise InvalidInput(
+            f"the data-dependent cost of {type(aggregator).__name__} is not known here: it is of GNMax, "
+            f"ConfidentGNMax and InteractiveGNMax. Nothing was charged. Leave `sanitize` out."
+        )
 
 
 def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agreement: float = 0.9) -> float:

@@ -209,6 +209,7 @@ def built(
         aggregator = chosen(aggregator, left, delta, queries, teachers, answers, threshold, failures)
     cost = None
     if sanitize is not None:
+        vote_cost.check_known(aggregator)
         best = vote_cost.best_order(aggregator, teachers, classes, delta) if order is None else order
         cost = vote_cost.SanitizedCost(epsilon=sanitize, order=best)
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])

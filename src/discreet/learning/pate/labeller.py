@@ -146,6 +146,11 @@ class PrivateTeachers:
         _require.open_probability(confidence=confidence)
         return int(self.aggregator.lead(confidence, self.classes))
 
+    @property
+    def _trained(self) -> list[int]:
+        """Public numbers that a blob of teachers is read by."""
+        return [int(n) for n in (self.teachers, self.classes, self.size)]
+
     def rehearse(self, source: AnySource) -> None:
         """Fit the learner to made-up examples and ask it: what fails then fails for other reasons than the
         data."""
@@ -181,7 +186,7 @@ class PrivateTeachers:
             workers=self.workers,
             progress=self.progress,
         )
-        state = {**self.aggregator.start(entropy), "history": [], "closed": False}
+        state = {**self.aggregator.start(entropy), "history": [], "closed": False, "trained": self._trained}
         blob = ensemble.pack(models, self.size)
         if drawer is None:
             return {**state, BLOB: base64.b64encode(blob).decode()}
@@ -193,6 +198,11 @@ class PrivateTeachers:
     ) -> tuple[State, Release]:
         """Answer for a batch of public inputs, or with the sanitized cost."""
         check_source(self.public, source, examples=True)
+        if state["trained"] != self._trained:
+            raise InvalidInput(
+                "these teachers were trained with other numbers of teachers, classes or bytes than are given "
+                "now. Nothing was drawn or released. Give those of the start."
+            )
         if state["closed"]:
             raise Halted(
                 "the cost of this labeller was published, which ends it. Nothing was drawn or released."
