@@ -192,16 +192,19 @@ class People:
             column = column.dictionary_decode()
         if pa.types.is_floating(column.type):  # the two zeros are one person, as they are to SQL
             column = pc.add(column.cast(pa.float64()), 0.0)
-        codes = (
-            pc.fill_null(column.dictionary_encode().indices, -1)
-            .to_numpy(zero_copy_only=False)
-            .astype(np.int64)
-        )
+        encoded = column.dictionary_encode()
+        # Of the people who have a row, in the order of their numbers: a secret hash of these deals them.
+        self.names = encoded.dictionary
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         order = np.argsort(codes, kind="stable")
         self._order = order[np.searchsorted(codes[order], 0) :]
         self.counts = np.bincount(codes[codes >= 0])
         self._first = np.concatenate([[0], np.cumsum(self.counts)])
         self.length = len(codes)
+
+    def owned(self) -> tuple[Array, Array]:
+        """Return all rows that are somebody's, and whose each is."""
+        return self._order, np.repeat(np.arange(len(self.counts)), self.counts)
 
     def rows(self, person: int, most: int | None, entropy: Entropy) -> Array:
         """Return the rows of a person; a random `most` of them where there are more, whatever others have.
@@ -309,10 +312,27 @@ class Tabular:
             people=None if unit is None else pa.chunked_array(whose, None if whose else pa.null()),
         )
 
+    def inputs(self, data: Any, public: Public) -> Array:
+        """The features of public rows, a data frame or a mapping of columns, as those of private rows are
+        read."""
+        names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
+        missing = [name for name in self.features if name not in names]
+        if missing:
+            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was asked.")
+        return np.concatenate(
+            [self._feature(_plain_array(data[name]), public, name) for name in self.features], axis=1
+        )
+
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
         if self.scaling is not None and name in self.scaling.columns:
             return self.scaling.column(name, _floats(values)).astype(np.float32)[:, None]
         return _column(values, public.fact(name), name)
+
+
+def _plain_array(values: Any) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    return pa.array(values.tolist() if hasattr(values, "tolist") else list(values), from_pandas=True)
 
 
 def _column(values: pa.Array, fact: Any, name: str) -> Array:

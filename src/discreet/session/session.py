@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..explaining import Explanation
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
+    from .teaching import Labeller
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -351,6 +352,45 @@ class Session:
         else:
             released = self.curator.ask(mechanism, analyst=self.analyst, text=note)
         return estimator.adopt(released, mechanism)
+
+    @_require.spelled
+    def teach(
+        self,
+        learner: Any,
+        *,
+        teachers: int,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        queries: int = 500,
+        aggregator: Any = "gnmax",
+        answers: int | None = None,
+        threshold: int | None = None,
+        failures: int | None = None,
+        classes: int | None = None,
+        sanitize: float | None = None,
+        order: float | None = None,
+        size: int | None = None,
+        workers: int | None = None,
+        progress: Any = None,
+        number: int | None = None,
+    ) -> Labeller:
+        """Train teachers on disjoint parts of the data, charged first, and return a labeller that answers
+        `queries` questions about public inputs (PATE).
+
+        `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `aggregator`: "gnmax",
+        "lnmax", "confident" (with `answers` and `threshold`), "interactive", "stable" (M_stab), "sparse"
+        (M_svec, with `failures`), or one of `mechanisms.votes` with its own noise. `sanitize` is an epsilon,
+        out of the whole, for publishing the data-dependent cost at `order`. `classes` is for examples; `size`
+        the bytes of one teacher in the vault. `number` finds a labeller again.
+        """
+        from .teaching import teach
+
+        options = {
+            name: value for name, value in locals().items() if name not in ("self", "teach", "learner")
+        }
+        return teach(self, learner, **options)
 
     @_require.spelled
     def watch(

@@ -1,0 +1,21 @@
+"""PATE: teachers on disjoint parts of private data, a labeller that answers for a price, a student for the
+public.
+
+Papernot et al. 2017, arXiv:1610.05755, and 2018, arXiv:1802.08908; Bassily, Thakkar & Thakurta 2018,
+arXiv:1803.05101. Aggregators and their prices are `discreet.mechanisms.votes` and `stable_votes`.
+"""
+
+from .labeller import CostQuestion, Labels, PrivateTeachers, PublicInputs
+from .student import Student, spread_labels, typical_examples
+from .torch_learner import TorchLearner
+
+__all__ = [
+    "CostQuestion",
+    "Labels",
+    "PrivateTeachers",
+    "PublicInputs",
+    "Student",
+    "TorchLearner",
+    "spread_labels",
+    "typical_examples",
+]

@@ -1,0 +1,164 @@
+"""A student of images that learns from unlabelled ones by consistency: FixMatch (Sohn et al. 2020,
+arXiv:2001.07685).
+
+Where the network is sure of a slightly moved image, it must say the same of a strongly distorted one. All
+inputs are public and all labels released, so this is post-processing, and free.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ... import _require
+from ..._errors import InvalidInput
+
+
+def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module:
+    """Three convolutions with group normalization, an average over positions, and a linear layer."""
+
+    def block(before: int, after: int) -> list[nn.Module]:
+        return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
+
+    return nn.Sequential(
+        *block(channels, width), nn.MaxPool2d(2), *block(width, 2 * width), nn.MaxPool2d(2),
+        *block(2 * width, 2 * width), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(18 * width, classes),
+    )  # fmt: skip
+
+
+class FixMatchStudent:
+    """Learns images from few labels and many unlabelled inputs, by consistency under distortions.
+
+    `sure` is the probability from which the network's own opinion of a slightly moved image is taken as the
+    label of its distorted copy. The weights that predict are a moving average. Distortions are rotations up
+    to `degrees`, sizes, shears, moves and an erased square; never a mirror image, which is another digit.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        model: nn.Module | None = None,
+        *,
+        steps: int = 1000,
+        labelled: int = 64,
+        unlabelled: int = 192,
+        sure: float = 0.95,
+        lr: float = 2e-3,
+        average: float = 0.995,
+        degrees: float = 20.0,
+        seed: int = 0,
+        progress: Any = None,
+    ) -> None:
+        _require.integer(classes=classes, at_least=2)
+        _require.integer(steps=steps, labelled=labelled, unlabelled=unlabelled, at_least=1)
+        _require.open_probability(sure=sure, average=average)
+        _require.positive(lr=lr)
+        self.classes, self.model, self.steps = classes, model, steps
+        self.labelled, self.unlabelled, self.sure = labelled, unlabelled, sure
+        self.lr, self.average, self.degrees, self.seed = lr, average, degrees, seed
+        self.progress = progress
+
+    def fit(self, images: Any, labels: Any) -> FixMatchStudent:
+        """Fit to public images (n, channels, height, width) with labels, -1 (or None) where there is none."""
+        x = _images(images)
+        known = torch.tensor([-1 if label is None else int(label) for label in labels])
+        answered = torch.nonzero(known >= 0).flatten()
+        if len(torch.unique(known[answered])) < 2:
+            raise InvalidInput(
+                "a student needs labels of at least two classes. Nothing was trained. Buy more answers."
+            )
+        generator = torch.Generator().manual_seed(self.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            model = (
+                small_network(self.classes, x.shape[1]) if self.model is None else copy.deepcopy(self.model)
+            )
+            self.network_ = self._train(model, x, known, answered, generator)
+        return self
+
+    def _train(
+        self, model: nn.Module, x: Tensor, known: Tensor, answered: Tensor, generator: torch.Generator
+    ) -> nn.Module:
+        mean = copy.deepcopy(model).eval()
+        optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
+        for step in range(self.steps):
+            optimizer.param_groups[0]["lr"] = self.lr * math.cos(7 * math.pi * step / (16 * self.steps))
+            few = answered[torch.randint(len(answered), (self.labelled,), generator=generator)]
+            many = torch.randint(len(x), (self.unlabelled,), generator=generator)
+            with torch.no_grad():
+                chances = model(distorted(x[many], generator, weak=True)).softmax(1)
+                sure, guess = chances.max(1)
+            weak, strong = (
+                distorted(x[few], generator, weak=True),
+                distorted(x[many], generator, degrees=self.degrees),
+            )
+            scores = model(torch.cat([weak, strong]))
+            loss = nn.functional.cross_entropy(scores[: len(few)], known[few])
+            own = nn.functional.cross_entropy(scores[len(few) :], guess, reduction="none")
+            optimizer.zero_grad()
+            torch.autograd.backward(loss + (own * (sure >= self.sure)).mean())
+            optimizer.step()
+            with torch.no_grad():
+                keep = min(self.average, (1 + step) / (10 + step))
+                for kept, new in zip(mean.parameters(), model.parameters(), strict=True):
+                    kept.lerp_(new, 1 - keep)
+            if self.progress is not None:
+                self.progress(step + 1, self.steps)
+        return mean
+
+    @torch.no_grad()
+    def probabilities(self, images: Any) -> Any:
+        """The probabilities of each class."""
+        parts = [self.network_(part).softmax(1) for part in torch.split(_images(images), 256)]
+        return torch.cat(parts).numpy()
+
+    def predict(self, images: Any) -> Any:
+        """The class numbers of new images."""
+        return self.probabilities(images).argmax(1)
+
+    def score(self, images: Any, y: Any) -> float:
+        """The share of new images whose class is right."""
+        return float(np.mean(self.predict(images) == np.asarray(y)))
+
+
+def distorted(
+    images: Tensor, generator: torch.Generator, *, weak: bool = False, degrees: float = 20.0
+) -> Tensor:
+    """Copies that are moved by up to 2 pixels (`weak`), or rotated, resized, sheared, moved and partly
+    erased."""
+    n, _, height, width = images.shape
+
+    def uniform(bound: float) -> Tensor:
+        return (torch.rand(n, generator=generator) * 2 - 1) * bound
+
+    move = 2 if weak else 3
+    angle = uniform(0.0 if weak else math.radians(degrees))
+    scale, shear = 1 + uniform(0.0 if weak else 0.2), uniform(0.0 if weak else 0.2)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    first = torch.stack([cos * scale, (shear * cos - sin) * scale, uniform(2 * move / width)], 1)
+    second = torch.stack([sin * scale, (shear * sin + cos) * scale, uniform(2 * move / height)], 1)
+    grid = nn.functional.affine_grid(torch.stack([first, second], 1), list(images.shape), align_corners=False)
+    out = nn.functional.grid_sample(images, grid, align_corners=False)
+    if weak:
+        return out
+    side = max(height // 4, 1)
+    tops = torch.randint(height - side + 1, (n, 1, 1, 1), generator=generator)
+    lefts = torch.randint(width - side + 1, (n, 1, 1, 1), generator=generator)
+    rows, columns = torch.arange(height).view(1, 1, -1, 1), torch.arange(width).view(1, 1, 1, -1)
+    erased = (rows >= tops) & (rows < tops + side) & (columns >= lefts) & (columns < lefts + side)
+    return out.masked_fill(erased, 0.0)
+
+
+def _images(images: Any) -> Tensor:
+    x = torch.as_tensor(np.asarray(images), dtype=torch.float32)
+    if x.dim() != 4 or not len(x) or not torch.isfinite(x).all():
+        raise InvalidInput(
+            f"images must be finite numbers of the shape (number, channels, height, width), not "
+            f"{tuple(x.shape)}. Nothing was computed."
+        )
+    return x

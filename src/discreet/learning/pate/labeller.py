@@ -1,0 +1,349 @@
+"""The labeller as a mechanism: teachers are trained at the start, when all is paid, and answer questions
+about public inputs until the quota is used up."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ... import _require, sampling
+from ..._errors import Halted, InvalidInput
+from ..._public import Boolean, Categories, Public
+from ..._registry import described, named
+from ...accounting import Event, NoOp, compose
+from ...mechanisms.protocols import AnySource, Release, check_source, release
+from ...mechanisms.vote_cost import SanitizedCost, recalled, record, spelled
+from ...mechanisms.votes import Aggregator, State, check_open
+from ...sampling import Entropy
+from ..data import Tabular, examples_of, shapes_of
+from . import teachers as ensemble
+from .teachers import Array, Ints, Progress
+
+BLOB = "teachers"
+_LARGEST = 1 << 30
+
+
+@named("learning.Labels")
+class Labels(NamedTuple):
+    """The answers to a batch: the number of a class, or None where it was refused; the noisy count of each
+    winner where the aggregator tells it; which answers are the student's own; and how many of the batch were
+    asked before the quota ended."""
+
+    labels: tuple[int | None, ...]
+    counts: tuple[int | None, ...]
+    reinforced: tuple[bool, ...]
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicInputs:
+    """A question: inputs that are public, one per row, and for an interactive aggregator the student's own
+    probabilities of each class."""
+
+    x: Array = field(repr=False)
+    predictions: Array | None = field(default=None, repr=False)
+
+
+@described("learning.CostQuestion")
+@dataclass(frozen=True, slots=True)
+class CostQuestion:
+    """A question: the sanitized data-dependent cost of all answers so far. Answered once; it ends the
+    labeller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateTeachers:
+    """Teachers on disjoint parts of private examples, and an aggregator that answers for them (PATE).
+
+    `learner` is the steward's trusted code: anything with `fit(x, y)` and `predict(x)`, of which every
+    teacher is a copy. `columns` says which columns of a table are features and target; examples need none.
+    `classes` and the `shape` of one input are public. `size` is the room, in bytes, that one teacher has in
+    the vault. With `sanitize` the data-dependent cost can be published once.
+
+    Guarantee: that of the aggregator, and of `sanitize`, under add_remove, replace and zero_out alike, for a
+               unit of any number of rows; whatever inputs are asked, even if they depend on answers before.
+    Proof:     rows are dealt to teachers by unit, independently of each other (`teachers.deal`), and put in a
+               random order, so that of two neighbors, suitably coupled, the parts of all teachers but one are
+               the same. Each teacher is trained with its own seed on its own part; what goes wrong with one
+               (`teachers`) changes its votes alone. So in every question one vote differs: two counts, by 1
+               each. Given the teachers, answers are the aggregator's on these counts; its theorem is for
+               adaptive questions, whose counts may be any. What the ledger and the vault show depends on
+               public numbers and on answers.
+    Assumes:   the learner depends on nothing but the part it is fitted to: no files, no network, no state
+               shared with other teachers. How long training takes is not hidden.
+    """
+
+    public: Public
+    learner: Any
+    aggregator: Aggregator
+    teachers: int
+    classes: int
+    shape: tuple[int, ...]
+    columns: Tabular | None = None
+    size: int = 1 << 20
+    sanitize: SanitizedCost | None = None
+    delta: float = 1e-5
+    asked: tuple[Any, float] | None = None
+    workers: int = 1
+    progress: Progress | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _require.integer(teachers=self.teachers, size=self.size, workers=self.workers, at_least=1)
+        _require.integer(classes=self.classes, at_least=2)
+        _require.open_probability(delta=self.delta)
+        if not (hasattr(self.learner, "fit") and hasattr(self.learner, "predict")):
+            raise _require.fail(
+                "learner",
+                type(self.learner).__name__,
+                "something with fit(x, y) and predict(x): a scikit-learn classifier, or "
+                "learning.pate.TorchLearner(model)",
+            )
+        if not isinstance(self.aggregator, Aggregator):
+            raise _require.fail("aggregator", type(self.aggregator).__name__, "such as GNMax(...)")
+        self._check_columns()
+        if self.blob_size > _LARGEST:
+            raise InvalidInput(
+                f"{self.teachers} teachers of {self.size:,} bytes each do not fit the "
+                f"{_LARGEST:,} bytes of one blob of the vault. Nothing was charged. Take smaller teachers, "
+                f"or fewer."
+            )
+        if self.sanitize is not None:
+            self.sanitize.check(self.aggregator)
+
+    def _check_columns(self) -> None:
+        if self.columns is None:
+            return
+        fact = self.public.fact(self.columns.target)
+        if not isinstance(fact, Categories | Boolean):
+            raise InvalidInput(
+                f"column {self.columns.target!r} is no class: declare Categories or Boolean for it. "
+                f"Nothing was charged or read."
+            )
+        declared = 2 if isinstance(fact, Boolean) else len(fact.values)
+        if declared != self.classes:
+            raise _require.fail("classes", self.classes, f"{declared}, as the target declares")
+
+    @property
+    def event(self) -> Event:
+        price = self.aggregator.event(self.public.neighbors)
+        return (
+            price if self.sanitize is None else compose([price, self.sanitize.event(self.public.neighbors)])
+        )
+
+    @property
+    def blob_size(self) -> int:
+        """The public number of bytes that all teachers together take in the vault."""
+        return int(self.teachers) * (int(self.size) + 8)
+
+    def error(self, confidence: float = 0.95) -> int:
+        """In votes: where one class leads by so many, what is answered is that class with probability
+        `confidence` (or it is answered at all, where answers are exact)."""
+        _require.open_probability(confidence=confidence)
+        return int(self.aggregator.lead(confidence, self.classes))
+
+    @property
+    def _trained(self) -> list[int]:
+        """Public numbers that a blob of teachers is read by."""
+        return [int(n) for n in (self.teachers, self.classes, self.size)]
+
+    def rehearse(self, source: AnySource) -> None:
+        """Fit the learner to made-up examples and ask it: what fails then fails for other reasons than the
+        data."""
+        inputs, _ = shapes_of(source, self.columns)
+        if not isinstance(inputs, torch.Tensor):
+            raise InvalidInput("teachers take examples whose inputs are one tensor. Nothing was charged.")
+        if tuple(inputs.shape[1:]) != tuple(self.shape):
+            raise _require.fail("shape", self.shape, f"{tuple(inputs.shape[1:])}, as the examples are")
+        raw = rehearsed(self.learner, tuple(self.shape), self.classes)
+        if len(raw) > self.size:
+            raise InvalidInput(
+                f"a teacher fitted to made-up examples takes {len(raw):,} bytes, more than "
+                f"size={self.size:,}. Nothing was charged or read. Give more room, or smaller teachers."
+            )
+        if self.workers > 1 and not ensemble.can_train_apart(self.learner):
+            raise InvalidInput(
+                "the learner cannot be sent to other processes, or none can be started. Nothing was charged "
+                'or read. Begin the script with `if __name__ == "__main__":`, define the learner in a '
+                "module, or give workers=1."
+            )
+
+    def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
+        """Train the teachers and seal them; without a drawer they are part of the (secret) state."""
+        check_source(self.public, source, examples=True)
+        parts = self._parts(source, entropy)
+        seeds = [entropy.integer(63) for _ in range(self.teachers)]
+        models = ensemble.train(
+            self.learner,
+            parts,
+            self.classes,
+            self.size,
+            seeds,
+            workers=self.workers,
+            progress=self.progress,
+        )
+        state = {**self.aggregator.start(entropy), "history": [], "closed": False, "trained": self._trained}
+        blob = ensemble.pack(models, self.size)
+        if drawer is None:
+            return {**state, BLOB: base64.b64encode(blob).decode()}
+        drawer.put(BLOB, blob)
+        return state
+
+    def answer(
+        self, state: State, source: AnySource, question: Any, *, entropy: Entropy, drawer: Any = None
+    ) -> tuple[State, Release]:
+        """Answer for a batch of public inputs, or with the sanitized cost."""
+        check_source(self.public, source, examples=True)
+        if state["trained"] != self._trained:
+            raise InvalidInput(
+                "these teachers were trained with other numbers of teachers, classes or bytes than are given "
+                "now. Nothing was drawn or released. Give those of the start."
+            )
+        if state["closed"]:
+            raise Halted(
+                "the cost of this labeller was published, which ends it. Nothing was drawn or released."
+            )
+        if isinstance(question, CostQuestion):
+            return self._cost(state, source, entropy)
+        if not isinstance(question, PublicInputs):
+            raise _require.fail("question", type(question).__name__, "PublicInputs(x)")
+        x = self._inputs(question.x)
+        predictions = self._predictions(question, len(x))
+        self._check_room(state, len(x))
+        _touch(source)
+        blob = base64.b64decode(state[BLOB]) if drawer is None else drawer.get(BLOB)
+        counts = ensemble.votes(ensemble.unpack(blob, self.teachers, self.size), x, self.classes)
+        return self._labels(state, counts, predictions, entropy)
+
+    def _labels(
+        self, state: State, counts: Ints, predictions: Any, entropy: Entropy
+    ) -> tuple[State, Release]:
+        answers, history = [], list(state["history"])
+        for row, prediction in zip(counts, predictions, strict=True):
+            try:
+                state, vote = self.aggregator.label(state, row, entropy=entropy, prediction=prediction)
+            except Halted:
+                # Whether the quota ends here is a function of answers that were released.
+                break
+            answers.append(vote)
+            if self.sanitize is not None:
+                answered = vote.label is not None and not vote.reinforced
+                history.append(spelled(record(self.aggregator, row, answered, prediction), self.classes))
+        missing = len(counts) - len(answers)
+        value = Labels(
+            tuple(v.label for v in answers) + (None,) * missing,
+            tuple(v.votes for v in answers) + (None,) * missing,
+            tuple(v.reinforced for v in answers) + (False,) * missing,
+            len(answers),
+        )
+        return {**state, "history": history}, self._released(value, entropy)
+
+    def _cost(self, state: State, source: AnySource, entropy: Entropy) -> tuple[State, Release]:
+        if self.sanitize is None:
+            raise InvalidInput(
+                "the sanitized cost was not paid for. Nothing was released. Start a labeller with "
+                "sanitize=..., an epsilon of its own."
+            )
+        _touch(source)
+        history = [recalled(text) for text in state["history"]]
+        value = self.sanitize(self.aggregator, history, delta=self.delta, entropy=entropy)
+        return {**state, "history": [], "closed": True}, self._released(value, entropy)
+
+    def _released(self, value: Any, entropy: Entropy) -> Release:
+        return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
+
+    def _parts(self, source: AnySource, entropy: Entropy) -> list[tuple[Array, Ints]]:
+        """The examples of each teacher."""
+        examples = examples_of(source, self.columns)
+        rows, owners = _whose(examples)
+        names = None if examples.people is None else examples.people.names.to_pylist()
+        teacher_of = ensemble.deal(examples.size, names, self.teachers, entropy)
+        order = np.asarray(sampling.permutation(len(rows), entropy), dtype=np.int64)
+        rows, teacher = rows[order], teacher_of[owners[order]]
+        parts = []
+        for number in range(self.teachers):
+            x, y = examples.take(rows[teacher == number])
+            targets = np.asarray(y, dtype=np.float64).reshape(len(x), -1)[:, 0] if len(x) else np.zeros(0)
+            known = np.isin(targets, np.arange(self.classes))
+            parts.append((np.asarray(x)[known], targets[known].astype(np.int64)))
+        return parts
+
+    def _inputs(self, x: Any) -> Array:
+        values = np.asarray(x)
+        if values.shape[1:] != tuple(self.shape) or not values.ndim or not len(values):
+            raise InvalidInput(
+                f"inputs have the shape {values.shape}, and must be a batch of one or more of the shape "
+                f"{tuple(self.shape)}. Nothing was asked."
+            )
+        if values.dtype == object or not np.isfinite(values).all():
+            raise InvalidInput("inputs must be finite numbers. Nothing was asked.")
+        return values
+
+    def _predictions(self, question: PublicInputs, length: int) -> Any:
+        if question.predictions is None:
+            if hasattr(self.aggregator, "confident"):
+                raise InvalidInput(
+                    "an interactive aggregator compares votes with the student's own probabilities: give "
+                    "predictions=, one row per input. Nothing was asked."
+                )
+            return [None] * length
+        predictions = np.asarray(question.predictions, dtype=np.float64)
+        if predictions.shape != (length, self.classes):
+            raise _require.fail("predictions", predictions.shape, f"of the shape {(length, self.classes)}")
+        if not np.isfinite(predictions).all() or (predictions < 0).any():
+            raise InvalidInput("predictions must be probabilities. Nothing was asked.")
+        return predictions
+
+    def _check_room(self, state: State, length: int) -> None:
+        check_open(self.aggregator, state)
+        left = self.aggregator.queries - state["asked"]
+        if length > left:
+            raise Halted(
+                f"{length} inputs were asked, and {max(left, 0)} of the {self.aggregator.queries} questions "
+                f"that were paid for are left. Nothing was drawn or released. Ask fewer, or train a "
+                f"student on the answers."
+            )
+
+
+def rehearsed(learner: Any, shape: tuple[int, ...], classes: int) -> bytes:
+    """A teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
+    generator = np.random.default_rng(0)
+    x = generator.random((8 * classes, *shape), dtype=np.float32)
+    y = np.arange(len(x)) % classes
+    try:
+        with ensemble.quiet(), ensemble.seeded(0):
+            teacher = ensemble.fitted(learner, x, y)
+            predicted = np.asarray(teacher.predict(x))
+            raw = pickle.dumps(teacher, protocol=5)
+            pickle.dumps(learner, protocol=5)
+    except Exception as error:
+        raise InvalidInput(
+            f"the learner failed on made-up examples: {type(error).__name__}: {error}. Nothing "
+            f"was charged or read."
+        ) from error
+    if predicted.shape != (len(x),) or not np.isin(predicted, np.arange(classes)).all():
+        raise InvalidInput(
+            f"the learner's predict must give one class number from 0 to {classes - 1} for each input. "
+            f"Nothing was charged or read."
+        )
+    return raw
+
+
+def _whose(examples: Any) -> tuple[Ints, Ints]:
+    """The rows that take part, and the number of each one's unit."""
+    if examples.people is None:
+        rows = np.arange(examples.size, dtype=np.int64)
+        return rows, rows
+    rows, owners = examples.people.owned()
+    return rows, owners
+
+
+def _touch(source: Any) -> None:
+    """From here on private data are used. A table that is not there (a rehearsal of the curator) says so."""
+    batches = getattr(source, "batches", None)
+    if callable(batches):
+        batches(())

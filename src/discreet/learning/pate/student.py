@@ -1,0 +1,156 @@
+"""The student: a model for the public, from the labels that were bought and unlabelled public inputs.
+
+Everything here is post-processing of released labels, and free. `typical_examples` chooses which inputs to
+ask about, without a label: one from the middle of each of many clusters. `spread_labels` carries the
+answers to inputs nearby (Zhou et al. 2004, "Learning with local and global consistency").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _require
+from ..._errors import InvalidInput, MissingExtra
+
+Array = NDArray[Any]
+
+
+def _sklearn() -> None:
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise MissingExtra("a student needs scikit-learn: pip install 'discreet[learn]'.") from None
+
+
+def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None) -> Array:
+    """The positions of `number` inputs to ask about: those nearest to the centers of as many clusters.
+
+    k-means on public inputs; no label is looked at. In the order of the size of their clusters, largest
+    first, so that a quota that ends early is spent on what stands for most.
+    """
+    _sklearn()
+    from sklearn.cluster import KMeans
+
+    points = _matrix(x)
+    _require.integer(number=number, at_least=1)
+    if number > len(points):
+        raise _require.fail("number", number, f"at most the {len(points)} inputs")
+    model = clusters or KMeans(number, n_init=1, max_iter=50, random_state=seed).fit(points)
+    distances = ((points - model.cluster_centers_[model.labels_]) ** 2).sum(1)
+    order = np.lexsort((distances, model.labels_))
+    first = np.unique(model.labels_[order], return_index=True)[1]
+    sizes = np.bincount(model.labels_, minlength=number)
+    chosen = order[first]
+    return np.asarray(chosen[np.argsort(-sizes[model.labels_[chosen]], kind="stable")])
+
+
+def spread_labels(
+    x: Any, labels: Any, classes: int, *, neighbors: int = 10, alpha: float = 0.9, steps: int = 60
+) -> Array:
+    """Scores of every class for every input: those of the labelled ones, carried along a graph of nearest
+    neighbors.
+
+    `labels` has a class number, or -1 where there is none, for each input. F <- alpha S F + (1 - alpha) Y
+    with S the normalized adjacency of the symmetric graph, `steps` times; rows are then shares. Classes are
+    weighed alike, whatever number of labels each has.
+    """
+    _sklearn()
+    from scipy import sparse
+    from sklearn.neighbors import kneighbors_graph
+
+    points, known = _matrix(x), np.asarray(labels, dtype=np.int64)
+    if known.shape != (len(points),) or (known >= classes).any():
+        raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
+    _require.integer(neighbors=neighbors, steps=steps, at_least=1)
+    _require.open_probability(alpha=alpha)
+    graph = kneighbors_graph(points, min(neighbors, len(points) - 1))
+    graph = (graph + graph.T).minimum(1).astype(np.float64)
+    root = sparse.diags(1 / np.sqrt(np.maximum(np.asarray(graph.sum(1)).ravel(), 1)))
+    step = root @ graph @ root
+    seeds = np.zeros((len(points), classes))
+    answered = np.flatnonzero(known >= 0)
+    seeds[answered, known[answered]] = 1
+    scores = seeds.copy()
+    for _ in range(steps):
+        scores = alpha * (step @ scores) + (1 - alpha) * seeds
+    scores = scores / np.maximum(scores.sum(0), 1e-12) * np.maximum(seeds.sum(0), 1)
+    total = scores.sum(1, keepdims=True)
+    return np.asarray(np.where(total > 0, scores / np.maximum(total, 1e-300), 1 / classes))
+
+
+@dataclass
+class Student:
+    """Learns from bought labels, and, unless `semi` is False, from all public inputs without one.
+
+    Semi-supervised: labels are spread to all inputs, and the model is fitted to these, those that are
+    uncertain left out (the least certain `drop` of them). `model` is any scikit-learn classifier; by default
+    a support vector machine with a radial kernel. `reduce` is the number of principal components that inputs
+    are reduced to first, computed on public inputs.
+    """
+
+    classes: int
+    model: Any = None
+    semi: bool = True
+    reduce: int | None = 120
+    neighbors: int = 10
+    alpha: float = 0.9
+    drop: float = 0.0
+    seed: int = 0
+    _reduction: Any = field(default=None, repr=False)
+
+    def prepare(self, x: Any) -> Array:
+        """Compute the reduction on public inputs, and return them reduced."""
+        _sklearn()
+        from sklearn.decomposition import PCA
+
+        points = _matrix(x)
+        if self.reduce is not None and self.reduce < min(points.shape):
+            self._reduction = PCA(self.reduce, random_state=self.seed).fit(points)
+        return self.reduced(points)
+
+    def reduced(self, x: Any) -> Array:
+        points = _matrix(x)
+        return points if self._reduction is None else np.asarray(self._reduction.transform(points))
+
+    def fit(self, x: Any, labels: Any) -> Student:
+        """Fit to public inputs with labels, -1 (or None) where there is none."""
+        from sklearn.svm import SVC
+
+        points = self.prepare(x) if self._reduction is None else self.reduced(x)
+        known = np.array([-1 if label is None else int(label) for label in labels], np.int64)
+        answered = np.flatnonzero(known >= 0)
+        if len(np.unique(known[answered])) < 2:
+            raise InvalidInput(
+                "a student needs labels of at least two classes. Nothing was trained. Buy more answers."
+            )
+        if self.semi:
+            scores = spread_labels(points, known, self.classes, neighbors=self.neighbors, alpha=self.alpha)
+            certain = np.argsort(-scores.max(1), kind="stable")[: round(len(points) * (1 - self.drop))]
+            points, known = points[certain], scores.argmax(1)[certain]
+        else:
+            points, known = points[answered], known[answered]
+        model = self.model if self.model is not None else SVC(C=10, gamma="scale")
+        self.fitted_ = model.fit(points, known)
+        return self
+
+    def predict(self, x: Any) -> Array:
+        """The class numbers of new inputs."""
+        return np.asarray(self.fitted_.predict(self.reduced(x)))
+
+    def score(self, x: Any, y: Any) -> float:
+        """The share of new inputs whose class is right."""
+        return float(np.mean(self.predict(x) == np.asarray(y)))
+
+
+def _matrix(x: Any) -> Array:
+    values = np.asarray(x, dtype=np.float32)
+    if values.ndim < 2 or not len(values) or not np.isfinite(values).all():
+        raise InvalidInput(
+            f"inputs must be finite numbers, one row per input; the shape is {values.shape}. Nothing "
+            f"was computed."
+        )
+    return values.reshape(len(values), -1)

@@ -1,0 +1,237 @@
+"""Teachers: one model for each of many disjoint parts of the data, trained by themselves, sealed, and asked
+for their votes.
+
+What happens to one teacher (an exception, a part with one class, a model that is too large, an answer that is
+no class) changes that teacher's votes and nothing else: no other teacher, no message, no progress. So one
+unit moves one vote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import io
+import os
+import pickle
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import sampling
+from ...sampling import Entropy
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+Progress = Callable[[int, int], None]
+# Bytes before each model in a blob: its length.
+_LENGTH = 8
+
+
+def deal(units: int, names: Sequence[Any] | None, teachers: int, entropy: Entropy) -> Ints:
+    """The teacher of each unit: by a keyed hash of its name, or drawn for each where units have no names.
+
+    Guarantee: with one unit added, removed or replaced by another, some coupling of the dealing leaves every
+               other unit with its teacher, and gives a replaced unit's rows to one teacher on both sides.
+    Proof:     under a key that nobody sees, a keyed hash is a random function of names. Adding a name leaves
+               all others where they were. For a name that replaces another, exchange the two in the function:
+               that has the same law. Independent draws for nameless units are coupled in the same way.
+    Assumes:   BLAKE2b with a secret key is a pseudorandom function. 128 bits modulo the number of teachers
+               are uniform to 2^-100.
+    """
+    if names is None:
+        return np.asarray(sampling.uniform_below(teachers, units, entropy), dtype=np.int64)
+    key = entropy.bytes(32)
+    digests = (hashlib.blake2b(repr(name).encode(), key=key, digest_size=16).digest() for name in names)
+    return np.array([int.from_bytes(digest, "little") % teachers for digest in digests], np.int64)
+
+
+def train(
+    learner: Any,
+    parts: Sequence[tuple[Array, Ints]],
+    classes: int,
+    size: int,
+    seeds: Sequence[int],
+    *,
+    workers: int,
+    progress: Progress | None = None,
+) -> list[bytes]:
+    """One model for each part, as bytes of at most `size`; none where training failed.
+
+    Every teacher gets a seed of its own. With more than one of `workers`, each runs in a process apart; a
+    process that dies takes its own teacher with it, and nothing else. `progress` is told how many are done,
+    in order of numbers, which says nothing of any.
+    """
+    jobs = [(learner, x, y, classes, size, seed) for (x, y), seed in zip(parts, seeds, strict=True)]
+    if workers <= 1:
+        return [_noted(_train(*job), i + 1, len(jobs), progress) for i, job in enumerate(jobs)]
+    results: list[bytes | None] = [None] * len(jobs)
+    _train_apart(jobs, range(len(jobs)), results, workers, progress)
+    for i, result in enumerate(results):
+        # Those that were under way when a process died are tried once more, each in a process of its own.
+        if result is None:
+            _train_apart(jobs, [i], results, 1, None)
+    return [result or b"" for result in results]
+
+
+def can_train_apart(learner: Any) -> bool:
+    """Whether a process can be started, and be given the learner. Touches no data."""
+    try:
+        with _one_thread(), quiet(), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(_is_here, learner).result(timeout=120)
+    except Exception:
+        return False
+
+
+def _is_here(learner: Any) -> bool:
+    return hasattr(learner, "fit")
+
+
+def _train_apart(
+    jobs: Sequence[Any], which: Sequence[int], results: list[bytes | None], workers: int, progress: Any
+) -> None:
+    with (
+        _one_thread(),
+        contextlib.suppress(BrokenProcessPool),
+        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+    ):
+        waiting: dict[Future[bytes], int] = {}
+        for number, i in enumerate(which):
+            waiting[pool.submit(_train, *jobs[i])] = i
+            # No more than a few parts are held by the pool at once.
+            if len(waiting) >= 2 * workers or number + 1 == len(which):
+                _collect(waiting, results, progress, whole=number + 1 == len(which))
+
+
+def _collect(
+    waiting: dict[Future[bytes], int], results: list[bytes | None], progress: Any, *, whole: bool
+) -> None:
+    while waiting:
+        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in done:
+            i = waiting.pop(future)
+            if not isinstance(future.exception(), BrokenProcessPool):
+                results[i] = b"" if future.exception() is not None else future.result()
+            if progress is not None:
+                progress(sum(r is not None for r in results), len(results))
+        if not whole:
+            return
+
+
+def _noted(result: bytes, number: int, total: int, progress: Progress | None) -> bytes:
+    if progress is not None:
+        progress(number, total)
+    return result
+
+
+def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) -> bytes:
+    """One model as bytes, or none."""
+    with quiet(), seeded(seed):
+        try:
+            if len(np.unique(y)) < 2:
+                return b""
+            raw = pickle.dumps(fitted(learner, x, y), protocol=5)
+            return raw if len(raw) <= size else b""
+        except (Exception, SystemExit):
+            return b""
+
+
+def fitted(learner: Any, x: Array, y: Ints) -> Any:
+    """A fresh copy of the learner, fitted."""
+    teacher = copy.deepcopy(learner)
+    result = teacher.fit(x, y)
+    return teacher if result is None else result
+
+
+def pack(models: Sequence[bytes], size: int) -> bytes:
+    """All models as one blob whose length depends on their number and the public size alone."""
+    return b"".join(len(m).to_bytes(_LENGTH, "little") + m + bytes(size - len(m)) for m in models)
+
+
+def unpack(blob: bytes, teachers: int, size: int) -> list[bytes]:
+    width = _LENGTH + size
+    slots = (blob[i * width : (i + 1) * width] for i in range(teachers))
+    return [slot[_LENGTH : _LENGTH + int.from_bytes(slot[:_LENGTH], "little")] for slot in slots]
+
+
+def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
+    """How many teachers vote for each class, for each row of x.
+
+    A teacher without a model, or whose answer is no class, votes for the class of its own number, modulo the
+    number of classes: such votes favor no class.
+    """
+    counts = np.zeros((len(x), classes), np.int64)
+    rows = np.arange(len(x))
+    for number, model in enumerate(models):
+        counts[rows, _ballot(model, x, classes, number % classes)] += 1
+    return counts
+
+
+def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
+    blank = np.full(len(x), default, np.int64)
+    if not model:
+        return blank
+    with quiet(), seeded(0):
+        try:
+            # Only what this process, or one with the ledger's key, has sealed: the vault has checked that.
+            predicted = np.asarray(pickle.loads(model).predict(x.copy()))
+            if predicted.shape != (len(x),):
+                return blank
+            numbers = predicted.astype(np.float64)
+            valid = np.isin(numbers, np.arange(classes))
+            return np.where(valid, np.where(valid, numbers, 0).astype(np.int64), blank)
+        except (Exception, SystemExit):
+            return blank
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing that a teacher says is heard: warnings and prints may speak of the data."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The global generators in a state of its own for each teacher, and afterwards as they were: how much
+    chance one teacher uses must not reach the next."""
+    import torch
+
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes started in the block use one thread each."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

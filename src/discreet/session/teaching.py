@@ -1,0 +1,315 @@
+"""`people.teach`: a labeller over teachers on this session's data, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Boolean, Categories
+from ..accounting import Event, basic
+from ..accounting import epsilon as epsilon_of
+from ..curator import InteractiveHandle
+from ..mechanisms import stable_votes, vote_cost, votes
+from ..mechanisms.protocols import ExampleSource
+
+if TYPE_CHECKING:
+    from ..learning.pate import PrivateTeachers
+    from .session import Session
+
+AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sparse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabellerReport:
+    """What a labeller did and cost. Every figure is public: a function of settings and released answers.
+
+    `epsilon` at `delta` is what was charged, data-independent, and `per_answer` its share of each answer.
+    `agreement` is the mean share of teachers behind an answer, from noisy counts (None where the aggregator
+    tells none). `sanitized` is the data-dependent epsilon, published with noise of its own, where it was
+    asked for.
+    """
+
+    teachers: int
+    asked: int
+    answered: int
+    refused: int
+    left: int
+    epsilon: float
+    delta: float
+    per_answer: float
+    agreement: float | None
+    agreement_error: float | None
+    sanitized: Any = None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.teachers} teachers: {self.answered} answered, {self.refused} refused, {self.left} left",
+            f"epsilon {self.epsilon:.4g} at delta {self.delta:g} (data-independent, charged), "
+            f"{self.per_answer:.4g} per answer",
+        ]
+        if self.agreement is not None:
+            lines.append(
+                f"agreement {self.agreement:.1%} of the teachers, +- {self.agreement_error:.1%} (noised; 95%)"
+            )
+        if self.sanitized is not None:
+            lines.append(
+                f"epsilon {self.sanitized.epsilon:.4g} at delta {self.sanitized.delta:g} (data-dependent, "
+                f"sanitized: an estimate, with noise, for this run; not what was charged)"
+            )
+        return "\n".join(lines)
+
+
+class Labeller:
+    """A live labeller: `label` buys nothing more, as all was paid at the start, and is refused beyond the
+    quota."""
+
+    def __init__(self, live: InteractiveHandle, values: tuple[Any, ...] | None) -> None:
+        self.live = live
+        self.values = values
+        self._answers: list[Any] = []
+        self._sanitized: Any = None
+
+    @property
+    def mechanism(self) -> PrivateTeachers:
+        mechanism: Any = self.live.mechanism
+        return cast("PrivateTeachers", mechanism)
+
+    @property
+    def number(self) -> int:
+        """The number of the charge in the ledger, which finds this labeller again."""
+        return self.live.number
+
+    @property
+    def event(self) -> Event:
+        return self.mechanism.event
+
+    def label(self, x: Any, *, predictions: Any = None) -> list[Any]:
+        """The teachers' answers for public inputs: a class, or None where the question was refused.
+
+        x is a batch: an array or tensor of inputs as the teachers', or for a table a data frame or mapping of
+        the feature columns. `predictions` are the student's probabilities, for an interactive aggregator.
+        """
+        from ..learning.pate import PublicInputs
+
+        inputs = np.asarray(self._inputs(x))
+        value = self.live.answer(PublicInputs(inputs, predictions)).value
+        self._answers.append(value)
+        return [None if n is None else self._value(n) for n in value.labels]
+
+    def publish_cost(self) -> Any:
+        """Publish the data-dependent cost of all answers, sanitized: once, and it ends the labeller.
+
+        Was paid for at the start, with `sanitize`.
+        """
+        from ..learning.pate import CostQuestion
+
+        self._sanitized = self.live.answer(CostQuestion()).value
+        return self._sanitized
+
+    def report(self) -> LabellerReport:
+        """What was asked and answered in this session, at what price, and how far teachers agree."""
+        mechanism, aggregator = self.mechanism, self.mechanism.aggregator
+        labels = [n for v in self._answers for n in v.labels[: v.asked]]
+        counts = [c for v in self._answers for c in v.counts if c is not None]
+        answered = sum(n is not None for n in labels)
+        price = priced(mechanism.event, mechanism.delta)
+        most = getattr(aggregator, "answers", aggregator.queries)
+        agreement, error = self._agreement(counts)
+        return LabellerReport(
+            teachers=mechanism.teachers,
+            asked=len(labels),
+            answered=answered,
+            refused=len(labels) - answered,
+            left=aggregator.queries - len(labels),
+            epsilon=price,
+            delta=mechanism.delta,
+            per_answer=price / max(answered, 1) if answered else price / most,
+            agreement=agreement,
+            agreement_error=error,
+            sanitized=self._sanitized,
+        )
+
+    def _agreement(self, counts: Sequence[int]) -> tuple[float | None, float | None]:
+        aggregator: Any = self.mechanism.aggregator
+        if not counts:
+            return None, None
+        variance = getattr(aggregator, "variance", None)
+        spread = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
+        share = float(np.mean(counts)) / self.mechanism.teachers
+        error = 1.96 * (spread / len(counts)) ** 0.5 / self.mechanism.teachers
+        return min(max(share, 0.0), 1.0), error
+
+    def _inputs(self, x: Any) -> Any:
+        columns = self.mechanism.columns
+        if columns is None or isinstance(x, np.ndarray):
+            return x
+        return columns.inputs(x, self.mechanism.public)
+
+    def _value(self, number: int) -> Any:
+        return number if self.values is None else self.values[number]
+
+    def __repr__(self) -> str:
+        return f"<Labeller of {self.mechanism.teachers} teachers, charge {self.number}>"
+
+
+def priced(event: Event, delta: float) -> float:
+    """The tightest epsilon of an event at delta; that of basic composition where there is none."""
+    try:
+        return epsilon_of(event, delta=delta)
+    except Exception:
+        return float(basic(event)[0])
+
+
+def teach(session: Session, learner: Any, *, number: int | None = None, **options: Any) -> Labeller:
+    """Build the mechanism, charge it and train the teachers; or find one again by its `number`."""
+    mechanism, values = built(session, learner, **options)
+    curator = session.curator
+    if number is not None:
+        return Labeller(curator.resume(mechanism, number), values)
+    return Labeller(curator.start(mechanism, analyst=session.analyst), values)
+
+
+def built(
+    session: Session,
+    learner: Any,
+    *,
+    teachers: int,
+    target: str | None = None,
+    features: Sequence[str] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    queries: int = 500,
+    aggregator: Any = "gnmax",
+    answers: int | None = None,
+    threshold: int | None = None,
+    failures: int | None = None,
+    classes: int | None = None,
+    sanitize: float | None = None,
+    order: float | None = None,
+    size: int | None = None,
+    workers: int | None = None,
+    progress: Any = None,
+) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
+    from ..learning.pate import PrivateTeachers
+    from ..learning.pate.labeller import rehearsed
+    from ..learning.pate.teachers import can_train_apart
+
+    public, source = session.public, session.curator.source
+    columns, classes, values = _columns(public, source, target, features, classes)
+    _require.integer(teachers=teachers, queries=queries, at_least=1)
+    delta = _delta(session, epsilon, delta)
+    if isinstance(aggregator, str):
+        left = None if epsilon is None else float(epsilon) - float(sanitize or 0)
+        aggregator = chosen(aggregator, left, delta, queries, teachers, answers, threshold, failures)
+    cost = None
+    if sanitize is not None:
+        vote_cost.check_known(aggregator)
+        best = vote_cost.best_order(aggregator, teachers, classes, delta) if order is None else order
+        cost = vote_cost.SanitizedCost(epsilon=sanitize, order=best)
+    shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
+    if size is None:
+        # Models grow with the data they see; what does not fit becomes a default vote.
+        size = 2 * len(rehearsed(learner, shape, classes)) + (1 << 14)
+    if workers is None:
+        cores = os.cpu_count() or 1
+        workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
+    mechanism = PrivateTeachers(
+        public=public,
+        learner=learner,
+        aggregator=aggregator,
+        teachers=teachers,
+        classes=classes,
+        shape=shape,
+        columns=columns,
+        size=size,
+        sanitize=cost,
+        delta=delta,
+        asked=None if epsilon is None else (epsilon, delta),
+        workers=workers,
+        progress=progress,
+    )
+    return mechanism, values
+
+
+def chosen(
+    name: str,
+    epsilon: float | None,
+    delta: float,
+    queries: int,
+    teachers: int,
+    answers: int | None,
+    threshold: int | None,
+    failures: int | None,
+) -> Any:
+    """The aggregator of this name with the noise that epsilon and delta allow."""
+    _require.one_of(AGGREGATORS, aggregator=name)
+    if epsilon is None or not epsilon > 0:
+        raise InvalidInput(
+            "give epsilon, above that of `sanitize`, or an aggregator with its noise, such as "
+            "GNMax(variance=1600, queries=286). Nothing was charged."
+        )
+    if name == "gnmax":
+        return votes.GNMax.for_privacy(epsilon, delta, queries)
+    if name == "lnmax":
+        return votes.LNMax.for_privacy(epsilon, delta, queries)
+    if name == "stable":
+        return stable_votes.StableVotes.for_privacy(epsilon, delta, queries)
+    if name == "sparse":
+        return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=failures or 5)
+    # By default 4 of 5 teachers must agree, as in the paper; or differ from the student by 3 of 10.
+    least = threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
+    settings: dict[str, Any] = {"answers": answers or queries, "threshold": least}
+    if name == "confident":
+        return votes.ConfidentGNMax.for_privacy(epsilon, delta, queries, **settings)
+    return votes.InteractiveGNMax.for_privacy(epsilon, delta, queries, teachers=teachers, **settings)
+
+
+def _columns(
+    public: Any, source: Any, target: str | None, features: Sequence[str] | None, classes: int | None
+) -> tuple[Any, int, tuple[Any, ...] | None]:
+    if isinstance(source, ExampleSource):
+        if classes is None:
+            raise InvalidInput(
+                "say how many classes there are, classes=10: it is public, and never read off the data. "
+                "Nothing was charged or read."
+            )
+        return None, classes, None
+    from ..learning import Tabular
+
+    if target is None:
+        raise InvalidInput("say which column is the target, target='label'. Nothing was charged or read.")
+    fact = public.fact(target)
+    if not isinstance(fact, Categories | Boolean):
+        raise InvalidInput(
+            f"column {target!r} is no class: declare Categories or Boolean for it. Nothing was "
+            f"charged or read."
+        )
+    names = features
+    if names is None:
+        unit = public.unit.column
+        names = [
+            name
+            for name, kind in _schema(public)
+            if name not in (target, unit) and type(kind).__name__ in ("Bounds", "Categories", "Boolean")
+        ]
+    values = (False, True) if isinstance(fact, Boolean) else tuple(fact.values)
+    if classes is not None and classes != len(values):
+        raise _require.fail("classes", classes, f"{len(values)}, as the target declares")
+    return Tabular(features=tuple(names), target=target), len(values), values
+
+
+def _schema(public: Any) -> list[tuple[str, Any]]:
+    schema = public.schema
+    return list(schema.items() if isinstance(schema, Mapping) else schema)
+
+
+def _delta(session: Session, epsilon: float | None, delta: float | None) -> float:
+    if delta is not None:
+        return delta
+    return session._delta(1 if epsilon is None else epsilon, session.curator.policy) or 1e-6

@@ -1,0 +1,324 @@
+"""Teachers, the live labeller, and what may not leak from them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+import discreet as dp
+from discreet import learning, sampling
+from discreet._errors import BudgetExceeded, DiscreetError, Halted, LedgerError
+from discreet.learning.pate import PrivateTeachers, PublicInputs, TorchLearner
+from discreet.learning.pate import teachers as ensemble
+from discreet.mechanisms.votes import GNMax
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(600, 3)).astype(np.float32)
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+ASKED = RNG.normal(size=(40, 3)).astype(np.float32)
+TRUTH = (ASKED[:, 0] + ASKED[:, 1] > 0).astype(int)
+TERMS: dict[str, Any] = {"teachers": 20, "classes": 2, "queries": 60, "delta": 1e-5, "workers": 1}
+
+
+def opened(path: Path, x: Any = X, y: Any = Y, epsilon: float = 8) -> dp.Session:
+    public = dp.Public(table="t")
+    return dp.open(
+        learning.Examples(x, y, public),
+        budget=dp.Budget(epsilon=epsilon, delta=1e-5),
+        ledger=path / "l.ledger",
+    )
+
+
+def teachers(learner: Any, number: int = 6, variance: int = 1, **more: Any) -> PrivateTeachers:
+    return PrivateTeachers(
+        public=dp.Public(table="t"),
+        learner=learner,
+        aggregator=GNMax(variance=variance, queries=100),
+        teachers=number,
+        classes=2,
+        shape=(3,),
+        size=4000,
+        **more,
+    )
+
+
+class Counting:
+    """Predicts the number of rows it saw, modulo two; knows how to fail."""
+
+    def __init__(self, fail: str | None = None) -> None:
+        self.fail, self.rows = fail, 0
+
+    def fit(self, x: Any, y: Any) -> Counting:
+        self.rows = len(x)
+        # Made-up rows, of the rehearsal, are in [0, 1].
+        if (x < 0).any():
+            if self.fail == "raise":
+                raise ValueError(f"secret {x[0]}")
+            if self.fail == "exit":
+                sys.exit(3)
+            if self.fail == "large":
+                self.weights = np.zeros(10**6)
+        return self
+
+    def predict(self, x: Any) -> Any:
+        if self.fail == "predict" and (x < 0).any():
+            raise RuntimeError("secret")
+        if self.fail == "class" and (x < 0).any():
+            return np.full(len(x), 17)
+        return np.full(len(x), self.rows % 2)
+
+
+def test_a_labeller_answers_for_its_price_and_refuses_beyond_its_quota(tmp_path: Path) -> None:
+    people = opened(tmp_path)
+    steps: list[tuple[int, int]] = []
+    labeller = people.teach(
+        LogisticRegression(), epsilon=8, progress=lambda done, of: steps.append((done, of)), **TERMS
+    )
+    assert steps[-1] == (20, 20)
+    assert 7.5 < people.spent <= 8
+    spent = people.spent
+    labels = labeller.label(ASKED)
+    assert np.mean(np.array(labels) == TRUTH) > 0.8
+    assert people.spent == spent
+    report = labeller.report()
+    assert (report.asked, report.answered, report.refused, report.left) == (40, 40, 0, 20)
+    assert report.epsilon <= 8
+    assert report.agreement is not None
+    assert 0.5 < report.agreement <= 1
+    assert "data-independent" in str(report)
+    with pytest.raises(Halted):
+        labeller.label(ASKED)
+    assert len(labeller.label(ASKED[:20])) == 20
+    with pytest.raises(Halted):
+        labeller.label(ASKED[:1])
+
+
+def test_a_labeller_is_found_again_after_a_restart(tmp_path: Path) -> None:
+    terms = {**TERMS, "epsilon": 8, "size": 4000}
+    number = opened(tmp_path).teach(LogisticRegression(), **terms).number
+    again = opened(tmp_path).teach(LogisticRegression(), number=number, **terms)
+    assert len(again.label(ASKED)) == 40
+    for other in ({"queries": 61}, {"teachers": 21}, {"size": 4001}):
+        changed = opened(tmp_path).teach(LogisticRegression(), number=number, **{**terms, **other})
+        with pytest.raises(DiscreetError):
+            changed.label(ASKED[:1])
+    assert len(again.label(ASKED[:20])) == 20
+
+
+def test_a_second_labeller_does_not_fit_the_budget(tmp_path: Path) -> None:
+    people = opened(tmp_path, epsilon=2)
+    people.teach(GaussianNB(), epsilon=2, **TERMS)
+    with pytest.raises(BudgetExceeded):
+        people.teach(GaussianNB(), epsilon=2, **TERMS)
+
+
+def test_a_blob_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
+    """Models are pickles: only what was sealed under the ledger's key is ever unpickled."""
+    labeller = opened(tmp_path).teach(GaussianNB(), epsilon=8, **TERMS)
+    (blob,) = [p for p in (tmp_path / "l.ledger-vault").iterdir() if p.is_file() and p.stat().st_size > 1000]
+    raw = bytearray(blob.read_bytes())
+    raw[-1] ^= 1
+    blob.write_bytes(bytes(raw))
+    with pytest.raises(LedgerError):
+        labeller.label(ASKED)
+
+
+def test_all_files_have_sizes_that_say_nothing_of_the_data(tmp_path: Path) -> None:
+    sizes = []
+    for name, y in (("a", Y), ("b", np.zeros_like(Y))):
+        folder = tmp_path / name
+        folder.mkdir()
+        opened(folder, y=y).teach(LogisticRegression(), epsilon=8, **{**TERMS, "size": 4000})
+        sizes.append(sorted(p.stat().st_size for p in (folder / "l.ledger-vault").iterdir()))
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("fail", ["raise", "exit", "large", "predict", "class"])
+def test_a_teacher_that_fails_casts_a_default_vote_and_says_nothing(
+    fail: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mechanism, source = teachers(Counting(fail)), learning.Examples(X, Y, dp.Public(table="t"))
+    mechanism.rehearse(source)
+    state = mechanism.start(source, entropy=sampling.SeededEntropy(1))
+    _, release = mechanism.answer(state, source, PublicInputs(ASKED - 9), entropy=sampling.SeededEntropy(2))
+    # three of six for each class, whatever the data
+    assert abs(np.mean(release.value.counts) - 3.5) < 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_teacher_that_sees_one_class_or_nothing_casts_a_default_vote() -> None:
+    for x, y in ((X, np.zeros(600, int)), (X[:0], Y[:0])):
+        models = ensemble.train(Counting(), [(x, y)] * 4, 2, 4000, range(4), workers=1)
+        assert models == [b""] * 4
+        assert (ensemble.votes(models, ASKED, 2) == 2).all()
+
+
+def test_one_person_moves_one_vote_whatever_they_hold() -> None:
+    """Exactly: with the same dealing, at most one teacher's vote differs for every question."""
+    people = RNG.integers(0, 50, len(X))
+    public = dp.Public(table="t", unit=dp.Unit("who"))
+    kept = people != 7
+    mechanism = PrivateTeachers(
+        public=public,
+        learner=LogisticRegression(),
+        aggregator=GNMax(variance=1, queries=100),
+        teachers=10,
+        classes=2,
+        shape=(3,),
+        size=4000,
+    )
+    hostile = np.where(kept[:, None], X, np.float32(1e30))
+    counts = []
+    for x, y, who in ((X, Y, people), (hostile, np.where(kept, Y, 1 - Y), people), (X[kept], Y[kept], people[kept])):
+        source = learning.Examples(x, y, public, people=who)
+        parts = mechanism._parts(source, sampling.SeededEntropy(5))
+        ordered = [_sorted(part) for part in parts]
+        models = ensemble.train(LogisticRegression(), ordered, 2, 4000, range(10), workers=1)
+        counts.append(ensemble.votes(models, ASKED, 2))
+    for other in counts[1:]:
+        assert (np.abs(counts[0] - other).sum(1) <= 2).all()
+    assert sum(len(p[0]) for p in parts) == kept.sum()
+
+
+def _sorted(part: Any) -> Any:
+    """The order within a part is random: here, so that two runs can be compared, it is that of values."""
+    x, y = part
+    order = np.lexsort(x.T)
+    return x[order], y[order]
+
+
+def test_people_are_dealt_by_a_hash_of_their_name_and_not_by_their_place() -> None:
+    names = [f"person {i}" for i in range(500)]
+    whole = ensemble.deal(500, names, 7, sampling.SeededEntropy(3))
+    without = ensemble.deal(499, names[1:], 7, sampling.SeededEntropy(3))
+    shuffled = ensemble.deal(500, names[::-1], 7, sampling.SeededEntropy(3))
+    other_key = ensemble.deal(500, names, 7, sampling.SeededEntropy(4))
+    assert (whole[1:] == without).all()
+    assert (whole == shuffled[::-1]).all()
+    assert (whole != other_key).any()
+    assert np.bincount(whole, minlength=7).min() > 30
+
+
+def test_one_teacher_does_not_change_the_chance_of_another() -> None:
+    class Chancy(Counting):
+        def fit(self, x: Any, y: Any) -> Chancy:
+            draws = np.random.rand(len(x))  # noqa: NPY002
+            self.rows = int(draws[-1] * 1000)
+            return self
+
+    before = np.random.get_state()[1][:5].tolist()  # noqa: NPY002
+    first = ensemble.train(Chancy(), [(X[:9], Y[:9]), (X, Y)], 2, 4000, [1, 2], workers=1)
+    second = ensemble.train(Chancy(), [(X[:500], Y[:500]), (X, Y)], 2, 4000, [1, 2], workers=1)
+    assert first == [b"", b""] or first[1] == second[1]
+    assert np.random.get_state()[1][:5].tolist() == before  # noqa: NPY002
+
+
+def test_a_torch_model_teaches() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    mechanism = teachers(TorchLearner(model, epochs=8, lr=0.02), number=3)
+    source = learning.Examples(X, Y, dp.Public(table="t"))
+    mechanism.rehearse(source)
+    state = mechanism.start(source, entropy=sampling.SeededEntropy(1))
+    _, release = mechanism.answer(state, source, PublicInputs(ASKED), entropy=sampling.SeededEntropy(2))
+    assert np.mean(np.array(release.value.labels) == TRUTH) > 0.8
+
+
+def test_a_table_is_taught_by_its_schema_and_answers_in_its_own_words(tmp_path: Path) -> None:
+    rows = {"age": X[:, 0].tolist(), "pay": X[:, 1].tolist(), "city": ["rome" if v else "bern" for v in Y]}
+    people = dp.open(
+        rows,
+        schema={"age": dp.Bounds(-3, 3), "pay": dp.Bounds(-3, 3), "city": dp.Categories(["bern", "rome"])},
+        unit=dp.rows(),
+        budget=dp.Budget(epsilon=8, delta=1e-5),
+        ledger=tmp_path / "l.ledger",
+    )
+    labeller = people.teach(
+        LogisticRegression(), teachers=20, target="city", epsilon=8, delta=1e-5, queries=60, workers=1
+    )
+    labels = labeller.label({"age": ASKED[:, 0].tolist(), "pay": ASKED[:, 1].tolist()})
+    assert set(labels) == {"bern", "rome"}
+    assert np.mean([(label == "rome") == bool(t) for label, t in zip(labels, TRUTH, strict=True)]) > 0.75
+    with pytest.raises(DiscreetError):
+        labeller.label({"age": [1.0]})
+
+
+def test_a_sanitized_cost_is_published_once_and_ends_the_labeller(tmp_path: Path) -> None:
+    labeller = opened(tmp_path).teach(GaussianNB(), epsilon=4, sanitize=1.0, **TERMS)
+    labeller.label(ASKED)
+    figure = labeller.publish_cost()
+    assert figure.epsilon >= 1
+    assert "sanitized" in str(labeller.report())
+    for again in (labeller.publish_cost, lambda: labeller.label(ASKED[:1])):
+        with pytest.raises(Halted):
+            again()
+
+
+def test_it_must_have_been_paid_for(tmp_path: Path) -> None:
+    labeller = opened(tmp_path).teach(GaussianNB(), epsilon=4, **TERMS)
+    with pytest.raises(DiscreetError, match="not paid for"):
+        labeller.publish_cost()
+
+
+@pytest.mark.parametrize("aggregator", ["lnmax", "confident", "interactive", "stable", "sparse"])
+def test_every_aggregator_is_reached_by_its_name(tmp_path: Path, aggregator: str) -> None:
+    people = opened(tmp_path, epsilon=50)
+    labeller = people.teach(GaussianNB(), epsilon=40, aggregator=aggregator, **TERMS)
+    chances = np.full((5, 2), 0.5) if aggregator == "interactive" else None
+    labels = labeller.label(ASKED[:5], predictions=chances)
+    assert len(labels) == 5
+    assert set(labels) <= {0, 1, None}
+    assert labeller.report().asked == 5
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"teachers": 0}, "teachers"),
+        ({"classes": None}, "classes"),
+        ({"classes": 1}, "classes"),
+        ({"epsilon": None}, "epsilon"),
+        ({"epsilon": 1, "sanitize": 1.0}, "epsilon"),
+        ({"aggregator": "plurality"}, "aggregator"),
+        ({"aggregator": "lnmax", "sanitize": 0.5}, "data-dependent"),
+        ({"size": 10}, "bytes"),
+        ({"queries": 0}, "queries"),
+    ],
+)
+def test_bad_terms_are_refused_before_anything_is_charged(
+    tmp_path: Path, terms: dict[str, Any], words: str
+) -> None:
+    people = opened(tmp_path)
+    with pytest.raises(DiscreetError, match=words):
+        people.teach(GaussianNB(), **{**TERMS, "epsilon": 4, **terms})
+    assert people.spent == 0
+
+
+@pytest.mark.parametrize("learner", [object(), LogisticRegression, Counting("raise").predict])
+def test_what_cannot_teach_is_refused(tmp_path: Path, learner: Any) -> None:
+    people = opened(tmp_path)
+    with pytest.raises(DiscreetError):
+        people.teach(learner, epsilon=4, **TERMS)
+    assert people.spent == 0
+
+
+@pytest.mark.parametrize("x", [ASKED[:, :2], ASKED[0], ASKED[:0], np.full((1, 3), np.nan), [["a", "b", "c"]]])
+def test_inputs_that_are_none_are_refused_and_do_not_count(tmp_path: Path, x: Any) -> None:
+    labeller = opened(tmp_path).teach(GaussianNB(), epsilon=4, **TERMS)
+    with pytest.raises(DiscreetError):
+        labeller.label(x)
+    assert len(labeller.label(ASKED)) == 40
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_teachers_as_this_one() -> None:
+    parts = [(X[i::4], Y[i::4]) for i in range(4)]
+    apart = ensemble.train(LogisticRegression(), parts, 2, 4000, range(4), workers=2)
+    here = ensemble.train(LogisticRegression(), parts, 2, 4000, range(4), workers=1)
+    assert (ensemble.votes(apart, ASKED, 2) == ensemble.votes(here, ASKED, 2)).all()
