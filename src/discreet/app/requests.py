@@ -22,11 +22,16 @@ from ..query import Answer
 def beside(data: str, suffix: str) -> Path:
     """Return the file that belongs to a data file: its schema, or its ledger."""
     path, _, table = data.partition("::")
+    if tables.is_address(data):  # in the folder one is in, named as the table is
+        return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 
 def data_of(data: str) -> Any:
-    """Return the table that a text names: a file, or "database.duckdb::table"."""
+    """Return the table that a text names: a file, "database.duckdb::table", or
+    "postgresql://user@host/database::table"."""
+    if tables.is_address(data):
+        return data
     path, _, table = data.partition("::")
     return tables.Database(path, table) if table else Path(path)
 

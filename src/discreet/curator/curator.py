@@ -388,7 +388,8 @@ class Curator:
         key can check a guess of the data.
         """
         key = self.ledger.key
-        if self._seen is None and key is not None and hasattr(self._whole, "_fingerprint"):
+        unseen = self._seen is None or getattr(self._whole, "changes", False)
+        if unseen and key is not None and hasattr(self._whole, "_fingerprint"):
             self._seen = self._whole._fingerprint(key.fingerprints()).hex()
         return question_key([described, self._seen] if self._seen else described)
 

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,19 @@ from .._errors import InvalidInput, LedgerError
 from .._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
 from ..curator import Budget, Curator, Policy
 from ..mechanisms.protocols import AnySource, ExampleSource
-from ..tables import SEVERAL, Database, Source, connect, data_of, formatted, load, version_of
+from ..tables import (
+    SEVERAL,
+    UNVERSIONED,
+    Database,
+    Source,
+    connect,
+    connect_postgres,
+    data_of,
+    formatted,
+    is_address,
+    load,
+    version_of,
+)
 from .session import Session
 
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -38,8 +51,9 @@ def open(
     memory: str | None = None,
     large_delta: bool = False,
 ) -> Session:
-    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or
-    a mapping of columns.
+    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, a
+    mapping of columns, or a table of a PostgreSQL database ("postgresql://user@host/database", with `table`
+    and, where answers may be served twice, `version`; docs/engines.md).
 
     `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
     tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
@@ -68,7 +82,10 @@ def open(
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
         )
-    source = data if opened and not related else connect(table_data, public, related=related, **limits)
+    if is_address(data):
+        source: Any = _remote(data, public, table, related, limits)
+    else:
+        source = data if opened and not related else connect(table_data, public, related=related, **limits)
     if opened and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
     path = _ledger(data, ledger)
@@ -83,6 +100,17 @@ def open(
     if ledger == TRIAL:
         weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
+
+
+def _remote(
+    data: str, public: Public, table: str | None, related: Mapping[str, Any] | None, limits: dict[str, Any]
+) -> Source:
+    """The engine of a table in a PostgreSQL database: "postgresql://user@host/database", perhaps with
+    "::table" behind it."""
+    address, _, named = data.partition("::")
+    if "memory" in limits:
+        raise InvalidInput("memory is a limit of the embedded engine, and the server has its own.")
+    return connect_postgres(address, public, table=named or table, related=related, **limits)
 
 
 def _existing(
@@ -113,7 +141,9 @@ def _public(
     if isinstance(data, Source | ExampleSource) and schema is None:
         return data.public
     path = _path(data)
-    if isinstance(data, str) and "://" in data:
+    if is_address(data):
+        table, version = _named(data, table, schema), version or UNVERSIONED
+    elif isinstance(data, str) and "://" in data:
         raise InvalidInput(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
         )
@@ -122,11 +152,11 @@ def _public(
         way = SEVERAL.format(pattern=path.name) if several else ""
         raise InvalidInput(f"there is no file {str(path)!r}.{way}")
     if isinstance(schema, Public):
-        return _agreed(schema, unit, size, table)
+        return _versioned(data, _agreed(schema, unit, size, table))
     if isinstance(schema, str | Path):
         if not Path(schema).exists():
             raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
-        return _agreed(load(Path(schema)), unit, size, table)
+        return _versioned(data, _agreed(load(Path(schema)), unit, size, table))
     if schema is None:
         raise InvalidInput(
             "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
@@ -152,6 +182,20 @@ def _public(
     )
 
 
+def _versioned(data: Any, public: Public) -> Public:
+    """A table that others write to has no version unless one is declared: the default is none."""
+    undeclared = is_address(data) and public.version == Public().version
+    return replace(public, version=UNVERSIONED) if undeclared else public
+
+
+def _named(data: str, table: str | None, schema: Any) -> str | None:
+    """What queries call a table of a database: the last part of its name there."""
+    name = data.partition("::")[2] or table
+    if name is None and not isinstance(schema, str | Path | Public):
+        raise InvalidInput("say which table of the database: table='visits'. Nothing was opened.")
+    return None if name is None else name.rpartition(".")[2].strip('"')
+
+
 def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
     """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
     which of the two is read."""
@@ -170,6 +214,8 @@ def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: st
 def _path(data: Any) -> Path | None:
     if isinstance(data, Database):
         return Path(data.path)
+    if is_address(data):
+        return None
     return Path(data) if isinstance(data, str | Path) else None
 
 
