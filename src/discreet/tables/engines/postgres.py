@@ -354,7 +354,8 @@ def _csv(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     reader = csv.open_csv(
         stream,
         read_options=csv.ReadOptions(column_names=schema.names, block_size=_BATCH, use_threads=False),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
+        # one column that is missing is an empty line
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
             column_types=schema,
             null_values=[""],
