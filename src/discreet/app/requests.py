@@ -51,7 +51,7 @@ def open_session(
         "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     )
     for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
-        if not needed.exists():
+        if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
     opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds)
     asked = opened if analyst == STEWARD else opened.as_analyst(analyst)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import weakref
@@ -14,6 +15,7 @@ from .. import _require
 from .._errors import InvalidInput, LedgerError
 from .._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
 from ..curator import Budget, Curator, Policy
+from ..curator.postgres_store import attach, split
 from ..mechanisms.protocols import AnySource, ExampleSource
 from ..tables import (
     SEVERAL,
@@ -59,10 +61,11 @@ def open(
     tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
     `dp.rows()` if nobody has two rows, or the column that tells people apart: it has no default.
     `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the
-    books, made with `budget` if it is not there yet; ":memory:" is for trying things out, and forgets. For a
-    file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of the
-    engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine
-    may use; the rest goes to disk.
+    books, made with `budget` if it is not there yet; for many workers and machines a PostgreSQL database,
+    "postgresql://user@host/books::name" (a file name.ledger, which points there, and its key are made in the
+    folder one is in); ":memory:" is for trying things out, and forgets. For a file of data it is that file's
+    name with `.ledger` added. `seconds`: a public limit for each of the engine's queries; one that takes
+    longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
@@ -88,15 +91,18 @@ def open(
         source = data if opened and not related else connect(table_data, public, related=related, **limits)
     if opened and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
-    path = _ledger(data, ledger)
-    if path.exists():
+    remote = _address(ledger)
+    path = _ledger(data, ledger) if remote is None else Path(split(remote)[1] + ".ledger")
+    if path.exists() if remote is None else attach(path, remote):
         return Session(_existing(path, source, budget, analysts))
     if budget is None:
         raise LedgerError(
             f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
-    curator = Curator.create(path, source, policy, large_delta=large_delta, durable=ledger != TRIAL)
+    curator = Curator.create(
+        path, source, policy, large_delta=large_delta, durable=ledger != TRIAL, remote=remote
+    )
     if ledger == TRIAL:
         weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
@@ -209,6 +215,13 @@ def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: st
                 f"Nothing was opened. Say it in one place."
             )
     return public
+
+
+def _address(ledger: str | Path | None) -> str | None:
+    """The address of the database in which a ledger's entries are; None for a file. A `Path` has lost a
+    slash."""
+    text = re.sub(r"^(postgres(?:ql)?:)/(?!/)", r"\1//", str(ledger))
+    return text if is_address(text) else None
 
 
 def _path(data: Any) -> Path | None:
