@@ -25,6 +25,8 @@ from discreet.tables import Engine, connect
 from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect
 
+from .. import postgres
+
 OPEN = object()
 INF, NAN = math.inf, math.nan
 
@@ -41,7 +43,17 @@ class EngineCase:
     skip: str | None = None
 
 
-ENGINES = [EngineCase("duckdb", lambda table: connect(table, Public(table="t"), threads=1))]
+def _postgres(table: pa.Table) -> Engine:
+    from discreet.tables.engines.postgres import connect_postgres
+
+    server = postgres.server()
+    return connect_postgres(server.address("reader"), Public(table="t"), table=server.load(table))
+
+
+ENGINES = [
+    EngineCase("duckdb", lambda table: connect(table, Public(table="t"), threads=1)),
+    EngineCase("postgres", _postgres, postgres.MISSING),
+]
 
 EDGES = [
     0.0,

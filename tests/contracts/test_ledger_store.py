@@ -15,11 +15,24 @@ import pytest
 
 from discreet._errors import LedgerError
 from discreet.curator.entries import Row
-from discreet.curator.store import Store
+from discreet.curator.postgres_store import PostgresStore
+from discreet.curator.store import LedgerStore, Store
 
-KINDS: dict[str, Callable[[Path], Store]] = {
+from .. import postgres
+
+
+def in_database(folder: Path) -> LedgerStore:
+    """In a database of its own."""
+    if postgres.MISSING is not None:
+        pytest.skip(f"PostgreSQL: {postgres.MISSING}")
+    server = postgres.server()
+    return PostgresStore(folder / "a.ledger", server.address(database=server.database()) + "::books")
+
+
+KINDS: dict[str, Callable[[Path], LedgerStore]] = {
     "SQLite": lambda folder: Store(folder / "a.ledger"),
     "SQLite, not durable": lambda folder: Store(folder / "a.ledger", durable=False),
+    "PostgreSQL": in_database,
 }
 
 
@@ -34,12 +47,12 @@ def row(seq: int, body: str = "{}") -> Row:
     return (seq, "2026-01-01", "note", body, bytes(32), bytes(64), None, None)
 
 
-def rows(store: Store) -> list[Row]:
+def rows(store: LedgerStore) -> list[Row]:
     with store.reading() as db:
         return store.read_rows(db, 1)
 
 
-def add(store: Store, body: str = "{}") -> None:
+def add(store: LedgerStore, body: str = "{}") -> None:
     """Append one row after the last."""
     with store.writing() as transaction:
         last = store.read_rows(transaction.db, 1, limit=-1)
@@ -144,8 +157,12 @@ def test_a_reader_sees_a_transaction_whole_or_not_at_all(store):
 
 
 def test_what_was_planted_in_the_file_is_refused(store):
-    with store._held(exclusive=True) as held:
-        store._connect(held, write=True).execute("CREATE TABLE planted (x)")
+    if isinstance(store, PostgresStore):
+        with store._connected() as db:
+            db.execute("CREATE TABLE books.planted (x integer)")
+    else:
+        with store._held(exclusive=True) as held:
+            store._connect(held, write=True).execute("CREATE TABLE planted (x)")
     with pytest.raises(LedgerError, match="schema"):
         rows(store)
     with pytest.raises(LedgerError, match="schema"):

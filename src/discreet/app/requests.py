@@ -22,11 +22,16 @@ from ..query import Answer
 def beside(data: str, suffix: str) -> Path:
     """Return the file that belongs to a data file: its schema, or its ledger."""
     path, _, table = data.partition("::")
+    if tables.is_address(data):  # in the folder one is in, named as the table is
+        return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 
 def data_of(data: str) -> Any:
-    """Return the table that a text names: a file, or "database.duckdb::table"."""
+    """Return the table that a text names: a file, "database.duckdb::table", or
+    "postgresql://user@host/database::table"."""
+    if tables.is_address(data):
+        return data
     path, _, table = data.partition("::")
     return tables.Database(path, table) if table else Path(path)
 
@@ -46,7 +51,7 @@ def open_session(
         "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     )
     for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
-        if not needed.exists():
+        if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
     opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds)
     asked = opened if analyst == STEWARD else opened.as_analyst(analyst)

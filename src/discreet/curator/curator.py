@@ -80,11 +80,14 @@ class Curator:
         *,
         large_delta: bool = False,
         durable: bool = True,
+        remote: str | None = None,
     ) -> Curator:
         """Return a new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are
         not.
 
         Not `durable` is for a ledger that is thrown away with its session: it does not wait for the disk.
+        `remote`: a PostgreSQL database that keeps the entries, "postgresql://user@host/books::name"; the file
+        at `path` then says where they are.
         """
         path = Path(path)
         if path.exists() or path.is_symlink():
@@ -95,7 +98,7 @@ class Curator:
         key = Key.create(key_path(path))
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
         try:
-            ledger = Ledger.create(path, key, body, durable=durable)
+            ledger = Ledger.create(path, key, body, durable=durable, remote=remote)
         except BaseException:
             key_path(path).unlink()  # a key without a ledger would be in the way of the next try
             raise
@@ -392,7 +395,8 @@ class Curator:
         key can check a guess of the data.
         """
         key = self.ledger.key
-        if self._seen is None and key is not None and hasattr(self._whole, "_fingerprint"):
+        unseen = self._seen is None or getattr(self._whole, "changes", False)
+        if unseen and key is not None and hasattr(self._whole, "_fingerprint"):
             self._seen = self._whole._fingerprint(key.fingerprints()).hex()
         return question_key([described, self._seen] if self._seen else described)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +23,8 @@ from .._errors import LedgerError
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
 from .keys import Key, signed_by
-from .store import FORMAT, Store, Tampered, Transaction
+from .postgres_store import PostgresStore, is_pointer
+from .store import FORMAT, LedgerStore, Store, Tampered, Writing
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Ledger:
 
     def __init__(self, path: Path, key: Key | None = None, *, durable: bool = True) -> None:
         self.path, self.key, self.durable = path, key, durable
-        self._store = Store(path, durable=durable)
+        self._store = store_of(path, durable=durable)
         self._history = History(None if key is None else key.public)
         self._local = threading.local()
         self._store.check()
@@ -74,9 +74,14 @@ class Ledger:
             assert self.anchor.seq > 0
 
     @classmethod
-    def create(cls, path: Path, key: Key, body: dict[str, Any], *, durable: bool = True) -> Ledger:
-        """Return a new ledger whose first entry holds `body` and the public key."""
-        store = Store(path, durable=durable)
+    def create(
+        cls, path: Path, key: Key, body: dict[str, Any], *, durable: bool = True, remote: str | None = None
+    ) -> Ledger:
+        """Return a new ledger whose first entry holds `body` and the public key.
+
+        `remote`: the database in which its entries are kept; the file then says where that is.
+        """
+        store = store_of(path, durable=durable, remote=remote)
         store.create()
         try:
             with store.writing() as transaction:
@@ -188,6 +193,13 @@ class Ledger:
             return look(Reader(self._store, db, self._history))
 
 
+def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
+    """Where the entries of a ledger are: in the file itself, or in the database that it points to."""
+    if remote is not None or is_pointer(path):
+        return PostgresStore(path, remote, durable=durable)
+    return Store(path, durable=durable)
+
+
 class History:
     """What was seen of the chain: every hash, once it was found to follow, and where the newest entry of each
     kind and topic is.
@@ -204,7 +216,7 @@ class History:
         self._hashes = bytearray(GENESIS)
         self._lock = threading.RLock()
 
-    def refresh(self, store: Store, db: sqlite3.Connection) -> None:
+    def refresh(self, store: LedgerStore, db: Any) -> None:
         """Look at all that was written since the last time."""
         with self._lock:
             self._same(store, db)
@@ -245,7 +257,7 @@ class History:
                 self._hashes += digest
         self.head = head
 
-    def _same(self, store: Store, db: sqlite3.Connection) -> None:
+    def _same(self, store: LedgerStore, db: Any) -> None:
         """A ledger only grows."""
         if not self.head.seq or self.public is None:
             return
@@ -275,8 +287,8 @@ def _changed(seq: int) -> Tampered:
 class Reader:
     """The ledger through one connection."""
 
-    store: Store
-    db: sqlite3.Connection
+    store: LedgerStore
+    db: Any
     history: History
 
     @property
@@ -303,7 +315,7 @@ class Reader:
 class Writer:
     """The ledger inside one transaction: what was appended in it is seen as well."""
 
-    def __init__(self, transaction: Transaction, key: Key, history: History) -> None:
+    def __init__(self, transaction: Writing, key: Key, history: History) -> None:
         self.pid, self.head = transaction.pid, history.head
         self.appended: list[Entry] = []
         self._transaction, self._key = transaction, key

@@ -21,10 +21,10 @@ import sqlite3
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from .._errors import LedgerError
@@ -85,7 +85,7 @@ class Held:
     """A lock and a connection in use by one process; a forked child leaves both alone."""
 
     lock: int | None
-    db: sqlite3.Connection | None = None
+    db: Any = None
     # The ledger itself, open for as long as SQLite's bytes of it are locked.
     bytes: int | None = None
     pid: int = field(default_factory=os.getpid)
@@ -126,6 +126,44 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Writing(Protocol):
+    """What is written in one go, undone if it raises."""
+
+    @property
+    def store(self) -> LedgerStore: ...
+
+    @property
+    def db(self) -> Any: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    def insert(self, row: Row) -> None: ...
+
+
+class LedgerStore(Protocol):
+    """Where entries are kept, in a file (`Store`) or a database (`PostgresStore`).
+
+    A transaction (`writing`) is alone among all writers, of all processes and machines, sees everything that
+    was committed before it, and is kept for good, and read back, when it ends. A reader sees transactions
+    whole or not at all. tests/contracts/test_ledger_store.py holds both to that.
+    """
+
+    path: Path
+
+    def create(self) -> None: ...
+
+    def remove(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def reading(self, *, strict: bool = True) -> AbstractContextManager[Any]: ...
+
+    def writing(self) -> AbstractContextManager[Writing]: ...
+
+    def read_rows(self, db: Any, first: int, limit: int = PAGE) -> list[Row]: ...
 
 
 @dataclass(frozen=True, slots=True)

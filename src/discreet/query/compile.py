@@ -46,6 +46,7 @@ from .scan import (
     not_null,
     raw_columns,
     source_sql,
+    told_apart,
     used_columns,
     whole,
 )
@@ -74,7 +75,7 @@ class Compiler:
         # Where a single row is the unit and a join makes many of it, its position says which rows belong
         # together, and its identity chooses among them. Computing that identity takes a sort, so it is read
         # only by queries that choose.
-        self.identity = identity(plan.source, plan.unit) if plan.many else None
+        self.identity = told_apart(identity(plan.source, plan.unit) if plan.many else None, written_by)
 
     def additive(self, measures: list[Measure]) -> str:
         """Return one row per group: its index (and its keys, where unknown), then the measures in order."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ..tables import Engine
 from ..tables.dialect import Dialect
+from ..tables.engine import one_snapshot
 from .compile import Compiler
 from .counts import Counts
 from .errors import QueryError
@@ -84,7 +85,12 @@ def statements(
 
 
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
-    """Runs the engine's queries under the key of this run."""
+    """Runs the engine's queries under the key of this run, all on the same rows."""
+    with one_snapshot(engine):
+        return _measured(plan, recipes, bounding, engine, key)
+
+
+def _measured(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
     written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:

@@ -21,6 +21,7 @@ from .scan import (
     name,
     raw_columns,
     source_sql,
+    told_apart,
     used_columns,
     whole,
 )
@@ -37,7 +38,7 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialec
     used = columns_of(*(m.expression for m in given.marks)) | used_columns(given.source)
     # A single row that a join makes many of is told by its position and chosen by its identity, which others
     # do not move.
-    who = identity(given.source, given.unit) if most is not None else None
+    who = told_apart(identity(given.source, given.unit) if most is not None else None, dialect)
     used |= {who} if who is not None else set()
     source = source_sql(given.source, used, kinds).subquery("s")
     raw = raw_columns(given.source, kinds)

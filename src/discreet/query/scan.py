@@ -12,8 +12,10 @@ from datetime import date
 
 from sqlglot import exp
 
+from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
+from ..tables.dialect import Dialect
 from ..tables.engine import ROW
 from .domain import Kind
 from .errors import Node
@@ -237,6 +239,17 @@ def identity(node: From, unit: str) -> str | None:
     if isinstance(node, Joined):
         return identity(node.left, unit) or identity(node.right, unit)
     return identity(node.child, unit)
+
+
+def told_apart(who: str | None, dialect: Dialect) -> str | None:
+    """Refuse a single row that a join repeats where the engine has no number for it; else the same."""
+    if who is not None and not dialect.numbers_rows:
+        raise Unsupported(
+            "here a row is the unit, and this query may use a row several times: on this engine rows have no "
+            "number that stays, by which to tell them apart. Nothing was read or charged. Declare a column "
+            "that is different in every row as the unit, unit='visit_id', or ask without the join."
+        )
+    return who
 
 
 def _identified(scan: Scan) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,21 @@ from .. import _require
 from .._errors import InvalidInput, LedgerError
 from .._public import ADD_REMOVE, Neighbors, Public, Unit, as_neighbors
 from ..curator import Budget, Curator, Policy
+from ..curator.postgres_store import attach, split
 from ..mechanisms.protocols import AnySource, ExampleSource
-from ..tables import SEVERAL, Database, Source, connect, data_of, formatted, load, version_of
+from ..tables import (
+    SEVERAL,
+    UNVERSIONED,
+    Database,
+    Source,
+    connect,
+    connect_postgres,
+    data_of,
+    formatted,
+    is_address,
+    load,
+    version_of,
+)
 from .session import Session
 
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -38,17 +53,19 @@ def open(
     memory: str | None = None,
     large_delta: bool = False,
 ) -> Session:
-    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, or
-    a mapping of columns.
+    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, a
+    mapping of columns, or a table of a PostgreSQL database ("postgresql://user@host/database", with `table`
+    and, where answers may be served twice, `version`; docs/engines.md).
 
     `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
     tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
     `dp.rows()` if nobody has two rows, or the column that tells people apart: it has no default.
     `large_delta` insists on a delta above 1e-3 where no size is declared. `ledger`: the file that keeps the
-    books, made with `budget` if it is not there yet; ":memory:" is for trying things out, and forgets. For a
-    file of data it is that file's name with `.ledger` added. `seconds`: a public limit for each of the
-    engine's queries; one that takes longer is stopped, and stays charged. `memory` ("4GB"): what the engine
-    may use; the rest goes to disk.
+    books, made with `budget` if it is not there yet; for many workers and machines a PostgreSQL database,
+    "postgresql://user@host/books::name" (a file name.ledger, which points there, and its key are made in the
+    folder one is in); ":memory:" is for trying things out, and forgets. For a file of data it is that file's
+    name with `.ledger` added. `seconds`: a public limit for each of the engine's queries; one that takes
+    longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
@@ -68,21 +85,38 @@ def open(
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
         )
-    source = data if opened and not related else connect(table_data, public, related=related, **limits)
+    if is_address(data):
+        source: Any = _remote(data, public, table, related, limits)
+    else:
+        source = data if opened and not related else connect(table_data, public, related=related, **limits)
     if opened and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
-    path = _ledger(data, ledger)
-    if path.exists():
+    remote = _address(ledger)
+    path = _ledger(data, ledger) if remote is None else Path(split(remote)[1] + ".ledger")
+    if path.exists() if remote is None else attach(path, remote):
         return Session(_existing(path, source, budget, analysts))
     if budget is None:
         raise LedgerError(
             f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
-    curator = Curator.create(path, source, policy, large_delta=large_delta, durable=ledger != TRIAL)
+    curator = Curator.create(
+        path, source, policy, large_delta=large_delta, durable=ledger != TRIAL, remote=remote
+    )
     if ledger == TRIAL:
         weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
     return Session(curator)
+
+
+def _remote(
+    data: str, public: Public, table: str | None, related: Mapping[str, Any] | None, limits: dict[str, Any]
+) -> Source:
+    """The engine of a table in a PostgreSQL database: "postgresql://user@host/database", perhaps with
+    "::table" behind it."""
+    address, _, named = data.partition("::")
+    if "memory" in limits:
+        raise InvalidInput("memory is a limit of the embedded engine, and the server has its own.")
+    return connect_postgres(address, public, table=named or table, related=related, **limits)
 
 
 def _existing(
@@ -113,7 +147,9 @@ def _public(
     if isinstance(data, Source | ExampleSource) and schema is None:
         return data.public
     path = _path(data)
-    if isinstance(data, str) and "://" in data:
+    if is_address(data):
+        table, version = _named(data, table, schema), version or UNVERSIONED
+    elif isinstance(data, str) and "://" in data:
         raise InvalidInput(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
         )
@@ -122,11 +158,11 @@ def _public(
         way = SEVERAL.format(pattern=path.name) if several else ""
         raise InvalidInput(f"there is no file {str(path)!r}.{way}")
     if isinstance(schema, Public):
-        return _agreed(schema, unit, size, table)
+        return _versioned(data, _agreed(schema, unit, size, table))
     if isinstance(schema, str | Path):
         if not Path(schema).exists():
             raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
-        return _agreed(load(Path(schema)), unit, size, table)
+        return _versioned(data, _agreed(load(Path(schema)), unit, size, table))
     if schema is None:
         raise InvalidInput(
             "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
@@ -152,6 +188,20 @@ def _public(
     )
 
 
+def _versioned(data: Any, public: Public) -> Public:
+    """A table that others write to has no version unless one is declared: the default is none."""
+    undeclared = is_address(data) and public.version == Public().version
+    return replace(public, version=UNVERSIONED) if undeclared else public
+
+
+def _named(data: str, table: str | None, schema: Any) -> str | None:
+    """What queries call a table of a database: the last part of its name there."""
+    name = data.partition("::")[2] or table
+    if name is None and not isinstance(schema, str | Path | Public):
+        raise InvalidInput("say which table of the database: table='visits'. Nothing was opened.")
+    return None if name is None else name.rpartition(".")[2].strip('"')
+
+
 def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
     """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
     which of the two is read."""
@@ -167,9 +217,18 @@ def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: st
     return public
 
 
+def _address(ledger: str | Path | None) -> str | None:
+    """The address of the database in which a ledger's entries are; None for a file. A `Path` has lost a
+    slash."""
+    text = re.sub(r"^(postgres(?:ql)?:)/(?!/)", r"\1//", str(ledger))
+    return text if is_address(text) else None
+
+
 def _path(data: Any) -> Path | None:
     if isinstance(data, Database):
         return Path(data.path)
+    if is_address(data):
+        return None
     return Path(data) if isinstance(data, str | Path) else None
 
 

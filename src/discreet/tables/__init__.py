@@ -5,6 +5,8 @@ from .dummy import dummy
 from .engine import Engine, EngineError, TimeLimit
 from .engines.duckdb import DuckDB, connect, dialect_of, draft, engine_of, version_of
 from .engines.duckdb_reading import Database
+from .engines.postgres import UNVERSIONED, PostgreSQL, connect_postgres
+from .engines.postgres_connection import is_address
 from .fit import fit_of
 from .formats import SEVERAL, Csv, Format, format_of, formatted
 from .parts import within
@@ -20,10 +22,13 @@ __all__ = [
     "EngineError",
     "Format",
     "Memory",
+    "PostgreSQL",
     "SEVERAL",
     "Source",
     "TimeLimit",
+    "UNVERSIONED",
     "connect",
+    "connect_postgres",
     "data_of",
     "dialect_of",
     "draft",
@@ -34,6 +39,7 @@ __all__ = [
     "fit_of",
     "format_of",
     "formatted",
+    "is_address",
     "load",
     "was_looked",
     "rand_hie",

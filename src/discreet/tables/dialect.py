@@ -180,6 +180,8 @@ class Dialect:
     name: str
     base: type[Generator]
     writers: Mapping[type[exp.Expression], Writer] = field(repr=False, compare=False)
+    # Whether each row has a number in one reading (`engine.ROW`), so that a row that a join repeats is told.
+    numbers_rows: bool = True
 
     @property
     def missing(self) -> frozenset[type[exp.Expression]]:

@@ -6,7 +6,8 @@ The engines are in `tables.engines`, each with a `Dialect` that writes the close
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -52,6 +53,17 @@ class Engine(Source, Protocol):
 
     @property
     def dialect(self) -> Dialect: ...
+
+
+@contextmanager
+def one_snapshot(source: object) -> Iterator[None]:
+    """All that is asked of an engine inside the block sees the same rows, where a table can change at all."""
+    snapshot = getattr(source, "snapshot", None)
+    if snapshot is None:
+        yield
+    else:
+        with snapshot():
+            yield
 
 
 def quoted(name: str) -> str:

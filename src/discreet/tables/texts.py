@@ -55,6 +55,22 @@ def _computed(function: str, values: tuple[Any, ...], rest: tuple[str, ...]) -> 
 
 
 @cache
+def letter_cases(*, upper: bool) -> tuple[str, str]:
+    """All characters whose capital (or small) letter is another one, and these, as the engine has them: each
+    is one character, whatever stands beside it."""
+    name = "upper" if upper else "lower"
+    characters = "range(1, 1114112) AS t(i) WHERE i NOT BETWEEN 55296 AND 57343"
+    with _LOCK:
+        rows = (
+            _database()
+            .cursor()
+            .execute(f"SELECT chr(i::INT) AS c, {name}(c) AS o FROM {characters} AND c <> o ORDER BY i")
+            .fetchall()
+        )
+    return "".join(old for old, _ in rows), "".join(new for _, new in rows)
+
+
+@cache
 def _database() -> Any:
     import duckdb
 

@@ -1,0 +1,347 @@
+"""A ledger's entries in a PostgreSQL database: for many workers and machines that share one budget.
+
+What is local stays local, beside a small file that says where the entries are: the key, the vault, and the
+signs of life of interactive mechanisms. Each machine has that file and its own copy of the key.
+
+A transaction is alone among all writers by an advisory lock of the server, taken before it begins, so that the
+snapshot is that of the newest entry; it is SERIALIZABLE besides. A process that dies, or a machine that is cut
+off, loses its connection, with which the server gives up lock and transaction. What was committed is read back
+through a fresh connection before it counts as written, as for files.
+
+Guarantee: no two transactions see the same newest entry and both append after it.
+Proof:     all writers hold the lock from before their snapshot until after their commit; and should somebody
+           go around the lock, `seq` is a primary key, and the second of two commits fails.
+Assumes:   the server keeps what it has committed (fsync), and nobody takes away rows: triggers refuse that,
+           and the chain shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._errors import InvalidInput, LedgerError
+from ..tables import EngineError
+from ..tables.engines.postgres_connection import Address, driver
+from .entries import Row
+from .store import COLUMNS, FORMAT, PAGE, WAIT, Held, Tampered, forget, keep
+
+MARK = b"discreet ledger on PostgreSQL\n"
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_COMMENT = f"discreet ledger of format {FORMAT}"
+_ALONE = 0x64697363  # "disc": the first half of the number that is locked; the second is the schema's own
+_TABLES = """
+CREATE SCHEMA {schema};
+COMMENT ON SCHEMA {schema} IS '{comment}';
+CREATE TABLE {schema}.entry (
+  seq bigint PRIMARY KEY, time text NOT NULL, kind text NOT NULL, body text NOT NULL,
+  hash bytea NOT NULL, signature bytea NOT NULL, sealed bytea, topic text
+);
+CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN RAISE EXCEPTION ''the ledger is append-only''; END';
+CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
+  FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
+"""
+# Everything in the schema that could change what is written or read.
+_SCHEMA = """
+SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
+  WHERE c.relnamespace = {oid}
+UNION ALL SELECT 'column', a.attname::text, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
+  FROM pg_attribute a WHERE a.attrelid = {entry} AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || p.pronamespace::text
+  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = {entry}
+UNION ALL SELECT 'function', p.proname::text, p.prosrc FROM pg_proc p WHERE p.pronamespace = {oid}
+UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = {entry}
+UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = {entry}
+UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = {entry}
+ORDER BY 1, 2, 3
+"""
+_EXPECTED = (
+    *(
+        ("column", name, f"{type_}{needed}false")
+        for name, type_, needed in (
+            ("body", "text", "true"),
+            ("hash", "bytea", "true"),
+            ("kind", "text", "true"),
+            ("sealed", "bytea", "false"),
+            ("seq", "bigint", "true"),
+            ("signature", "bytea", "true"),
+            ("time", "text", "true"),
+            ("topic", "text", "false"),
+        )
+    ),
+    ("constraint", "entry_pkey", "p"),
+    ("function", "refuse", "BEGIN RAISE EXCEPTION 'the ledger is append-only'; END"),
+    ("relation", "entry", "rpfalse"),
+    ("relation", "entry_pkey", "ipfalse"),
+    # types of triggers: before truncate of a statement; before update or delete of a row
+    ("trigger", "entry_remains", "34Orefuse{oid}"),
+    ("trigger", "entry_stays", "27Orefuse{oid}"),
+)
+
+
+def split(ledger: str) -> tuple[str, str]:
+    """The address of the database and the name of the ledger in it: "postgresql://user@host/books::visits"."""
+    address, _, name = ledger.partition("::")
+    if not _NAME.fullmatch(name or "discreet"):
+        raise InvalidInput(
+            f"{name!r} cannot name a ledger in a database: small letters, digits and _, such as 'visits'. "
+            f"Nothing was opened."
+        )
+    return address, name or "discreet"
+
+
+def is_pointer(path: Path) -> bool:
+    """Whether a file says that its ledger is in a database."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(MARK)) == MARK
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTransaction:
+    """What is written in one go, and where."""
+
+    store: PostgresStore
+    db: Any
+    rows: list[Row] = field(default_factory=list)
+    pid: int = field(default_factory=os.getpid)
+
+    def insert(self, row: Row) -> None:
+        """Append a row, and see that it is there: as it was given, and at the end."""
+        self.store.own(self)
+        self.db.execute("INSERT INTO entry VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", row)
+        if self.store.read_rows(self.db, row[0]) != [row]:
+            raise Tampered(
+                f"what was written to {self.store.path} is not in it. Nothing was charged or released."
+            )
+        self.rows.append(row)
+
+
+class PostgresStore:
+    """Reads and writes rows in a database.
+
+    Not `durable`: nothing waits for the server's disk.
+    """
+
+    def __init__(self, path: Path, remote: str | None = None, *, durable: bool = True) -> None:
+        self.path, self.durable = path, durable
+        if remote is None:
+            try:
+                remote = path.read_bytes().removeprefix(MARK).decode().strip()
+            except (OSError, UnicodeError):
+                raise LedgerError(f"there is no ledger at {path}. Nothing was charged.") from None
+        self.remote = remote
+        address, self.name = split(remote)
+        self._address = Address(address)
+
+    def create(self) -> None:
+        """An empty ledger in a schema of its own, and the file that points to it."""
+        psycopg = driver()
+        if self.path.exists() or self.path.is_symlink():
+            raise LedgerError(
+                f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing was "
+                f"changed."
+            )
+        text = _TABLES.format(schema=self.name, comment=_COMMENT)
+        with self._connected() as db:
+            try:
+                db.execute(f"BEGIN; {text} COMMIT")
+            except (psycopg.errors.DuplicateSchema, psycopg.errors.UniqueViolation):
+                raise LedgerError(
+                    f"there is a ledger, or something else, called {self.name!r} in the database at "
+                    f"{self._address.label} already. Nothing was changed. Open it with its key beside "
+                    f"{self.path}, or choose another name: postgresql://...::name"
+                ) from None
+            except psycopg.Error as error:
+                raise LedgerError(
+                    f"no ledger can be made in the database at {self._address.label} ({_reason(error)})."
+                ) from None
+        self.point()
+
+    def point(self) -> None:
+        """Write the file that says where the entries are; only its owner can read it."""
+        try:
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
+        with os.fdopen(handle, "wb") as file:
+            file.write(MARK + self.remote.encode() + b"\n")
+
+    def exists(self) -> bool:
+        """Whether the database has a ledger of this name."""
+        with self._connected() as db:
+            return bool(db.execute("SELECT to_regnamespace(%s) IS NOT NULL", (self.name,)).fetchone()[0])
+
+    def remove(self) -> None:
+        """Take back what `create` made, unless there is an entry already."""
+        psycopg = driver()
+        with suppress(psycopg.Error, LedgerError), self._connected() as db:
+            if not db.execute(f"SELECT count(*) FROM {self.name}.entry").fetchone()[0]:
+                db.execute(f"DROP SCHEMA {self.name} CASCADE")
+        self.path.unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Refuse what is not a ledger of this format."""
+        with self.reading(strict=False) as db:
+            found = db.execute(
+                "SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (self.name,)
+            ).fetchone()
+        if found[0] != _COMMENT:
+            raise LedgerError(
+                f"{self.name!r} in the database at {self._address.label} is not a discreet ledger of format "
+                f"{FORMAT}. Nothing was changed."
+            )
+
+    @contextmanager
+    def reading(self, *, strict: bool = True) -> Iterator[Any]:
+        """One snapshot of the ledger for a moment. Not `strict`: whatever the schema is."""
+        with self._told("read"), self._connected() as db:
+            db.execute(
+                f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self.name}"
+            )
+            if strict:
+                self.compare(db)
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresTransaction]:
+        """One transaction, alone among all writers; on the server's disk when the block ends, undone if it
+        raises."""
+        with self._told("written"), self._connected() as db:
+            self._lock(db)
+            wait = "on" if self.durable else "off"
+            db.execute(
+                f"BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE; SET LOCAL synchronous_commit = {wait}; "
+                f"SET LOCAL search_path = {self.name}"
+            )
+            self.compare(db)
+            transaction = PostgresTransaction(self, db)
+            # closing the connection undoes what was not committed, and gives up the lock
+            yield transaction
+            self.own(transaction)
+            db.execute("COMMIT")
+            self._find(transaction.rows)
+
+    def compare(self, db: Any) -> None:
+        """Refuse a schema with anything more, less or other than ours: a planted trigger could take charges
+        away again."""
+        oid, entry = db.execute(
+            "SELECT to_regnamespace(%s)::oid::bigint, to_regclass(%s)::oid::bigint",
+            (self.name, f"{self.name}.entry"),
+        ).fetchone()
+        listed: tuple[Any, ...] = ()
+        if oid is not None and entry is not None:
+            listed = tuple(map(tuple, db.execute(_SCHEMA.format(oid=oid, entry=entry)).fetchall()))
+        expected = tuple((what, name, text.replace("{oid}", str(oid))) for what, name, text in _EXPECTED)
+        if sorted(listed) != sorted(expected):
+            raise Tampered(
+                f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
+                f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
+                f"that is whole."
+            )
+
+    def _find(self, rows: list[Row]) -> None:
+        """What was committed must be there for anybody who looks now."""
+        if not rows:
+            return
+        with self._connected() as db:
+            db.execute(f"SET search_path = {self.name}")
+            if self.read_rows(db, rows[0][0], limit=-1) != rows:
+                raise Tampered(
+                    f"what was committed to {self.path} is not in the database: it was replaced, or another "
+                    f"program wrote to it. Nothing was released. Run `discreet ledger verify`."
+                )
+
+    def read_rows(self, db: Any, first: int, limit: int = PAGE) -> list[Row]:
+        """Rows from a number on, in order."""
+        sql = f"SELECT {COLUMNS} FROM entry WHERE seq >= %s ORDER BY seq LIMIT %s"
+        return db.execute(sql, (first, None if limit < 0 else limit)).fetchall()  # type: ignore[no-any-return]
+
+    def own(self, held: Held | PostgresTransaction) -> None:
+        if held.pid != os.getpid():
+            raise LedgerError(
+                f"this process was forked in the middle of a transaction on {self.path}, which is its "
+                f"parent's. Nothing was charged here."
+            )
+
+    def _lock(self, db: Any) -> None:
+        psycopg = driver()
+        db.execute(f"SET lock_timeout = '{WAIT:.0f}s'")
+        try:
+            db.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", (_ALONE, self.name))
+        except psycopg.errors.LockNotAvailable:
+            raise LedgerError(
+                f"{self.path} stayed locked by others for {WAIT:.0f} seconds. Nothing was charged."
+            ) from None
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """A connection for one transaction; a forked child leaves it alone."""
+        try:
+            db = self._address.connect()
+        except EngineError:
+            raise LedgerError(
+                f"the database of {self.path} at {self._address.label} cannot be reached. Nothing was charged "
+                f"or released. Check that it runs, and the password in PGPASSWORD, ~/.pgpass or a service "
+                f"file."
+            ) from None
+        held = keep(Held(None, db))
+        try:
+            yield db
+        finally:
+            if held.own:
+                forget(held)
+                with suppress(Exception):
+                    db.close()
+
+    @contextmanager
+    def _told(self, verb: str) -> Iterator[None]:
+        """What the server says, in our words."""
+        psycopg = driver()
+        try:
+            yield
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise LedgerError(
+                f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released."
+            ) from None
+        except psycopg.Error as error:
+            raise Tampered(f"{self.path} cannot be {verb}: {_reason(error)}. Nothing was released.") from None
+
+
+def _reason(error: Any) -> str:
+    """The first line of what the server says: never a detail, which quotes values."""
+    diagnosis = getattr(error, "diag", None)
+    return (getattr(diagnosis, "message_primary", None) or "the connection was lost").strip()
+
+
+def attach(path: Path, remote: str) -> bool:
+    """Point to a ledger that is in the database already, made by another machine; False if there is none.
+
+    The key must lie beside `path`: whoever made the ledger has it.
+    """
+    if path.exists():
+        if not is_pointer(path) or PostgresStore(path).remote != remote:
+            raise LedgerError(
+                f"{path} is another ledger than the one in the database. Nothing was changed. Work in another "
+                f"folder, or open {path} itself."
+            )
+        return True
+    store = PostgresStore(path, remote)
+    if not store.exists():
+        return False
+    store.check()
+    if not path.with_name(path.name + ".key").exists():
+        raise LedgerError(
+            f"the database has the ledger {store.name!r} already, and its key is not here. Nothing was "
+            f"changed. Bring {path.name}.key from where it was made to this folder."
+        )
+    store.point()
+    return True

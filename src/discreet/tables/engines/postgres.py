@@ -1,0 +1,393 @@
+"""PostgreSQL: the table stays on its server, and only aggregates come back.
+
+`connect_postgres(address, public)` makes an engine over a table of a database. Queries of the closed set are
+written by `postgres_dialect`; each statement reads the tables through definitions that make every value safe
+(`postgres_tables`), in a read-only transaction. Nothing is created on the server: a role that may only SELECT
+is enough.
+
+Guarantee: all statements of one answer see the same rows.
+Proof:     they run in one REPEATABLE READ transaction (`snapshot`), whose snapshot is taken after the tables
+           are locked against changes of their columns and compared with what was opened.
+Assumes:   the server is PostgreSQL 14 or later and honors its own isolation levels.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ... import _require
+from ..._errors import InvalidInput, PublicMismatch
+from ..._public import ADD_REMOVE, Public
+from ..columns import check_public
+from ..engine import EngineError, TimeLimit, quoted
+from .postgres_connection import Address, Pool, driver
+from .postgres_tables import Table, check, converted, definitions, look, resolve
+
+if TYPE_CHECKING:
+    from ..dialect import Dialect
+
+OLDEST = 140000
+UNVERSIONED = "not declared"  # the version of a table of which nobody said one
+_CANCELED = "57014"
+_ARROW = {
+    16: pa.bool_(),
+    20: pa.int64(),
+    21: pa.int64(),
+    23: pa.int64(),
+    25: pa.string(),
+    700: pa.float64(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    1700: pa.decimal128(38, 0),
+}
+_DATE = 1082
+_EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
+_BATCH = 1 << 22  # bytes of text that are read before the next batch is made
+
+
+class PostgreSQL:
+    """A table, and those related to it, in a PostgreSQL database. Made by `connect_postgres`."""
+
+    def __init__(
+        self, address: Address, tables: Mapping[str, str], public: Public, *, seconds: float | None = None
+    ) -> None:
+        if seconds is not None:
+            _require.positive(seconds=seconds)
+        self._public, self._seconds = public, seconds
+        self._pool = Pool(address)
+        weakref.finalize(self, self._pool.close)
+        self._here = threading.local()
+        with self._errors(), self._pool.transaction(seconds) as connection:
+            self._tables = _opened(connection, address, tables, public)
+        self._kinds = {name: table.kinds for name, table in self._tables.items()}
+        self._check()
+
+    @property
+    def public(self) -> Public:
+        return self._public
+
+    @property
+    def kinds(self) -> Mapping[str, Mapping[str, str]]:
+        return self._kinds
+
+    @property
+    def dialect(self) -> Dialect:
+        from .postgres_dialect import dialect
+
+        kinds = self._kinds.values()
+        return dialect(frozenset(c for columns in kinds for c, kind in columns.items() if kind == "boolean"))
+
+    @property
+    def changes(self) -> bool:
+        """Whether nobody says when the table is another one: then no answer is served a second time."""
+        return self._public.version == UNVERSIONED
+
+    def _fingerprint(self, key: bytes) -> bytes:
+        """Nothing of the data: the declared version tells one state of the table from another, and where none
+        is declared every question is a new one."""
+        return os.urandom(32) if self.changes else b""
+
+    def ready(self) -> None:
+        """Raise `EngineError` if no query can be answered: the server is gone, or a table is not what it
+        was."""
+        with self.snapshot():
+            pass
+
+    def stopwatch(self) -> Callable[[], None]:
+        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        start = time.monotonic()
+
+        def check() -> None:
+            if self._seconds is not None and time.monotonic() - start > self._seconds:
+                raise self._too_late()
+
+        return check
+
+    def interrupt(self) -> None:
+        """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
+        self._pool.cancel()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All answers of this thread inside the block see the same rows."""
+        if getattr(self._here, "connection", None) is not None:
+            yield
+            return
+        with self._errors(), self._pool.transaction(self._seconds) as connection:
+            self._compare(connection)
+            self._here.connection = connection
+            try:
+                yield
+            finally:
+                self._here.connection = None
+
+    def answer(self, sql: str) -> pa.Table:
+        """The result of one aggregate query that the query room has built; at most `seconds` long."""
+        with self.snapshot(), self._errors():
+            cursor = self._here.connection.cursor(binary=True)
+            cursor.adapters.register_loader(_DATE, _day_loader())
+            cursor.execute(f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer")
+            return _arrow(cursor)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The named columns of the main table, a batch at a time, as the server sends them.
+
+        One statement, so one snapshot. No limit of time: who reads may take theirs.
+        """
+        table = self._tables[self._public.table]
+        known = self._kinds[self._public.table]
+        if unknown := [name for name in columns if name not in known]:
+            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+        names = ", ".join(self._typed(table, name) for name in columns) or "1"
+        schema = table.arrow(columns) if columns else pa.schema([("one", pa.int64())])
+        sql = (
+            f"COPY (WITH {table.definition} SELECT {names} FROM {quoted(table.name)}) TO STDOUT (FORMAT csv)"
+        )
+        with self._errors(), self._pool.transaction(None) as connection:
+            self._compare(connection)
+            with connection.cursor().copy(sql) as copy:
+                for batch in _csv(copy, schema):
+                    if columns:
+                        yield batch
+                    else:
+                        yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+
+    def _typed(self, table: Table, name: str) -> str:
+        """A column as its declared kind: what does not convert is missing."""
+        from sqlglot import exp
+
+        from .. import semantics
+
+        to = converted(dict(table.schema).get(name), self._kinds[table.name][name])
+        column = exp.column(exp.to_identifier(name, quoted=True))
+        kinds = {"number": "double", "boolean": "boolean", "date": "date"}
+        if to is None:
+            return quoted(name)
+        node = (
+            semantics.Convert(this=column, to="text")
+            if to == "text"
+            else semantics.SafeCast(this=column, to=kinds[to])
+        )
+        return f"{self.dialect.write(node)} AS {quoted(name)}"
+
+    def _compare(self, connection: Any) -> None:
+        """Lock the tables against changes of their columns, and refuse them if there was one.
+
+        Of another column nobody has made sure that no value of it makes a query fail.
+        """
+        psycopg = driver()
+        names = ", ".join(table.text for table in self._tables.values())
+        try:
+            connection.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
+            same = all(look(connection, table.relation) == table.shape for table in self._tables.values())
+        except psycopg.Error as error:
+            if getattr(error, "sqlstate", None) == _CANCELED:
+                raise
+            same = False
+        if not same:
+            raise EngineError(
+                f"a table of {self._public.table!r} is not what it was when it was opened (its columns, "
+                f"their types, or who may read it), or is gone. Nothing was read. Open it again."
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What the server says is kept back: it may quote a value."""
+        psycopg = driver()
+        try:
+            yield
+        except psycopg.Error as error:
+            late = getattr(error, "sqlstate", None) == _CANCELED and self._seconds is not None
+            raise (self._too_late() if late else _withheld()) from None
+
+    def _too_late(self) -> TimeLimit:
+        return TimeLimit(
+            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. "
+            f"Nothing was released. Ask for less, or have the steward raise the limit."
+        )
+
+    def _check(self) -> None:
+        public = self._public
+        for table in self._tables.values():
+            known = self._kinds[table.name]
+            declared = [*(c for c, _ in table.schema), *([table.unit] if table.unit else [])]
+            if missing := [c for c in declared if c not in known]:
+                near = _require.meant(missing[0], known)
+                raise InvalidInput(
+                    f"the schema declares {missing[0]!r}, and table {table.name!r} has no such column.{near} "
+                    f"It has: {', '.join(known)}. Nothing was opened."
+                )
+        check_public(public, self._kinds)
+        if public.neighbors is not ADD_REMOVE and public.size is not None and public.unit.column is None:
+            self._check_size(public.size)
+        self._check_keys()
+
+    def _check_size(self, declared: int) -> None:
+        """Where the size is public, what is declared must be true: mechanisms scale by it."""
+        (rows,) = self._first(f"SELECT COUNT(*) AS n FROM {quoted(self._public.table)}")
+        if rows != declared:
+            raise PublicMismatch(
+                f"under {self._public.neighbors} the size is public and must be true: declared {declared}, "
+                f"but the table has {rows} rows."
+            )
+
+    def _check_keys(self) -> None:
+        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
+        for table in self._public.tables:
+            if not table.key:
+                continue
+            texts = ", ".join(f"{quoted(column)}::text" for column in table.key)
+            repeated = f"SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1"
+            if self._first(f"SELECT COUNT(*) AS n FROM ({repeated}) AS r")[0]:
+                raise InvalidInput(
+                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: leave key "
+                    f"out."
+                )
+
+    def _first(self, sql: str) -> list[Any]:
+        return [column[0].as_py() for column in self.answer(sql).columns]
+
+    def __repr__(self) -> str:
+        return f"PostgreSQL(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+
+
+def _opened(connection: Any, address: Address, names: Mapping[str, str], public: Public) -> dict[str, Table]:
+    """The tables as they are now."""
+    if connection.info.server_version < OLDEST:
+        raise InvalidInput(
+            f"the server at {address.label} is older than PostgreSQL {OLDEST // 10000}. Nothing was opened."
+        )
+    (encoding,) = connection.execute("SHOW server_encoding").fetchone()
+    if encoding != "UTF8":
+        raise InvalidInput(
+            f"the database at {address.label} keeps its texts as {encoding}, not UTF8, and some of them "
+            f"might not be readable. Nothing was opened."
+        )
+    declared = {public.table: (public.schema, public.unit.column)}
+    declared |= {t.name: (t.schema, t.unit) for t in public.tables}
+    tables = {}
+    for name, (schema, unit) in declared.items():
+        if name not in names:
+            raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(names)}.")
+        connection.execute("SET LOCAL search_path = DEFAULT")
+        relation = resolve(connection, names[name])
+        connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        shape = check(names[name], look(connection, relation))
+        tables[name] = Table(name, relation, shape, tuple(schema), unit)
+    return tables
+
+
+def _withheld() -> EngineError:
+    return EngineError(
+        "the PostgreSQL server could not compute this query; its message is withheld, as it may speak of the "
+        "data. Nothing was released."
+    )
+
+
+def _day_loader() -> Any:
+    """Days as numbers from 1970, since PostgreSQL knows days that Python does not."""
+    psycopg = driver()
+
+    class DayLoader(psycopg.adapt.Loader):  # type: ignore[misc, name-defined]
+        format = psycopg.pq.Format.BINARY
+
+        def load(self, data: Any) -> int:
+            return int.from_bytes(bytes(data), "big", signed=True) + _EPOCH
+
+    return DayLoader
+
+
+def _arrow(cursor: Any) -> pa.Table:
+    columns = cursor.description
+    rows = cursor.fetchall()
+    arrays = []
+    for i, column in enumerate(columns):
+        type_ = _ARROW[column.type_code]
+        values = [row[i] for row in rows]
+        plain = pa.int32() if type_ == pa.date32() else type_
+        array = pa.array(values, plain)
+        arrays.append(array.view(type_) if plain != type_ else array)
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+class _Stream(io.RawIOBase):
+    """What the server sends, as a file that can be read once."""
+
+    def __init__(self, copy: Any) -> None:
+        self._copy, self._rest = iter(copy), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        parts, size = [self._rest], len(self._rest)
+        while size < len(buffer):
+            block = next(self._copy, None)
+            if block is None:
+                break
+            parts.append(bytes(block))
+            size += len(parts[-1])
+        data = b"".join(parts)
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        self._rest = data[taken:]
+        return taken
+
+
+def _csv(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches of a text that the server writes row by row; nothing is missing but what is unquoted and
+    empty."""
+    import pyarrow.csv as csv
+
+    stream = io.BufferedReader(_Stream(copy), _BATCH)
+    if not stream.peek(1):
+        return
+    reader = csv.open_csv(
+        stream,
+        read_options=csv.ReadOptions(column_names=schema.names, block_size=_BATCH, use_threads=False),
+        # one column that is missing is an empty line
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=schema,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )
+    yield from reader
+
+
+def connect_postgres(
+    address: str,
+    public: Public,
+    *,
+    table: str | None = None,
+    related: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> PostgreSQL:
+    """An engine for a table of a PostgreSQL database: "postgresql://user@host/database".
+
+    `table`: its name there, perhaps with its schema ("clinic.visits"); by default what `public` calls it.
+    `related` names the tables that `public.tables` declares, in the same database. `seconds`: a statement
+    that takes longer fails with `TimeLimit`. The password comes from PGPASSWORD, ~/.pgpass or a service file.
+    """
+    names = {public.table: table or public.table, **{t.name: t.name for t in public.tables}}
+    for name, relation in (related or {}).items():
+        if not isinstance(relation, str):
+            raise InvalidInput(
+                f"table {name!r} must be in the same database: give its name there, such as 'clinic.{name}'. "
+                f"Nothing was opened."
+            )
+        names[name] = relation
+    return PostgreSQL(Address(address), names, public, seconds=seconds)

@@ -1,0 +1,179 @@
+"""Connections to a PostgreSQL server: read-only, one snapshot for all statements of an answer, and no
+password in anything that is kept or shown.
+
+The address is a URL as libpq knows it. A password comes from where libpq looks for one: PGPASSWORD,
+~/.pgpass, a service file, a certificate. One inside the address is refused, since addresses end up in shell
+histories, process lists and notebooks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ..._errors import InvalidInput, MissingExtra
+from ..engine import EngineError
+
+SCHEMES = ("postgresql://", "postgres://")
+_SECRETS = ("password", "sslpassword")
+_IDLE = 4  # connections that are kept for the next question
+# Whatever the role, the database or the server has set: texts of days, zones and doubles must be these, names
+# mean those of the server itself and no function that somebody planted, and nothing is compiled for long.
+SETTINGS = {
+    "search_path": "pg_catalog, pg_temp",
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    "jit": "off",
+    "client_min_messages": "error",
+    "row_security": "off",
+}
+
+
+def is_address(data: Any) -> bool:
+    """Whether this is the address of a PostgreSQL database."""
+    return isinstance(data, str) and data.startswith(SCHEMES)
+
+
+def driver() -> Any:
+    """psycopg, or an error that names the extra."""
+    try:
+        import psycopg
+    except ImportError:
+        raise MissingExtra.of("postgres", "PostgreSQL needs psycopg, and nothing was opened") from None
+    return psycopg
+
+
+class Address:
+    """Where a database is, without what opens it.
+
+    >>> Address("postgresql://ann@example.org/clinic?sslmode=require")
+    Address('example.org/clinic')
+    """
+
+    def __init__(self, url: str) -> None:
+        psycopg = driver()
+        try:
+            parts = psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.Error:  # its text may quote the address
+            raise InvalidInput(
+                "this is not an address of a PostgreSQL database, such as "
+                "postgresql://user@host:5432/database. Nothing was opened."
+            ) from None
+        for name in _SECRETS:
+            if parts.get(name):
+                raise InvalidInput(
+                    f"the address has a {name} in it, which would end up in histories and logs. Nothing was "
+                    f"opened. Leave it out, and put it into PGPASSWORD, ~/.pgpass or a service file."
+                )
+        self._parts = {"connect_timeout": "10", "application_name": "discreet", **parts}
+
+    @property
+    def label(self) -> str:
+        """The host and the database, for messages."""
+        parts = self._parts
+        host = parts.get("host") or parts.get("hostaddr") or parts.get("service") or "the local server"
+        return f"{host}/{parts.get('dbname', '')}".rstrip("/")
+
+    def connect(self, **options: Any) -> Any:
+        """A connection that begins no transaction by itself. What the driver says of a failure is kept
+        back."""
+        psycopg = driver()
+        try:
+            return psycopg.connect(
+                **self._parts, autocommit=True, client_encoding="UTF8", prepare_threshold=None, **options
+            )
+        except (psycopg.Error, UnicodeError):
+            raise EngineError(
+                f"no connection to the PostgreSQL database at {self.label}. Nothing was opened, read or "
+                f"charged. Check that it runs, the address, and the password in PGPASSWORD, ~/.pgpass or a "
+                f"service file."
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Address({self.label!r})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an address is not copied to other processes: it may name credentials")
+
+
+class Pool:
+    """Connections to one database, each used by one thread at a time; a forked child makes its own."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[tuple[int, Any]] = []
+        self._running: set[Any] = set()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def transaction(self, seconds: float | None) -> Iterator[Any]:
+        """A read-only transaction on one snapshot; always rolled back, as there is nothing to keep."""
+        connection = self._begun(seconds)
+        self._running.add(connection)
+        try:
+            yield connection
+        finally:
+            self._running.discard(connection)
+            self._give_back(connection)
+
+    def _begun(self, seconds: float | None) -> Any:
+        psycopg = driver()
+        timeout = {} if seconds is None else {"statement_timeout": str(max(1, round(1000 * seconds)))}
+        settings = "; ".join(f"SET LOCAL {k} = '{v}'" for k, v in {**SETTINGS, **timeout}.items())
+        settings = settings.replace("'pg_catalog, pg_temp'", "pg_catalog, pg_temp")
+        while True:
+            connection, kept = self._taken()
+            try:
+                connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}")
+                return connection
+            except psycopg.Error:
+                _close(connection)
+                # a kept one may have been ended by the server meanwhile
+                if not kept:
+                    raise EngineError(
+                        f"the PostgreSQL database at {self.address.label} begins no transaction. Nothing was "
+                        f"read."
+                    ) from None
+
+    def _taken(self) -> tuple[Any, bool]:
+        with self._lock:
+            while self._idle:
+                pid, connection = self._idle.pop()
+                if pid == os.getpid():
+                    return connection, True
+        return self.address.connect(), False
+
+    def _give_back(self, connection: Any) -> None:
+        psycopg = driver()
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+            if connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+                with self._lock:
+                    if len(self._idle) < _IDLE:
+                        self._idle.append((os.getpid(), connection))
+                        return
+        _close(connection)
+
+    def cancel(self) -> None:
+        """Stop what runs now, from any thread."""
+        for connection in list(self._running):
+            with suppress(Exception):
+                connection.cancel_safe(timeout=5)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for pid, connection in idle:
+            if pid == os.getpid():
+                _close(connection)
+
+
+def _close(connection: Any) -> None:
+    with suppress(Exception):
+        connection.close()

@@ -1,0 +1,340 @@
+"""The closed set in PostgreSQL's words (14 and later; tested on 15).
+
+No function is created on the owner's server: everything is an expression. PostgreSQL has no cast that gives
+NULL where it fails, so that texts are compared with a pattern before they are cast. What a column holds is
+not known where a node is written; casts ask `pg_typeof`, and conversions from and to truth values know by
+name which columns of the tables hold these.
+
+Letters: `upper` and `lower` depend on the server's locale, and public categories are put through DuckDB's own
+(`tables.texts`). So texts that are not ASCII are translated character by character, as DuckDB does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.generator import Generator
+
+from .. import semantics as d
+from ..dialect import Dialect, Writer, argument, template, word
+from ..engine import literal
+from ..texts import letter_cases
+from . import postgres_numbers
+from .postgres_numbers import INFINITE, bound, number, over
+
+_TYPES = {
+    "double": "float8",
+    "integer": "integer",
+    "bigint": "bigint",
+    "wide": "numeric",
+    "date": "date",
+}
+# A text that is a number and becomes one of at most 10,400 digits: longer ones are none.
+_BLANK = r"[ \t\n\r\f\v]*"
+_NUMBER = rf"^{_BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{{1,4}})?{_BLANK}$"
+_NAMED = rf"^{_BLANK}[+-]?(inf|infinity|nan){_BLANK}$"
+_DATE = rf"^{_BLANK}([0-9]{{1,4}})([-/ ])([0-9]{{1,2}})\2([0-9]{{1,2}})([^0-9]|$)"
+# What DuckDB's trim takes away: the separators of Unicode.
+_SPACES = "".join(map(chr, (32, 160, 5760, *range(8192, 8203), 8239, 8287, 12288)))
+
+
+def _text(node: exp.Expression) -> dict[str, Any]:
+    return {"a": node.args["this"]}
+
+
+def _of_text(g: Generator, node: Any, body: str) -> str:
+    """A body over the value as text t and its type k."""
+    value = g.sql(node.args["this"])
+    return f"(SELECT {body} FROM (SELECT ({value})::text AS t, pg_typeof({value}) AS k OFFSET 0) AS v)"
+
+
+_NUMERIC = f"(CASE WHEN length(t) <= 400 THEN CASE WHEN t ~ {literal(_NUMBER)} THEN t::numeric END END)"
+_DOUBLE = (
+    "(CASE WHEN k = 'float8'::regtype THEN t::float8 "
+    "WHEN k = 'boolean'::regtype THEN CASE t WHEN 'true' THEN 1::float8 WHEN 'false' THEN 0::float8 END "
+    f"WHEN length(t) <= 400 AND t ~* {literal(_NAMED)} THEN CASE WHEN t ~* 'nan' THEN 'NaN'::float8 "
+    f"WHEN t ~ '-' THEN -{INFINITE} ELSE {INFINITE} END "
+    f"ELSE (SELECT CASE WHEN n > 1.7976931348623158e308 THEN {INFINITE} "
+    f"WHEN n < -1.7976931348623158e308 THEN -{INFINITE} WHEN abs(n) < 2.5e-324 THEN 0::float8 ELSE n::float8 "
+    f"END FROM (SELECT {_NUMERIC} AS n OFFSET 0) AS w) END)"
+)
+_TRUTH = (
+    "(CASE WHEN k = 'boolean'::regtype THEN t = 'true' "
+    "WHEN k IN ('float8'::regtype, 'bigint'::regtype, 'integer'::regtype, 'numeric'::regtype) "
+    "THEN t::numeric <> 0 WHEN lower(t) IN ('true', 't', 'yes', 'y', '1') THEN TRUE "
+    "WHEN lower(t) IN ('false', 'f', 'no', 'n', '0') THEN FALSE END)"
+)
+_DAYS_IN_MONTH = (
+    "CASE WHEN m IN (4, 6, 9, 11) THEN 30 WHEN m <> 2 THEN 31 "
+    "WHEN y % 4 = 0 AND (y % 100 <> 0 OR y % 400 = 0) THEN 29 ELSE 28 END"
+)
+_DAY = (
+    f"(SELECT CASE WHEN y >= 1 AND m BETWEEN 1 AND 12 AND z BETWEEN 1 AND {_DAYS_IN_MONTH} "
+    "THEN make_date(y, m, z) END FROM (SELECT p[1]::integer AS y, p[3]::integer AS m, p[4]::integer AS z "
+    f"FROM (SELECT regexp_match(t, {literal(_DATE)}) AS p OFFSET 0) AS q OFFSET 0) AS w)"
+)
+_CASTS = {"double": _DOUBLE, "boolean": _TRUTH, "date": _DAY}
+
+
+def _safe_cast(g: Generator, node: Any) -> str:
+    return _of_text(g, node, _CASTS[node.args["to"]])
+
+
+def _as_integer(g: Generator, node: Any) -> str:
+    """Doubles are rounded to the even one of two, and other numbers and texts away from zero."""
+    low, high = d.INTEGERS[node.args["type"]]
+    # as doubles: `high` plus one is a power of two
+    ends = f"n >= {number(float(low))} AND n < {number(float(high + 1))}"
+    exact = f"n >= {low} AND n <= {high}"
+    return _of_text(
+        g,
+        node,
+        "(CASE WHEN k = 'float8'::regtype "
+        f"THEN (SELECT CASE WHEN {ends} THEN n END FROM (SELECT round(t::float8) AS n OFFSET 0) AS w) "
+        "WHEN k = 'boolean'::regtype THEN CASE t WHEN 'true' THEN 1::float8 WHEN 'false' THEN 0::float8 END "
+        f"ELSE (SELECT CASE WHEN {exact} THEN n::float8 END "
+        f"FROM (SELECT round({_NUMERIC}) AS n OFFSET 0) AS w) END)",
+    )
+
+
+def _as_decimal(g: Generator, node: Any) -> str:
+    """By way of the shortest text of a double, which tells it from all others."""
+    width, scale = int(word(node.args["width"])), int(word(node.args["scale"]))
+    limit = 10 ** (width - scale)
+    return _of_text(
+        g,
+        node,
+        f"(SELECT CASE WHEN abs(n) < {limit} THEN n::float8 END "
+        f"FROM (SELECT round({_NUMERIC}, {scale}) AS n OFFSET 0) AS w)",
+    )
+
+
+def _as_float(g: Generator, node: Any) -> str:
+    """Half of the least single and half beyond the largest are where PostgreSQL's own cast would fail."""
+    return _of_text(
+        g,
+        node,
+        f"(SELECT CASE WHEN abs(n) <= {number(2.0**-150)} THEN 0::float8 "
+        f"WHEN abs(n) < {number(2.0**128 - 2.0**103)} THEN n::float4::float8 END "
+        f"FROM (SELECT {_DOUBLE} AS n OFFSET 0) AS w)",
+    )
+
+
+def _convert(truths: frozenset[str]) -> Writer:
+    """PostgreSQL has no cast between truth values and most numbers: `truths` are the columns that hold truth
+    values."""
+
+    def write(g: Generator, node: Any) -> str:
+        value, to = node.args["this"], node.args["to"]
+        text = g.sql(value)
+        truth = isinstance(value, exp.Boolean) or (isinstance(value, exp.Column) and value.name in truths)
+        if to == "boolean":
+            return text if truth else f"({text} <> 0)"
+        if to == "text":
+            return f'(({text})::text COLLATE "C")'
+        if truth and to != "date":
+            return f"((CASE WHEN {text} THEN 1 WHEN NOT {text} THEN 0 END)::{_TYPES[to]})"
+        return f"({text})::{_TYPES[to]}"
+
+    return write
+
+
+@cache
+def _cased(upper: bool) -> str:
+    """Letters of ASCII by the server, all others as DuckDB has them."""
+    old, new = letter_cases(upper=upper)
+    name = "upper" if upper else "lower"
+    # braces are not letters, so that the text can be a format
+    return (
+        f'(CASE WHEN octet_length({{a}}) = char_length({{a}}) THEN {name}({{a}} COLLATE "C") '
+        f"ELSE translate({{a}}, {literal(old)}, {literal(new)}) END)"
+    )
+
+
+def _with_case(upper: bool) -> Writer:
+    return lambda g, node: bound(g, _text(node), _cased(upper))
+
+
+def _literal(g: Generator, node: Any) -> str:
+    """PostgreSQL's texts hold no zero byte, and nothing that is not Unicode."""
+    if not node.args.get("is_string"):
+        return word(node.this)
+    if "\0" in node.this:
+        raise ValueError("a zero byte")
+    node.this.encode()
+    return literal(node.this)
+
+
+def _substring(g: Generator, node: Any) -> str:
+    parts = [f"({argument(g, node, name)})::integer" for name in ("start", "length") if node.args.get(name)]
+    return f"substr({', '.join([argument(g, node, 'this'), *parts])})"
+
+
+# What each directive of strftime is of a day; those of times are what midnight has.
+_DIRECTIVES = {
+    "Y": "to_char({a}, 'YYYY')",
+    "G": "to_char({a}, 'IYYY')",
+    "y": "to_char({a}, 'YY')",
+    "m": "to_char({a}, 'MM')",
+    "-m": "to_char({a}, 'FMMM')",
+    "d": "to_char({a}, 'DD')",
+    "-d": "to_char({a}, 'FMDD')",
+    "j": "to_char({a}, 'DDD')",
+    "-j": "to_char({a}, 'FMDDD')",
+    "a": "to_char({a}, 'Dy')",
+    "A": "to_char({a}, 'FMDay')",
+    "b": "to_char({a}, 'Mon')",
+    "B": "to_char({a}, 'FMMonth')",
+    "w": "date_part('dow', {a})::text",
+    "u": "date_part('isodow', {a})::text",
+    "V": "to_char({a}, 'IW')",
+    "U": "lpad((((date_part('doy', {a}) + 6 - date_part('dow', {a}))::integer) / 7)::text, 2, '0')",
+    "W": "lpad((((date_part('doy', {a}) + 7 - date_part('isodow', {a}))::integer) / 7)::text, 2, '0')",
+    "H": "'00'",
+    "I": "'12'",
+    "M": "'00'",
+    "S": "'00'",
+    "p": "'AM'",
+    "%": "'%'",
+}
+
+
+def _day_text(g: Generator, node: Any) -> str:
+    """Each directive by itself; one that is not listed is an error before anything is charged."""
+    layout = node.args["format"].name
+    parts = []
+    for plain, directive in re.findall(r"([^%]+)|%(-?.|$)", layout, re.DOTALL):
+        # a brace stands in a format
+        text = literal(plain).replace("{", "{{").replace("}", "}}") if plain else _DIRECTIVES[directive]
+        parts.append(text)
+    if not parts:
+        return f"left(({g.sql(node.this)})::text, 0)"
+    # the day itself says when there is none: a text of constants would not
+    return bound(g, _text(node), f"(CASE WHEN {{a}} IS NOT NULL THEN {' || '.join(parts)} END)")
+
+
+def _hashed(g: Generator, seed: str, expressions: list[Any]) -> str:
+    """Each value's text is hashed under the hash of those before it, and NULL as the empty text under another
+    seed. Minus zero is zero."""
+    for value in expressions:
+        text = bound(
+            g,
+            {"a": value},
+            "(CASE WHEN pg_typeof({a}) = 'float8'::regtype AND {a}::text = '-0' THEN '0' "
+            "ELSE COALESCE({a}::text, '') END)",
+        )
+        null = bound(g, {"a": value}, "(CASE WHEN {a} IS NULL THEN 1 ELSE 0 END)")
+        seed = f"hashtextextended({text}, {seed} # {null}::bigint)"
+    return seed
+
+
+def _keyed_hash(g: Generator, node: Any) -> str:
+    return _hashed(g, f"{int(word(node.args['key']))}::bigint", node.args["expressions"])
+
+
+def _content_hash(g: Generator, node: Any) -> str:
+    return _hashed(g, "0::bigint", node.args["expressions"])
+
+
+def _rank(g: Generator, node: Any) -> str:
+    hashed, low = argument(g, node, "this"), argument(g, node, "low")
+    mask = -(1 << int(word(node.args["bits"])))
+    return f"(({hashed} & ({mask})::bigint) | ({low})::bigint)"
+
+
+def _names(node: Any, *names: str) -> list[str]:
+    return [word(node.args[name]) for name in names]
+
+
+def _smallest_ranks(g: Generator, node: Any) -> str:
+    """Different ranks of each unit are counted: rows that share one stay together."""
+    source, _, n, alias = _names(node, "source", "pairs", "n", "alias")
+    columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
+    ranked = f'SELECT *, DENSE_RANK() OVER (PARTITION BY "u" ORDER BY "h") AS "kept" FROM {source}'
+    return f'{alias} AS (SELECT "u", "j"{columns} FROM ({ranked}) AS d WHERE "kept" <= {n})'
+
+
+def _first(order: str, source: str, n: str, alias: str) -> str:
+    """The first n rows of each unit and group."""
+    numbered = f'SELECT *, ROW_NUMBER() OVER (PARTITION BY "u", "j" ORDER BY {order}, "x0") AS "kept"'
+    return f'{alias} AS (SELECT "j", "x0" FROM ({numbered} FROM {source}) AS d WHERE "kept" <= {n})'
+
+
+def _smallest_values(g: Generator, node: Any) -> str:
+    source, n, alias = _names(node, "source", "n", "alias")
+    return _first(argument(g, node, "order"), source, n, alias)
+
+
+def _smallest_rows(g: Generator, node: Any) -> str:
+    source, n, alias = _names(node, "source", "n", "alias")
+    by = ", ".join(f'"{word(name)}"' for name in ("u", "j", *node.args["columns"], "x0"))
+    numbered = f'(SELECT *, ROW_NUMBER() OVER (PARTITION BY {by}) - 1 AS "o" FROM {source}) AS e'
+    return _first(argument(g, node, "order"), numbered, n, alias)
+
+
+WRITERS: Mapping[type[exp.Expression], Writer] = {
+    **postgres_numbers.WRITERS,
+    d.Number: template("'{this}'::float8"),
+    d.Day: template("'{this}'::date"),
+    d.Convert: _convert(frozenset()),
+    d.SafeCast: _safe_cast,
+    d.NearestWhole: template("({this})::bigint"),
+    d.SafeNearestWhole: over(
+        "this",
+        body="(CASE WHEN {a} >= -9223372036854775808 AND {a} < 9223372036854775808 THEN {a}::bigint END)",
+    ),
+    d.AsInteger: _as_integer,
+    d.AsDecimal: _as_decimal,
+    d.AsFloat: _as_float,
+    d.FloorDivide: template("div(({this})::numeric, ({expression})::numeric)"),
+    d.Floor: template("floor({this})"),
+    d.Ceil: template("ceil({this})"),
+    d.Sign: template("sign({this})"),
+    d.Absolute: template("abs({this})"),
+    d.IsFinite: template(f"(abs({{this}}) < {INFINITE})"),
+    d.Least: template("LEAST({expressions})"),
+    d.Greatest: template("GREATEST({expressions})"),
+    d.Same: template("({this} IS NOT DISTINCT FROM {expression})"),
+    # in time that grows with the product of both lengths: PostgreSQL gives up where the text ends
+    d.Matches: template("({this} LIKE {pattern} ESCAPE '')"),
+    d.Upper: _with_case(True),
+    d.Lower: _with_case(False),
+    d.Trim: lambda g, node: f"btrim({argument(g, node, 'this')}, {literal(_SPACES)})",
+    d.Substring: _substring,
+    d.Concat: template("left(left({this}, {most}) || left({expression}, {most}), {most})"),
+    d.Replace: template("left(replace(left({this}, {most}), {old}, {new}), {most})"),
+    d.Length: template("char_length({this})::float8"),
+    d.DaysBetween: template("({this} - {expression})::float8"),
+    d.AddDays: template("({this} + ({expression})::integer)"),
+    d.AddMonths: template("({this} + make_interval(months => ({expression})::integer))::date"),
+    d.DatePart: template("date_part('{part}', {this})"),
+    d.StartOf: template("date_trunc('{unit}', ({this})::timestamp)::date"),
+    d.DayText: _day_text,
+    d.DayName: template("to_char({this}, 'FMDay')"),
+    d.MonthName: template("to_char({this}, 'FMMonth')"),
+    # of 64 bits at least: PostgreSQL sums smaller ones in 64, and these in 128
+    d.WideSum: template("SUM(({this}) + 0::bigint)"),
+    d.RunningSum: template(
+        "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
+        "CURRENT ROW)"
+    ),
+    d.KeyedHash: _keyed_hash,
+    d.ContentHash: _content_hash,
+    d.Rank: _rank,
+    d.SmallestRanks: _smallest_ranks,
+    d.SmallestValues: _smallest_values,
+    d.SmallestRows: _smallest_rows,
+    exp.Literal: _literal,
+}
+
+
+@cache
+def dialect(truths: frozenset[str] = frozenset()) -> Dialect:
+    """The dialect for tables in which the columns of these names hold truth values."""
+    writers = {**WRITERS, d.Convert: _convert(truths)}
+    return Dialect("postgres", Postgres.Generator, writers, numbers_rows=False)

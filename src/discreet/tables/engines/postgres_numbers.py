@@ -1,0 +1,337 @@
+"""Doubles in PostgreSQL's words: arithmetic that follows IEEE 754 where PostgreSQL would raise an error.
+
+PostgreSQL fails on a double that overflows, and on one that underflows to zero. Every operation here is
+therefore guarded by CASE, which is evaluated in order: an operation is only reached by values for which it
+cannot fail. Numbers are compared with powers of two, so that guards are exact; multiplication and division
+alone give zero, not the least double, within a relative 2**-53 above half of the least double.
+
+An argument that is written several times is computed once (`bound`), so that texts do not grow with the depth
+of an expression, and so that PostgreSQL, which computes constants when it plans, even in branches that are
+never taken, finds no constant in a branch.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sqlglot import exp
+from sqlglot.generator import Generator
+
+from .. import semantics as d
+from ..dialect import Writer, argument
+
+INFINITE = "'Infinity'::float8"
+# An argument of at most so many characters is repeated rather than bound: a subquery costs PostgreSQL about
+# as much as twenty comparisons of doubles.
+_SHORT = 160
+_LARGEST, _LEAST = 1.7976931348623157e308, 5e-324
+
+
+def number(value: float) -> str:
+    """A double as a constant."""
+    return f"'{value!r}'::float8"
+
+
+def bound(g: Generator, values: Mapping[str, Any], body: str) -> str:
+    """The `body` over named values ("{a}"), each of which is computed once."""
+    texts = {name: g.sql(value) for name, value in values.items()}
+    plain = all(
+        isinstance(value, exp.Column)
+        or (len(texts[name]) <= _SHORT and value.find(exp.Column) and not value.find(exp.Select))
+        for name, value in values.items()
+    )
+    if plain:
+        return body.format(**texts)
+    listed = ", ".join(f'{text} AS "{name}"' for name, text in texts.items())
+    written = body.format(**{name: f"v.{name}" for name in texts})
+    return f"(SELECT {written} FROM (SELECT {listed} OFFSET 0) AS v)"
+
+
+def over(*names: str, body: str) -> Writer:
+    """A writer of `body`, in which the node's arguments stand by letters in the order given."""
+    letters = "abcdefg"[: len(names)]
+
+    def write(g: Generator, node: Any) -> str:
+        return bound(g, {letter: node.args[name] for letter, name in zip(letters, names, strict=True)}, body)
+
+    return write
+
+
+def constant(node: Any) -> float | None:
+    """The value of a constant; None for anything else."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return float(node.this) if isinstance(node, d.Number) and isinstance(node.this, str) else None
+
+
+def _last(fits: Callable[[float], bool]) -> float:
+    """The largest finite positive double that fits, where all smaller ones do."""
+    low, high = 0, struct.unpack("<q", struct.pack("<d", math.inf))[0] - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(_double(middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return _double(low)
+
+
+def _double(bits: int) -> float:
+    (value,) = struct.unpack("<d", struct.pack("<q", bits))
+    return float(value)
+
+
+@cache
+def _scaled(operator: str, value: float) -> str:
+    """A double times or by a constant; the ends of the range in which that fails are computed here."""
+
+    def result(x: float) -> float:
+        with np.errstate(all="ignore"):
+            a, b = np.float64(x), np.float64(abs(value))
+            return float(a * b if operator == "*" else a / b)
+
+    written = f"({{a}} {operator} {number(value)})"
+    if not math.isfinite(result(_LARGEST)):
+        top = _last(lambda x: math.isfinite(result(x)))
+        fits, limit = f"abs({{a}}) <= {number(top)} OR abs({{a}}) >= {INFINITE}", "Infinity"
+    elif result(_LEAST) == 0:
+        zero = _last(lambda x: result(x) == 0)
+        fits, limit = f"abs({{a}}) > {number(zero)} OR {{a}} = 0", "0"
+    else:
+        return written
+    above, below = ("", "-") if value > 0 else ("-", "")
+    return (
+        f"(CASE WHEN {fits} THEN {written} WHEN {{a}} > 0 THEN '{above}{limit}'::float8 "
+        f"WHEN {{a}} < 0 THEN '{below}{limit}'::float8 END)"
+    )
+
+
+_SMALL, _LARGE = number(2.0**-500), number(2.0**500)
+_DOWN, _UP = number(2.0**-537), number(2.0**537)
+
+
+def _usual(name: str) -> str:
+    return f"abs({name}) <= {_LARGE} AND abs({name}) >= {_SMALL}"
+
+
+def _signed(value: str) -> str:
+    """Infinity or zero with the sign of a product or quotient of a and b."""
+    return (
+        f"(CASE WHEN ({{a}} > 0) = ({{b}} > 0) THEN '{value}'::float8 "
+        f"WHEN ({{a}} > 0) <> ({{b}} > 0) THEN '-{value}'::float8 END)"
+    )
+
+
+def _sum(sign: str, same: str, other: str) -> str:
+    """The sum or difference. Where both are finite, one is beyond 2**1022, and none so small that it does not
+    matter, halves are exact, and their sum is rounded as the sum itself would be."""
+    written = f"{{a}} {sign} {{b}}"
+    return (
+        f"(CASE WHEN abs({{a}}) <= {number(2.0**1022)} AND abs({{b}}) <= {number(2.0**1022)} THEN {written} "
+        f"WHEN abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE} "
+        f"OR abs({{a}}) < {number(2.0**900)} OR abs({{b}}) < {number(2.0**900)} THEN {written} "
+        f"WHEN abs({{a}} * 0.5 {sign} {{b}} * 0.5) < {number(2.0**1023)} THEN {written} "
+        f"WHEN {{a}} > 0 AND {{b}} {same} 0 THEN {INFINITE} "
+        f"WHEN {{a}} < 0 AND {{b}} {other} 0 THEN -{INFINITE} END)"
+    )
+
+
+_EDGE = f"{{a}} = 0 OR abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE}"
+# Scaled by 2**1074 in two halves, a product or quotient can neither overflow nor vanish.
+_PRODUCT = (
+    f"(CASE WHEN {_usual('{a}')} AND {_usual('{b}')} THEN {{a}} * {{b}} "
+    f"WHEN {_EDGE} OR {{b}} = 0 THEN {{a}} * {{b}} "
+    f"WHEN abs({{a}}) >= 1 AND abs({{b}}) >= 1 THEN CASE "
+    f"WHEN (abs({{a}}) * {_DOWN}) * (abs({{b}}) * {_DOWN}) < {number(2.0**-50)} THEN {{a}} * {{b}} "
+    f"ELSE {_signed('Infinity')} END "
+    f"WHEN abs({{a}}) >= 1 OR abs({{b}}) >= 1 THEN {{a}} * {{b}} "
+    f"WHEN (abs({{a}}) * {_UP}) * (abs({{b}}) * {_UP}) > 0.5 THEN {{a}} * {{b}} "
+    f"ELSE {_signed('0')} END)"
+)
+_QUOTIENT = (
+    f"(CASE WHEN {{b}} = 0 THEN NULL "
+    f"WHEN {_usual('{a}')} AND {_usual('{b}')} THEN {{a}} / {{b}} WHEN {_EDGE} THEN {{a}} / {{b}} "
+    f"WHEN abs({{a}}) >= abs({{b}}) THEN CASE WHEN abs({{b}}) >= 1 THEN {{a}} / {{b}} "
+    f"WHEN abs({{a}}) >= 1 AND (abs({{a}}) * {_DOWN}) / (abs({{b}}) * {_UP}) < {number(2.0**-50)} "
+    f"THEN {{a}} / {{b}} WHEN abs({{a}}) >= 1 THEN {_signed('Infinity')} "
+    f"WHEN abs({{a}}) / (abs({{b}}) * {_UP}) < {number(2.0**487)} THEN {{a}} / {{b}} "
+    f"ELSE {_signed('Infinity')} END "
+    f"WHEN abs({{a}}) >= 1 OR abs({{b}}) <= 1 THEN {{a}} / {{b}} "
+    f"WHEN (abs({{a}}) * {_UP}) / (abs({{b}}) * {_DOWN}) > 0.5 THEN {{a}} / {{b}} "
+    f"ELSE {_signed('0')} END)"
+)
+
+
+def plus(g: Generator, node: Any) -> str:
+    """What is below 2**900 does not make a finite double overflow."""
+    first, second = node.args["this"], node.args["expression"]
+    for one, other in ((first, second), (second, first)):
+        value = constant(one)
+        if value is not None and abs(value) < 2.0**900 and other.find(exp.Column):
+            return f"({g.sql(other)} + {number(value)})"
+    return bound(g, {"a": first, "b": second}, _sum("+", ">", "<"))
+
+
+def minus(g: Generator, node: Any) -> str:
+    """The sum with what has the other sign."""
+    first, second = node.args["this"], node.args["expression"]
+    value = constant(second)
+    if value is not None and abs(value) < 2.0**900 and first.find(exp.Column):
+        return f"({g.sql(first)} - {number(value)})"
+    return bound(g, {"a": first, "b": second}, _sum("-", "<", ">"))
+
+
+def times(g: Generator, node: Any) -> str:
+    """A product; with a constant, the ends of the range in which nothing fails are computed here."""
+    first, second = node.args["this"], node.args["expression"]
+    for one, other in ((first, second), (second, first)):
+        value = constant(one)
+        if value is not None and math.isfinite(value) and other.find(exp.Column):
+            if value == 0:
+                return f"({g.sql(other)} * {number(value)})"
+            return bound(g, {"a": other}, _scaled("*", value))
+    return bound(g, {"a": first, "b": second}, _PRODUCT)
+
+
+def divide(g: Generator, node: Any) -> str:
+    """A quotient; NULL by zero."""
+    first, second = node.args["this"], node.args["expression"]
+    value = constant(second)
+    if value is not None and math.isfinite(value) and value != 0 and first.find(exp.Column):
+        return bound(g, {"a": first}, _scaled("/", value))
+    return bound(g, {"a": first, "b": second}, _QUOTIENT)
+
+
+def _bits(name: str) -> str:
+    return f"('x' || encode(float8send({name}), 'hex'))::bit(64)::bigint"
+
+
+# Exactly, by whole numbers: a = m * 2**e for whole m and e, and where |a| >= |b| their exponents are in the
+# same order, so that the remainder of m_a * 2**(e_a - e_b) by m_b is one below 2**53.
+_REMAINDER = (
+    "(CASE WHEN {b} = 0 THEN NULL WHEN {a} IS NULL OR {b} IS NULL THEN NULL "
+    f"WHEN abs({{a}}) >= {INFINITE} OR {{b}} = 'NaN' THEN 'NaN'::float8 "
+    "WHEN abs({a}) < abs({b}) THEN {a} "
+    "WHEN abs({a}) <= 9007199254740992 AND trunc({a}) = {a} AND trunc({b}) = {b} "
+    "THEN ({a}::bigint % {b}::bigint)::float8 "
+    "ELSE (SELECT (CASE WHEN {a} < 0 THEN -1 ELSE 1 END) * "
+    "mod(p.m * power(2::numeric, (p.e - q.e)::numeric), q.m)::float8 * (abs({b}) / q.m::float8) "
+    f"FROM {{pa}} AS p, {{pb}} AS q) END)"
+)
+
+
+def _parts(name: str) -> str:
+    """The whole number m and the exponent e of a double."""
+    fraction = f"({_bits(name)} & 4503599627370495)"
+    exponent = f"(({_bits(name)} >> 52) & 2047)"
+    return (
+        f"(SELECT ({fraction} + CASE WHEN {exponent} = 0 THEN 0 ELSE 4503599627370496 END)::numeric AS m, "
+        f"GREATEST({exponent}, 1) AS e OFFSET 0)"
+    )
+
+
+def remainder(g: Generator, node: Any) -> str:
+    """What is left after division, by exact arithmetic on whole numbers."""
+    body = _REMAINDER.replace("{pa}", _parts("{a}")).replace("{pb}", _parts("{b}"))
+    return bound(g, {"a": node.args["this"], "b": node.args["expression"]}, body)
+
+
+def _half_away(text: str) -> str:
+    return f"(trunc({text}) + CASE WHEN abs({text} - trunc({text})) >= 0.5 THEN sign({text}) ELSE 0 END)"
+
+
+def _digits(node: Any) -> int:
+    digits = node.args.get("digits")
+    if digits is None:
+        return 0
+    value = constant(digits)
+    if value is None or not value.is_integer() or abs(value) > 300:
+        raise ValueError("digits are a constant")
+    return int(value)
+
+
+def _to_digits(whole: Callable[[str], str]) -> Writer:
+    """Multiplied, made whole, and divided again, as DuckDB does; what is too large stays as it is."""
+
+    def write(g: Generator, node: Any) -> str:
+        digits, a = _digits(node), node.args["this"]
+        if digits == 0:
+            return bound(g, {"a": a}, whole("{a}"))
+        unit = 10.0 ** abs(digits)
+        if digits > 0:
+            top = _last(lambda x: math.isfinite(x * unit))
+            scaled = f"({{a}} * {number(unit)})"
+            fits = f"abs({{a}}) <= {number(top)}"
+            body = f"(CASE WHEN {fits} THEN {whole(scaled)} / {number(unit)} ELSE {{a}} END)"
+        else:
+            scaled, top = f"({{a}} / {number(unit)})", 1e308 / 2
+            body = (
+                f"(CASE WHEN abs({{a}}) < 0.25 THEN 0::float8 WHEN abs({{a}}) <= {number(top)} "
+                f"THEN {whole(scaled)} * {number(unit)} ELSE {{a}} END)"
+            )
+        return bound(g, {"a": a}, body)
+
+    return write
+
+
+rounded = _to_digits(_half_away)
+truncated = _to_digits(lambda text: f"trunc({text})")
+
+# The largest double of which e to the power is finite; below -745 it is nearer to zero than to the least
+# double, and between, in two steps, no library calls it too small.
+EXPONENTIAL = (
+    f"(CASE WHEN {{a}} = 'NaN' OR abs({{a}}) <= 700 THEN exp({{a}}) WHEN {{a}} > {number(709.782712893384)} "
+    f"THEN {INFINITE} WHEN {{a}} > 0 THEN exp({{a}}) WHEN {{a}} < -745 THEN 0::float8 "
+    "WHEN {a} < 0 THEN exp({a} * 0.5) * exp({a} * 0.5) END)"
+)
+_LOG = "({b} * ln(abs({a})))"
+_ROOT = "power(abs({a}), {b} * 0.5)"
+POWER = (
+    "(CASE WHEN {a} IS NULL OR {b} IS NULL THEN NULL WHEN {b} = 0 THEN 1::float8 "
+    f"WHEN {{a}} = 0 AND {{b}} < 0 THEN {INFINITE} "
+    f"WHEN abs({{b}}) < {INFINITE} AND {{a}} < 0 AND floor({{b}}) <> {{b}} THEN NULL "
+    f"WHEN abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE} OR {{a}} = 0 OR abs({{a}}) = 1 "
+    "THEN power({a}, {b}) WHEN abs({b}) < 1e-300 THEN 1::float8 "
+    f"WHEN abs({{b}}) > 1e20 THEN CASE WHEN (abs({{a}}) > 1) = ({{b}} > 0) THEN {INFINITE} "
+    "ELSE 0::float8 END "
+    f"WHEN abs({_LOG}) <= 700 THEN power({{a}}, {{b}}) "
+    # two square roots, whose product is tried before it is computed
+    f"ELSE (CASE WHEN {{a}} < 0 AND floor({{b}} * 0.5) <> {{b}} * 0.5 THEN -1::float8 ELSE 1::float8 END) * "
+    f"(CASE WHEN {_LOG} > 710 THEN {INFINITE} WHEN {_LOG} < -746 THEN 0::float8 "
+    f"WHEN {_ROOT} > {number(1.3407807929942596e154)} THEN {INFINITE} "
+    f"WHEN {_ROOT} < {number(1.6e-162)} THEN 0::float8 ELSE {_ROOT} * {_ROOT} END) END)"
+)
+CLIP = (
+    "(CASE WHEN {{a}} >= {low} AND {{a}} <= {high} THEN {{a}} "
+    "WHEN {{a}} < {low} AND {{a}} > -{inf} THEN {low} WHEN {{a}} > {high} AND {{a}} < {inf} THEN {high} END)"
+)
+
+
+def clip(g: Generator, node: Any) -> str:
+    """Almost all values pass the first test; NaN, above all numbers here, passes none."""
+    low, high = argument(g, node, "low"), argument(g, node, "high")
+    return bound(g, {"a": node.args["this"]}, CLIP.format(low=low, high=high, inf=INFINITE))
+
+
+WRITERS: Mapping[type[exp.Expression], Writer] = {
+    d.Plus: plus,
+    d.Minus: minus,
+    d.Times: times,
+    d.Divide: divide,
+    d.Remainder: remainder,
+    d.RoundHalfAway: rounded,
+    d.Truncate: truncated,
+    d.SquareRoot: over("this", body="(CASE WHEN {a} >= 0 THEN sqrt({a}) END)"),
+    d.Ln: over("this", body="(CASE WHEN {a} > 0 THEN ln({a}) END)"),
+    d.Log2: over("this", body=f"(CASE WHEN {{a}} > 0 THEN ln({{a}}) / {number(math.log(2))} END)"),
+    d.Log10: over("this", body="(CASE WHEN {a} > 0 THEN log({a}) END)"),
+    d.Exponential: over("this", body=EXPONENTIAL),
+    d.Power: over("this", "expression", body=POWER),
+    d.SignBit: over("this", body="(get_byte(float8send({a}), 0) >= 128)"),
+    d.Clip: clip,
+}

@@ -1,0 +1,249 @@
+"""The crash and concurrency tests of a ledger, unchanged, on one whose entries are in PostgreSQL; and what is its
+own: machines that share it, passwords, what was planted, servers that die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+
+import pytest
+
+import discreet as dp
+from discreet._errors import InvalidInput, LedgerError
+from discreet.curator import Budget, Curator, Key, Ledger, Policy
+from discreet.curator.postgres_store import PostgresStore, attach
+from discreet.mechanisms import noisy_count
+
+from .. import postgres
+from .test_ledger import (
+    test_an_export_verifies_without_the_file_and_holds_no_secret,
+    test_an_untouched_ledger_verifies_also_against_its_anchors,
+    test_sealed_state_opens_only_in_its_place,
+    test_the_newest_entry_of_a_kind_and_topic,
+    test_threads_take_turns,
+    test_what_raises_inside_a_transaction_leaves_nothing,
+    test_without_a_key_it_can_be_read_but_not_written,
+)
+from .test_no_charge_is_lost import (
+    PRICE,
+    PUBLIC,
+    ask,
+    counted,
+    in_child,
+    people,
+    test_a_daemon_that_forked_goes_on_when_its_parent_has_died,
+    test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it,
+    test_a_forked_child_charges_what_everybody_counts,
+    test_a_pool_of_forked_workers_never_overspends,
+)
+
+pytestmark = postgres.needed
+
+# collected here again, with this module's fixtures
+SHARED = (
+    test_a_daemon_that_forked_goes_on_when_its_parent_has_died,
+    test_a_fork_inside_a_transaction_neither_commits_nor_undoes_it,
+    test_a_forked_child_charges_what_everybody_counts,
+    test_a_pool_of_forked_workers_never_overspends,
+    test_an_export_verifies_without_the_file_and_holds_no_secret,
+    test_an_untouched_ledger_verifies_also_against_its_anchors,
+    test_sealed_state_opens_only_in_its_place,
+    test_the_newest_entry_of_a_kind_and_topic,
+    test_threads_take_turns,
+    test_what_raises_inside_a_transaction_leaves_nothing,
+    test_without_a_key_it_can_be_read_but_not_written,
+)
+
+
+@pytest.fixture
+def remote():
+    server = postgres.server()
+    return server.address(database=server.database()) + "::people"
+
+
+@pytest.fixture
+def curator(tmp_path, remote):
+    return Curator.create(
+        tmp_path / "people.ledger", people(), Policy(budget=Budget(epsilon=1)), remote=remote
+    )
+
+
+@pytest.fixture
+def ledger(tmp_path, remote):
+    key = Key.create(tmp_path / "a.key")
+    ledger = Ledger.create(tmp_path / "a.ledger", key, {"about": "a test"}, remote=remote)
+    for i in range(5):
+        with ledger.writing() as writer:
+            topic = "ann" if i % 2 else "bob"
+            writer.append("charge", {"n": i}, topic=topic, sealed=b"secret" if i == 3 else None)
+    return ledger
+
+
+def run(remote: str, *statements: str) -> None:
+    """What an owner of the database could do, triggers switched off."""
+    import psycopg
+
+    with psycopg.connect(remote.partition("::")[0], autocommit=True) as db:
+        db.execute("SET session_replication_role = replica; SET search_path = people")
+        for statement in statements:
+            db.execute(statement)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("""UPDATE entry SET body = '{"n":9}' WHERE seq = 3""", "entry 3 does not follow"),
+        ("UPDATE entry SET topic = NULL WHERE seq = 4", "entry 4 does not follow"),
+        ("UPDATE entry SET sealed = NULL WHERE seq = 5", "entry 5 does not follow"),
+        ("DELETE FROM entry WHERE seq = 3", "entry 3 is missing"),
+        (
+            "UPDATE entry SET signature = decode(repeat('00', 64), 'hex') WHERE seq = 6",
+            "entry 6 is not signed",
+        ),
+    ],
+)
+def test_tampering_is_found(ledger, remote, statement, problem):
+    run(remote, statement)
+    assert any(problem in line for line in ledger.verify())
+
+
+PLANTED = [
+    "CREATE RULE gone AS ON INSERT TO entry DO INSTEAD NOTHING",
+    "CREATE TABLE more (x integer)",
+    "ALTER TABLE entry DISABLE TRIGGER entry_stays",
+    "DROP TRIGGER entry_remains ON entry",
+    "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+    "ALTER TABLE entry ALTER kind SET DEFAULT 'note'",
+    "ALTER TABLE entry ENABLE ROW LEVEL SECURITY",
+    "ALTER TABLE entry DROP CONSTRAINT entry_pkey",
+    "CREATE TABLE heir () INHERITS (entry)",
+    "CREATE FUNCTION people.length(text) RETURNS integer LANGUAGE sql AS 'SELECT 0'",
+    "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+    "CREATE TRIGGER z BEFORE INSERT ON entry FOR EACH ROW EXECUTE FUNCTION f()",
+]
+
+
+@pytest.mark.parametrize("statement", PLANTED)
+def test_what_was_planted_into_the_schema_is_refused(curator, remote, statement):
+    assert ask(curator) == 1
+    run(remote, statement)
+    for opened in (lambda: curator, lambda: Curator.open(curator.ledger.path, people())):
+        with pytest.raises(LedgerError, match="schema"):
+            ask(opened())
+    assert Ledger(curator.ledger.path).verify()
+
+
+def test_a_rollback_of_the_database_under_an_open_session_is_refused(curator, remote):
+    given = ask(curator) + ask(curator)
+    run(remote, "DELETE FROM entry WHERE seq > (SELECT max(seq) - 2 FROM entry)")
+    assert given == 2
+    with pytest.raises(LedgerError, match="went back"):
+        ask(curator)
+
+
+def test_machines_share_one_budget(tmp_path, remote, monkeypatch):
+    """Another machine is another folder: the key is brought there, nothing else."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    for folder in (first, second, third):
+        folder.mkdir()
+    options = {"schema": PUBLIC, "ledger": remote}
+    data = {"age": list(range(100))}
+    monkeypatch.chdir(first)
+    here = dp.open(data, **options, budget=Budget(epsilon=1))
+    monkeypatch.chdir(second)
+    with pytest.raises(LedgerError, match=r"Bring people\.ledger\.key"):
+        dp.open(data, **options)
+    shutil.copy2(first / "people.ledger.key", second)
+    there = dp.open(data, **options)
+    given = sum(ask(session.curator) for _ in range(3) for session in (here, there))
+    assert given == 4 == counted(first / "people.ledger") == counted(second / "people.ledger")
+    again = dp.open(data, **{**options, "ledger": second / "people.ledger"})
+    assert ask(again.curator) == 0
+    monkeypatch.chdir(third)
+    Key.create(third / "people.ledger.key")
+    with pytest.raises(LedgerError, match="is not the one"):
+        dp.open(data, **options)
+
+
+def hurry(path: str, box) -> None:
+    curator = Curator.open(path, people())
+    box.put(sum(ask(curator) for _ in range(3)))
+
+
+def test_processes_with_connections_of_their_own_never_overspend(curator):
+    context = multiprocessing.get_context("spawn")
+    box = context.Queue()
+    workers = [context.Process(target=hurry, args=(str(curator.ledger.path), box)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    given = sum(box.get(timeout=120) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert given == 4 == counted(curator.ledger.path)
+
+
+def test_a_process_that_is_killed_in_a_transaction_holds_nobody_up(curator):
+    def die() -> int:
+        with curator.ledger.writing() as writer:
+            writer.append("charge", {})
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    assert in_child(die) == -signal.SIGKILL
+    assert ask(curator) == 1 == counted(curator.ledger.path)
+
+
+def test_a_server_that_ends_the_connection_charges_and_releases_nothing(curator, remote):
+    """In the middle of a transaction, and before the commit is acknowledged."""
+    import psycopg
+
+    def cut() -> None:
+        with curator.ledger.writing() as writer:
+            writer.append("charge", {})
+            run(
+                remote,
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted",
+            )
+
+    with pytest.raises(LedgerError, match="Nothing was released"):
+        cut()
+    assert counted(curator.ledger.path) == 0
+    assert ask(curator) == 1
+    assert isinstance(psycopg.OperationalError(), Exception)
+
+
+def test_the_database_cannot_be_reached(curator, tmp_path):
+    pointer = curator.ledger.path
+    text = pointer.read_bytes()
+    pointer.write_bytes(text.replace(b"port=", b"port=1"))
+    with pytest.raises(LedgerError, match="cannot be reached") as failed:
+        Ledger(pointer)
+    assert failed.value.__cause__ is None
+
+
+def test_a_ledger_is_never_overwritten_and_names_are_checked(tmp_path, remote, curator):
+    with pytest.raises(LedgerError, match="already"):
+        Curator.create(tmp_path / "b.ledger", people(), Policy(budget=Budget(epsilon=9)), remote=remote)
+    assert not (tmp_path / "b.ledger").exists()
+    assert not (tmp_path / "b.ledger.key").exists()
+    assert curator.policy.budget.epsilon == 1
+    for name in ("A", 'a"b', "a b", "a;b", "ä", "1"):
+        with pytest.raises(InvalidInput, match="cannot name a ledger"):
+            PostgresStore(tmp_path / "c.ledger", remote.replace("people", name))
+    with pytest.raises(InvalidInput, match="PGPASSWORD"):
+        PostgresStore(tmp_path / "c.ledger", "postgresql://a:secret@h/d::x")
+    with pytest.raises(LedgerError, match="another ledger"):
+        attach(curator.ledger.path, remote + "x")
+
+
+def test_a_role_that_may_only_insert_and_select_is_enough(curator, remote):
+    server = postgres.server()
+    run(remote, "GRANT USAGE ON SCHEMA people TO reader", "GRANT SELECT, INSERT ON entry TO reader")
+    pointer = curator.ledger.path
+    pointer.write_bytes(pointer.read_bytes().replace(b"owner@", b"reader@"))
+    assert server.user is None or server.user
+    poorer = Curator.open(pointer, people())
+    poorer.ask(noisy_count(PUBLIC, epsilon=PRICE))
+    assert counted(pointer) == 1
