@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         sampling,
         tables,
     )
+    from .app.client import connect
     from .curator import Budget, Period
     from .session import Session, open
 
@@ -76,7 +77,13 @@ _ROOMS = (
     "sampling",
     "tables",
 )
-_LATER = {"Budget": "curator", "Period": "curator", "Session": "session", "open": "session"}
+_LATER = {
+    "Budget": "curator",
+    "Period": "curator",
+    "Session": "session",
+    "connect": "app.client",
+    "open": "session",
+}
 
 __all__ = [
     "ADD_REMOVE",
@@ -111,6 +118,7 @@ __all__ = [
     "accounting",
     "adaptive",
     "auditing",
+    "connect",
     "curator",
     "inference",
     "learning",

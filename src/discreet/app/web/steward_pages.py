@@ -36,10 +36,16 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     chart = charts.steps(
         points, limit, f"Prices of {len(points)} charges added up, under a limit of {limit:g}"
     )
+    lines = "\n".join(_line(who, own) for who, own in policy["analysts"].items())
     return render(
-        request, "books.html", person=person, name=name, accounts=spending["accounts"], policy=policy,
-        chart=Markup(chart), entries=ledger["entries"][::-1], anchor=ledger["anchor"],
+        request, "books.html", lines=lines, person=person, name=name, accounts=spending["accounts"],
+        policy=policy, chart=Markup(chart), entries=ledger["entries"][::-1], anchor=ledger["anchor"],
     )  # fmt: skip
+
+
+def _line(who: str, own: dict[str, Any] | None) -> str:
+    """Return an analyst as the form shows them."""
+    return who if own is None else f"{who} {own['epsilon'] or own['rho']:g} {own['delta']:g}"
 
 
 @router.get("/steward/data/{name}/check")
@@ -54,11 +60,12 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
     """Change budgets: one line of the form for each analyst."""
     form = await form_of(request)
     analysts: dict[str, Any] = {}
+    unit = "rho" if form.get("unit") == "rho" else "epsilon"
     for line in form.get("analysts", "").splitlines():
         if line.strip():
-            who, _, price = line.strip().partition(" ")
-            analysts[who] = {"epsilon": _number(price)} if price.strip() else None
-    unit = "rho" if form.get("unit") == "rho" else "epsilon"
+            who, *price = line.split()
+            names = (unit, "delta")
+            analysts[who] = dict(zip(names, map(_number, price), strict=False)) if price else None
     facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
     await steward_api.set_policy(
         request, person, name, _body(bodies.PolicyBody, facts | {"analysts": analysts})
