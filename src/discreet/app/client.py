@@ -91,8 +91,8 @@ class Server:
             answer = reply.json()
         except httpx.HTTPError as error:
             raise ServerError(
-                f"the server did not answer ({type(error).__name__}). What was charged stays charged; the same "
-                f"question again is free once it was answered."
+                f"the server did not answer ({type(error).__name__}). What was charged stays charged; the "
+                f"same question again is free once it was answered."
             ) from None
         except ValueError:
             raise ServerError(f"the server's answer is no JSON (status {reply.status_code}).") from None
@@ -119,9 +119,9 @@ def described(thing: Any) -> Any:
         return _registry.to_json(thing)
     except DescriptionError:
         raise InvalidInput(
-            f"{type(thing).__name__} has no JSON description, so it cannot be sent. Nothing was charged. Callables, "
-            f"modules and objects of other packages run only in the steward's own process: ask the steward to run "
-            f"it there, with dp.open(...)."
+            f"{type(thing).__name__} has no JSON description, so it cannot be sent. Nothing was charged. "
+            f"Callables, modules and objects of other packages run only in the steward's own process: ask "
+            f"the steward to run it there, with dp.open(...)."
         ) from None
 
 

@@ -206,7 +206,8 @@ def job_json(job: dict[str, Any]) -> dict[str, Any]:
     elapsed = min(time.time() - job["created"], job["seconds"])
     facts = {name: job[name] for name in ("id", "dataset", "verb", "state", "seconds")}
     running = job["state"] in ("waiting", "running")
-    return facts | {"elapsed": math.floor(elapsed) if running else None, "of": job["seconds"]}
+    waiting = job["state"] == "waiting"
+    return facts | {"elapsed": (0 if waiting else math.floor(elapsed)) if running else None}
 
 
 def name_is_free(request: Request, name: str) -> None:

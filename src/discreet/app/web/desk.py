@@ -24,13 +24,13 @@ QUICK = 30.0
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
-    """Return when an answer leaves: the next multiple of the tick after its arrival, at most the limit.
+    """Return when an answer leaves: the next multiple of the tick after its arrival; late, of the limit.
 
     >>> leaves_at(100.0, 100.3, tick=5, limit=5), leaves_at(100.0, 101.1, tick=0.5, limit=5)
     (105.0, 101.5)
     """
-    ticks = max(1, math.ceil((now - arrived) / tick))
-    return arrived + min(ticks * tick, max(limit, tick))
+    step = tick if now - arrived <= limit else limit
+    return arrived + step * max(1, math.ceil((now - arrived) / step - 1e-6))
 
 
 class FrontDesk:
@@ -38,24 +38,24 @@ class FrontDesk:
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
-        self.previews = Lane(
-            False,
-            settings.previewers,
-            settings.seconds,
-            settings.answer_rows,
-            most=max(1, settings.previewers),
-        )
-        self.data = Lane(
-            True, settings.workers, settings.seconds, settings.answer_rows, most=max(1, settings.workers - 1)
-        )
+        seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
+        self.previews = Lane(False, settings.previewers, seconds, rows, settings.previewers, self._warm)
+        self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
         self._held: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
-    def start(self) -> None:
+    def _warm(self) -> list[dict[str, str]]:
+        steward = Person("", Role.STEWARD)
+        return [dataset.to_json() for dataset in self.store.datasets(steward)]
+
+    async def start(self) -> None:
+        """Start the workers; requests are taken once one of each kind is ready."""
         self.store.interrupt_jobs()
         self.previews.start()
         self.data.start()
+        await self.previews.ready()
+        await self.data.ready()
 
     async def stop(self) -> None:
         for task in self._jobs.values():
@@ -138,19 +138,24 @@ class FrontDesk:
         return job
 
     async def _run(self, job: str, request: dict[str, Any], seconds: float) -> None:
-        """Run a job in a process of its own, which is killed if the job is cancelled."""
-        arrived = time.monotonic()
+        """Run a job in a process of its own, which is killed if the job is cancelled.
+
+        Its clock begins when the process is ready: waiting for that says nothing of the data.
+        """
         lane: Lane | None = None
         try:
             async with self._job_slots:
-                self.store.set_job(job, "running", only=("waiting",))
-                lane = Lane(True, 1, seconds, self.settings.answer_rows, most=1)
+                dataset = request["dataset"]
+                lane = Lane(True, 1, seconds, self.settings.answer_rows, 1, lambda: [dataset])
                 lane.start()
-                reply = await lane.call(request, arrived + seconds, "job")
+                await lane.ready()
+                begun = time.monotonic()
+                self.store.begin_job(job)
+                reply = await lane.call(request, begun + seconds, "job")
                 await asyncio.to_thread(lane.stop)
                 lane = None
             if reply["touched"]:
-                await asyncio.sleep(max(0.0, arrived + seconds - time.monotonic()))
+                await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
             state = "failed" if "error" in reply else "done"
             self.store.set_job(job, state, reply.get("error") or reply["result"], only=("waiting", "running"))
         finally:

@@ -47,7 +47,7 @@ def build(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.desk.start()
+        await app.state.desk.start()
         yield
         await app.state.desk.stop()
         store.close()

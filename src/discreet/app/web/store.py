@@ -288,6 +288,14 @@ class ServerStore:
             )
         return job
 
+    def begin_job(self, job: str) -> None:
+        """Start the public clock of a job."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE jobs SET state = 'running', created = ? WHERE id = ? AND state = 'waiting'",
+                (time.time(), job),
+            )
+
     def set_job(self, job: str, state: str, result: Any = None, *, only: tuple[str, ...] = ()) -> bool:
         """Change the state of a job; with `only`, if it is in one of these states."""
         text = None if result is None else json.dumps(result)

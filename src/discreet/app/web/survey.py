@@ -137,7 +137,8 @@ class Reports:
         self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute("CREATE TABLE IF NOT EXISTS survey (description TEXT NOT NULL)")
         self._db.execute(
-            "CREATE TABLE IF NOT EXISTS reports (key INTEGER PRIMARY KEY, question TEXT NOT NULL, report TEXT NOT NULL)"
+            "CREATE TABLE IF NOT EXISTS reports "
+            "(key INTEGER PRIMARY KEY, question TEXT NOT NULL, report TEXT NOT NULL)"
         )
         described = json.dumps([[q.name, to_json(q.randomizer), q.categories] for q in survey.questions])
         kept = self._db.execute("SELECT description FROM survey").fetchone()
@@ -145,8 +146,8 @@ class Reports:
             self._db.execute("INSERT INTO survey VALUES (?)", (described,))
         elif kept[0] != described:
             raise InvalidInput(
-                f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give the "
-                f"changed survey another file name."
+                f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give "
+                f"the changed survey another file name."
             )
 
     def add(self, reports: dict[str, Any]) -> None:
@@ -174,7 +175,7 @@ class ReportBody(BaseModel):
 
 
 def results_of(question: Question, reports: list[Any]) -> dict[str, Any]:
-    """Return the estimate of a question with its error at 95% confidence; None where there are few reports."""
+    """Return the estimate of a question with its error at 95% confidence; None for few reports."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
         return facts | {"labels": None, "estimates": None, "error": None}
@@ -193,8 +194,6 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
     secret = results or secrets.token_urlsafe(16)
     app = FastAPI(title=survey.title, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.results, app.state.reports = secret, kept
-    known = {question.name: question for question in survey.questions}
-    names = {"127.0.0.1", "localhost", "[::1]", *hosts}
 
     @app.get("/")
     async def page() -> HTMLResponse:
@@ -210,17 +209,8 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
     @app.post("/reports")
     async def take(body: ReportBody) -> JSONResponse:
-        for name, report in body.reports.items():
-            if name not in known:
-                return JSONResponse(
-                    body_of("InvalidInput", "this question is not asked. Nothing was kept."), 400
-                )
-            try:
-                known[name].randomizer.estimate([report])
-            except (ValueError, TypeError, OverflowError):
-                return JSONResponse(
-                    body_of("InvalidInput", "a report is not well-formed. Nothing was kept."), 400
-                )
+        if problem := _problem(survey, body.reports):
+            return JSONResponse(body_of("InvalidInput", f"{problem} Nothing was kept."), 400)
         kept.add(body.reports)
         return JSONResponse({"kept": len(body.reports)})
 
@@ -228,24 +218,45 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
     async def show(given: str) -> Response:
         if not secrets.compare_digest(given.encode(), secret.encode()):
             return JSONResponse(body_of("NotFound", "there is no such page."), 404)
-        lines = []
-        for question in survey.questions:
-            facts = results_of(question, kept.of(question.name))
-            chart = ""
-            if facts["estimates"] is not None:
-                errors = [facts["error"]] * len(facts["estimates"])
-                title = f"{question.text}: estimates with 95% intervals"
-                chart = charts.bars(facts["labels"], facts["estimates"], errors, title)
-            lines.append(facts | {"chart": Markup(chart)})
-        page = TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
-        return HTMLResponse(page)
+        return HTMLResponse(_results_page(survey, kept))
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
+    return app
+
+
+def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
+    """Return what is wrong with reports that were sent, without repeating them."""
+    known = {question.name: question for question in survey.questions}
+    for name, report in reports.items():
+        if name not in known:
+            return "this question is not asked."
+        try:
+            known[name].randomizer.estimate([report])
+        except (ValueError, TypeError, OverflowError, KeyError, IndexError):
+            return "a report is not well-formed."
+    return None
+
+
+def _results_page(survey: Survey, kept: Reports) -> str:
+    lines = []
+    for question in survey.questions:
+        facts = results_of(question, kept.of(question.name))
+        chart = ""
+        if facts["estimates"] is not None:
+            errors = [facts["error"]] * len(facts["estimates"])
+            title = f"{question.text}: estimates with 95% intervals"
+            chart = charts.bars(facts["labels"], facts["estimates"], errors, title)
+        lines.append(facts | {"chart": Markup(chart)})
+    return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
+
+
+def _guard(app: FastAPI, names: set[str]) -> None:
+    """Put headers, limits and the check of the host's name around a survey."""
 
     @app.middleware("http")
     async def around(request: Request, follow: Any) -> Response:
-        host = request.headers.get("host", "").rsplit(":", 1)[0]
-        if host not in names:
+        if request.headers.get("host", "").rsplit(":", 1)[0] not in names:
             response: Response = JSONResponse(body_of("InvalidInput", "this server has another name."), 400)
         else:
             response = await follow(request)
@@ -256,4 +267,3 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         return response
 
     app.add_middleware(BodyLimit, most=1 << 20, uploads=1 << 20)
-    return app

@@ -139,6 +139,12 @@ def account_json(session: Session) -> dict[str, Any]:
     }
 
 
+def open_table(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
+    """Open a dataset, so that the next question need not."""
+    desk.session(request["dataset"], STEWARD)
+    return {}
+
+
 def describe(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
     """What is public about a dataset, and the account of who asks."""
     session, _ = _session(desk, request)
@@ -462,6 +468,7 @@ class Verb:
 
 
 VERBS: dict[str, Verb] = {
+    "open": Verb(open_table),
     "describe": Verb(describe),
     "budget": Verb(budget),
     "preview": Verb(preview),
