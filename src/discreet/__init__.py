@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         sampling,
         tables,
     )
+    from .app.client import connect
     from .curator import Budget, Period
     from .explaining import explain
     from .session import Session, open
@@ -84,6 +85,7 @@ _LATER = {
     "Period": "curator",
     "Session": "session",
     "explain": "explaining",
+    "connect": "app.client",
     "open": "session",
 }
 
@@ -120,6 +122,7 @@ __all__ = [
     "accounting",
     "adaptive",
     "auditing",
+    "connect",
     "curator",
     "explain",
     "explaining",

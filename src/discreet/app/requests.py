@@ -1,6 +1,6 @@
 """Requests: from options, as text or numbers, to calls of a session, and from results to JSON.
 
-The one place where this is done: for the shell now, for a server later. Nothing here prints or parses a
+The one place where this is done, for the shell and for the server. Nothing here prints or parses a
 command line.
 """
 
@@ -11,9 +11,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from .. import _registry, tables
 from .. import session as sessions
-from .. import tables
 from .._errors import InvalidInput
+from ..accounting.filters import Preview as Cost
 from ..curator import STEWARD, Budget, Period
 from ..curator.periods import UNLIMITED
 from ..query import Answer
@@ -75,13 +76,24 @@ def answer_json(answer: Answer, confidence: float, session: sessions.Session) ->
         "notes": list(answer.notes),
         "used": session.spent,
         "remaining": session.remaining,
+        "answer": _registry.to_json(answer),
     }
+
+
+def cost_json(cost: Cost) -> dict[str, Any]:
+    """Return what an event would do to a budget."""
+    return dataclasses.asdict(cost)
 
 
 def preview_json(asked: sessions.QueryPreview) -> dict[str, Any]:
     """Return a preview."""
     body = dataclasses.asdict(dataclasses.replace(asked.query, event=None))  # type: ignore[arg-type]
-    return body | {"event": asked.query.event.to_json(), "admitted": asked.admitted, "fits": asked.fits}
+    return body | {
+        "event": asked.query.event.to_json(),
+        "admitted": asked.admitted,
+        "fits": asked.fits,
+        "budget": cost_json(asked.budget),
+    }
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

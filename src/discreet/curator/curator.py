@@ -43,8 +43,8 @@ from .periods import Period
 from .policy import STEWARD, Policy
 from .vault import Vault
 
-# kinds of entries that are neither a price nor a release
-NOTES = ("looked",)
+# kinds of entries that are neither a price nor a release: a look at the data, an act of a server's steward
+NOTES = ("looked", "steward")
 
 
 class Curator:

@@ -106,6 +106,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "collect",
         "Ask people who trust nobody: each report is private before it leaves them.",
     ),
+    "serve": (
+        "serve",
+        "serve",
+        "Serve datasets over HTTP and in the browser: the data stays inside, every answer is charged.",
+    ),
     "version": ("version", "version", "Print the version."),
 }
 

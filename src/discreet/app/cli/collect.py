@@ -1,5 +1,5 @@
-"""`discreet collect plan | randomize | estimate | browser | compare`: the local model on the shell,
-without a server.
+"""`discreet collect plan | randomize | estimate | browser | compare`: the local model on the shell; and
+`discreet collect survey.toml`, a survey in the browser.
 """
 
 from __future__ import annotations
@@ -14,11 +14,21 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
-from ..._errors import DescriptionError, InvalidInput
+from ..._errors import DescriptionError, InvalidInput, MissingExtra
 from .forms import exact
 
+
+class SurveyGroup(TyperGroup):
+    """A group in which the name of a survey file is the command `survey`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, ["survey", *args] if args[0].endswith(".toml") else args)
+
+
 collect = typer.Typer(
+    cls=SurveyGroup,
     help="Ask people who trust nobody: each report is private before it leaves them.",
     no_args_is_help=True,
     add_completion=False,
@@ -178,6 +188,28 @@ def compare(
         table.add_row(f"{people}", *(f"{curves[name][i]:.3g}" for name in ("central", "shuffled", "local")))
     Console().print(table)
     typer.echo(f"picture saved as {local_plots.against_central(out, counts, curves, price)}")
+
+
+@collect.command()
+def survey(
+    file: Path = typer.Argument(
+        ..., help="The survey: its questions, and what each may cost (docs/server.md)."
+    ),
+    host: str = typer.Option("127.0.0.1", "--host", help="The address to listen at."),
+    port: int = typer.Option(8080, "--port", min=0, max=65535, help="The port to listen at."),
+    name: list[str] = typer.Option([], "--name", help="A host name under which browsers reach it."),
+) -> None:
+    """Serve a survey: each answer is randomized on the device, and only the report is sent. Reports are kept
+    beside the file."""
+    try:
+        import uvicorn
+
+        from ..web.survey import build_survey
+    except ImportError:
+        raise MissingExtra.of("server", "a survey page needs FastAPI and uvicorn") from None
+    app = build_survey(file, hosts=(*name, host))
+    typer.echo(f"the survey is at http://{host}:{port}/ and its results at /results/{app.state.results}")
+    uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", server_header=False)
 
 
 def _number(text: str, option: str = "--epsilon") -> Fraction:

@@ -65,6 +65,11 @@ def load(path: str | Path) -> Fitted:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InvalidInput(f"the model {path} cannot be read. Nothing was loaded.") from None
+    return loads(text, str(path))
+
+
+def loads(text: str, path: str = "this text") -> Fitted:
+    """Read the text of such a file."""
     try:
         facts = json.loads(text)
         if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):

@@ -1,0 +1,124 @@
+"""Who sends a request, and whether they may: tokens, cookies, the origin of a form, rates.
+
+Every route names the roles it is for with `allow`; a route that names none is refused to all
+(tests/web/test_authorization.py walks over all of them).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from .desk import FrontDesk
+from .errors import HTTPError
+from .settings import Settings
+from .store import Dataset, Person, Role, ServerStore
+from .tokens import same
+
+COOKIE = "discreet_session"
+SAFE = ("GET", "HEAD")
+EVERYBODY = (Role.STEWARD, Role.ANALYST, Role.AUDITOR)
+ASKERS = (Role.STEWARD, Role.ANALYST)
+
+
+class Rates:
+    """A token bucket for each of at most `most` keys."""
+
+    def __init__(self, rate: float, burst: float, most: int = 10_000) -> None:
+        self.rate, self.burst, self.most = rate, burst, most
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> bool:
+        """Take one from the bucket; whether there was one."""
+        now = time.monotonic()
+        left, then = self._buckets.pop(key, (self.burst, now))
+        left = min(self.burst, left + (now - then) * self.rate)
+        self._buckets[key] = (left - 1 if left >= 1 else left, now)
+        if len(self._buckets) > self.most:
+            self._buckets.popitem(last=False)
+        return left >= 1
+
+
+class Gate:
+    """Everything that decides whether a request may pass."""
+
+    def __init__(self, settings: Settings, store: ServerStore) -> None:
+        self.settings, self.store = settings, store
+        self.rates = Rates(settings.rate, settings.burst)
+        self.logins = Rates(settings.logins / 60, settings.logins)
+
+    def person(self, request: Request) -> Person:
+        """Return who sends a request; refused if nobody known, from another origin, or too often."""
+        header = request.headers.get("authorization", "")
+        if header:
+            scheme, _, token = header.partition(" ")
+            who = self.store.by_token(token.strip()) if scheme.lower() == "bearer" else None
+        else:
+            cookie = request.cookies.get(COOKIE)
+            who = self.store.by_cookie(cookie) if cookie else None
+        if who is None:
+            raise HTTPError(
+                "NotLoggedIn", "a valid token is needed: Authorization: Bearer dsc_... Nothing was done.",
+                {"WWW-Authenticate": "Bearer"},
+            )  # fmt: skip
+        if who.csrf is not None and request.method not in SAFE:
+            check_origin(request)
+            sent = request.headers.get("x-csrf-token", "")
+            if not same(sent.encode(), who.csrf.encode()):
+                raise HTTPError(
+                    "Forbidden", "the form was not sent by this page. Nothing was done. Load it again."
+                )
+        if not self.rates.take(who.name):
+            raise HTTPError("TooManyRequests", "too many requests. Nothing was done.", {"Retry-After": "1"})
+        return who
+
+
+def check_origin(request: Request) -> None:
+    """Refuse what a page of another site sent: by Origin, and by Sec-Fetch-Site where browsers send it."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPError("Forbidden", "this came from another site. Nothing was done.")
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPError("Forbidden", "this came from another site. Nothing was done.")
+
+
+def allow(*roles: Role) -> Callable[[Request], Awaitable[Person]]:
+    """Return a dependency that lets some roles pass."""
+
+    async def allowed(request: Request) -> Person:
+        gate: Gate = request.app.state.gate
+        person = gate.person(request)
+        if person.role not in roles:
+            raise HTTPError("Forbidden", f"this is not for the role {person.role}. Nothing was done.")
+        return person
+
+    allowed.roles = roles  # type: ignore[attr-defined]
+    return allowed
+
+
+def granted(request: Request, name: str, person: Person) -> Dataset:
+    """Return a dataset that a person may use; the same answer for one that is absent and one not granted."""
+    dataset = request.app.state.store.dataset(name, person)
+    if dataset is None:
+        raise HTTPError("NotFound", "there is no dataset of this name that was granted to you.")
+    return dataset  # type: ignore[no-any-return]
+
+
+def desk_of(request: Request) -> FrontDesk:
+    desk: FrontDesk = request.app.state.desk
+    return desk
+
+
+def store_of(request: Request) -> ServerStore:
+    store: ServerStore = request.app.state.store
+    return store
+
+
+def options_of(body: Any) -> dict[str, Any]:
+    """Return the options that a request's body gave."""
+    return {name: value for name, value in body.model_dump().items() if value is not None}

@@ -1,0 +1,55 @@
+"""The demonstration: the RAND health insurance table, a steward, two analysts and an auditor."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..._public import Public, Unit
+from ...curator import Budget
+from ...session import open as open_session
+from ...tables import dump
+from ...tables.bundled import SCHEMA
+from .settings import Settings
+from .store import Dataset, Role, ServerStore
+
+PEOPLE = (
+    ("steward", Role.STEWARD),
+    ("ann", Role.ANALYST),
+    ("bob", Role.ANALYST),
+    ("olga", Role.AUDITOR),
+)
+TABLE = "health"
+
+
+def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.0) -> Settings:
+    """Make the state of a demonstration in a folder; returns the settings to serve it with.
+
+    Its table is public, so that answers may leave as soon as they are there: a tick of a quarter second.
+    """
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    table = data / f"{TABLE}.parquet"
+    table.write_bytes(resources.files("discreet").joinpath("data/rand_hie.parquet").read_bytes())
+    schema, ledger = Path(f"{table}.schema.toml"), Path(f"{table}.ledger")
+    public = Public(schema=SCHEMA, unit=Unit("person", rows=5), table=TABLE, version="1")
+    schema.write_text(dump(public), encoding="utf-8")
+    budgets = {
+        "ann": Budget(epsilon=epsilon * 0.4, delta=4e-7),
+        "bob": Budget(epsilon=epsilon * 0.4, delta=4e-7),
+    }
+    whole = Budget(epsilon=epsilon, delta=1e-6)
+    open_session(table, schema=schema, ledger=ledger, budget=whole, analysts=budgets)
+    store = ServerStore(folder / "state")
+    shown = []
+    for name, role in PEOPLE:
+        store.add_person(name, role)
+        shown.append((name, str(role), store.issue_token(name, 1)[0]))
+    store.add_dataset(Dataset(TABLE, str(table), str(schema), str(ledger)))
+    store.set_grants(TABLE, list(budgets))
+    store.close()
+    usual = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
+    settings = Settings(state=folder / "state", roots=(data,), demo=True, **usual)
+    return dataclasses.replace(settings, demo_tokens=tuple(shown))

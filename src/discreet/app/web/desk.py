@@ -1,0 +1,180 @@
+"""The front desk: sends requests to workers, holds answers back until their time, and runs jobs.
+
+Guarantee: an answer, failure or time-out that may have touched data leaves at a multiple of the public tick
+           after its request, whatever the data; by default at the time limit itself.
+Proof:     the reply of a worker is held until `leaves_at`, a function of the request's arrival and of the
+           number of ticks its work took; by default one tick is the whole limit, and nothing varies.
+Assumes:   the event loop is not kept from its timers. What remains is in docs/promise.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from typing import Any
+
+from .errors import HTTPError
+from .settings import Settings
+from .store import Dataset, Person, Role, ServerStore
+from .workers import Lane
+
+QUICK = 30.0
+
+
+def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
+    """Return when an answer leaves: the next multiple of the tick after its arrival; late, of the limit.
+
+    >>> leaves_at(100.0, 100.3, tick=5, limit=5), leaves_at(100.0, 101.1, tick=0.5, limit=5)
+    (105.0, 101.5)
+    """
+    step = tick if now - arrived <= limit else limit
+    return arrived + step * max(1, math.ceil((now - arrived) / step - 1e-6))
+
+
+class FrontDesk:
+    """What all routes ask."""
+
+    def __init__(self, settings: Settings, store: ServerStore) -> None:
+        self.settings, self.store = settings, store
+        seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
+        self.previews = Lane(False, settings.previewers, seconds, rows, settings.previewers, self._warm)
+        self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
+        self._held: Counter[str] = Counter()
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._job_slots = asyncio.Semaphore(settings.jobs)
+
+    def _warm(self) -> list[dict[str, str]]:
+        steward = Person("", Role.STEWARD)
+        return [dataset.to_json() for dataset in self.store.datasets(steward)]
+
+    async def start(self) -> None:
+        """Start the workers; requests are taken once one of each kind is ready."""
+        self.store.interrupt_jobs()
+        self.previews.start()
+        self.data.start()
+        await self.previews.ready()
+        await self.data.ready()
+
+    async def stop(self) -> None:
+        for task in self._jobs.values():
+            task.cancel()
+        await asyncio.gather(*self._jobs.values(), return_exceptions=True)
+        self.previews.stop()
+        self.data.stop()
+
+    async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+        """Do what needs no data: it answers at once."""
+        request = self._request(verb, person, dataset, options)
+        reply = await self.previews.call(request, time.monotonic() + QUICK, person.name)
+        return _result(reply)
+
+    async def steward(
+        self, verb: str, person: Person, dataset: Dataset | None, **options: Any
+    ) -> dict[str, Any]:
+        """Do what the steward alone may: drafts and new datasets, which look at files."""
+        request = self._request(verb, person, dataset, options)
+        return _result(await self.data.call(request, time.monotonic() + 60, person.name))
+
+    async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+        """Do what may touch data, and answer when its time has come."""
+        arrived = time.monotonic()
+        settings = self.settings
+        if sum(self._held.values()) >= settings.slots or self._held[person.name] >= settings.slots_per_person:
+            raise HTTPError(
+                "Busy", "too many questions wait for their answers. Nothing was charged. Ask again later.",
+                {"Retry-After": str(math.ceil(settings.seconds))},
+            )  # fmt: skip
+        self._held[person.name] += 1
+        try:
+            request = self._request(verb, person, dataset, options)
+            reply = await self.data.call(request, arrived + settings.seconds, person.name)
+            if reply["touched"] or (settings.hide_stored and "result" in reply):
+                leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
+                await asyncio.sleep(max(0.0, leaves - time.monotonic()))
+            return _result(reply)
+        finally:
+            self._held[person.name] -= 1
+            if not self._held[person.name]:
+                del self._held[person.name]
+
+    def horizon(self, person: Person, dataset: Dataset) -> float:
+        """Return the moment since which an analyst's releases are not shown yet."""
+        unfinished = [
+            float(job["created"])
+            for job in self.store.jobs(person.name)
+            if job["dataset"] == dataset.name and job["state"] in ("waiting", "running")
+        ]
+        return min([time.time() - self.settings.seconds, *unfinished])
+
+    def _request(
+        self, verb: str, person: Person, dataset: Dataset | None, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        return {
+            "verb": verb,
+            "analyst": person.analyst if person.role is not Role.AUDITOR else "steward",
+            "by": person.name,
+            "role": str(person.role),
+            "dataset": None if dataset is None else dataset.to_json(),
+            "options": options,
+        }
+
+    # jobs
+
+    def submit(
+        self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
+    ) -> str:
+        """Begin a job: its result is there `seconds` after it was begun, which is public, and not before."""
+        running = [j for j in self.store.jobs(person.name) if j["state"] in ("waiting", "running")]
+        if len(running) >= self.settings.slots_per_person:
+            raise HTTPError(
+                "Busy", "you have too many unfinished jobs. Nothing was charged. Cancel one, or wait."
+            )
+        job = self.store.add_job(person.name, dataset.name, verb, seconds)
+        request = self._request(verb, person, dataset, options)
+        self._jobs[job] = asyncio.get_running_loop().create_task(self._run(job, request, seconds))
+        self._jobs[job].add_done_callback(lambda _: self._jobs.pop(job, None))
+        return job
+
+    async def _run(self, job: str, request: dict[str, Any], seconds: float) -> None:
+        """Run a job in a process of its own, which is killed if the job is cancelled.
+
+        Its clock begins when the process is ready: waiting for that says nothing of the data.
+        """
+        lane: Lane | None = None
+        try:
+            async with self._job_slots:
+                dataset = request["dataset"]
+                lane = Lane(True, 1, seconds, self.settings.answer_rows, 1, lambda: [dataset])
+                lane.start()
+                await lane.ready()
+                begun = time.monotonic()
+                self.store.begin_job(job)
+                reply = await lane.call(request, begun + seconds, "job")
+                await asyncio.to_thread(lane.stop)
+                lane = None
+            if reply["touched"]:
+                await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
+            state = "failed" if "error" in reply else "done"
+            self.store.set_job(job, state, reply.get("error") or reply["result"], only=("waiting", "running"))
+        finally:
+            if lane is not None:
+                for worker in lane.workers:
+                    worker.process.kill()
+                await asyncio.shield(asyncio.to_thread(lane.stop))
+
+    def cancel(self, job: str) -> bool:
+        """End a job. What it was charged stays charged."""
+        changed = self.store.set_job(job, "cancelled", only=("waiting", "running"))
+        task = self._jobs.get(job)
+        if task is not None:
+            task.cancel()
+        return changed
+
+
+def _result(reply: dict[str, Any]) -> dict[str, Any]:
+    if "error" in reply:
+        raise HTTPError(reply["error"]["kind"], reply["error"]["message"])
+    result: dict[str, Any] = reply["result"]
+    return result

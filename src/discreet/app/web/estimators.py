@@ -1,0 +1,93 @@
+"""Estimators over the wire: a closed list of names with their parameters, and models as JSON or safetensors.
+
+What takes Python (a torch module, a loss, a callback) is not on the list: it runs in the steward's process.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+from typing import Any
+
+from ..._errors import InvalidInput
+
+# those whose parameters are all numbers, texts and lists
+NAMES = (
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "PCA",
+    "PrivateSearch",
+    "Ridge",
+    "SGDLogisticRegression",
+)
+_DEEPEST = 3
+
+
+def describe_estimator(estimator: Any) -> dict[str, Any]:
+    """Return the description of an estimator: its name and parameters; refused where one is no plain
+    value."""
+    name = type(estimator).__name__
+    if name not in NAMES:
+        raise InvalidInput(
+            f"{name} cannot be sent: it has no JSON description. Nothing was charged. Send one of "
+            f"{', '.join(NAMES)}, or ask the steward to run it in their own process: dp.open(...).fit(...)."
+        )
+    usual = {n: p.default for n, p in inspect.signature(type(estimator).__init__).parameters.items()}
+    parameters = {}
+    for key, value in estimator.get_params(deep=False).items():
+        if value is not usual.get(key):
+            parameters[key] = _plain(key, value)
+    return {"estimator": name, "parameters": parameters}
+
+
+def _plain(key: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(key, item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(key, item) for name, item in value.items()}
+    if hasattr(value, "get_params"):
+        return describe_estimator(value)
+    if hasattr(value, "tolist"):
+        return _plain(key, value.tolist())
+    raise InvalidInput(
+        f"{key}={type(value).__name__} has no JSON description, so it cannot be sent: callables and "
+        f"modules run "
+        f"only in the steward's own process, with dp.open(...). Nothing was charged."
+    )
+
+
+def estimator_of(described: Any, depth: int = 0) -> Any:
+    """Return the estimator that a description names."""
+    from ... import learning
+
+    whole = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
+    name = described.get("estimator") if whole else None
+    if name not in NAMES or depth > _DEEPEST:
+        raise InvalidInput(f"an estimator is one of {', '.join(NAMES)}. Nothing was charged.")
+    parameters = described.get("parameters") or {}
+    cls = getattr(learning, name)
+    allowed = inspect.signature(cls.__init__).parameters
+    if not isinstance(parameters, dict) or not parameters.keys() <= allowed.keys() - {"self"}:
+        raise InvalidInput(f"{name} takes {', '.join(list(allowed)[1:])}. Nothing was charged.")
+    inner = {
+        key: estimator_of(value, depth + 1) if isinstance(value, dict) and "estimator" in value else value
+        for key, value in parameters.items()
+    }
+    return cls(**inner)
+
+
+def model_json(fitted: Any) -> dict[str, Any]:
+    """Return a fitted model: JSON of `learning.tabular`, or tensors as safetensors; never a pickle."""
+    if hasattr(fitted, "module_"):
+        from ...learning.files import dump
+
+        raw = dump(dict(fitted.module_.state_dict()), {"estimator": type(fitted).__name__})
+        return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}
+    from ...learning.tabular.cards import dumps
+
+    return {"model": json.loads(dumps(fitted))}

@@ -1,0 +1,133 @@
+"""The application: routes, errors in one shape, headers, limits on bodies, and an access log without
+contents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from ... import __version__
+from ..._errors import DiscreetError
+from . import api, steward_api
+from .auth import Gate
+from .desk import FrontDesk
+from .errors import HTTPError, body_of, from_error
+from .limits import BodyLimit
+from .settings import Settings
+from .store import ServerStore
+
+LOG = logging.getLogger("discreet.access")
+STATIC = Path(__file__).parent / "static"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' "
+    "data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    # not "no-referrer": forms would then come without their origin
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+def build(settings: Settings) -> FastAPI:
+    """Return the application for some settings; its workers start and end with it."""
+    store = ServerStore(settings.state)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await app.state.desk.start()
+        yield
+        await app.state.desk.stop()
+        store.close()
+
+    app = FastAPI(
+        title="discreet",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    app.state.settings, app.state.store = settings, store
+    app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
+    app.include_router(api.router)
+    app.include_router(steward_api.router)
+    from . import pages, steward_pages
+
+    app.include_router(pages.router, include_in_schema=False)
+    app.include_router(steward_pages.router, include_in_schema=False)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    _errors(app)
+    _around(app, settings)
+    return app
+
+
+def _errors(app: FastAPI) -> None:
+    from .pages import error_page
+
+    def shown(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
+        if request.url.path.startswith("/api/"):
+            return JSONResponse(body_of(kind, message), code, headers)
+        return error_page(request, kind, message, code)
+
+    @app.exception_handler(HTTPError)
+    async def ours(request: Request, error: HTTPError) -> Response:
+        return shown(request, error.kind, error.message, error.code, error.headers)
+
+    @app.exception_handler(DiscreetError)
+    async def library(request: Request, error: DiscreetError) -> Response:
+        return await ours(request, from_error(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        # where and why, without what was sent
+        first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not valid"}
+        place = ".".join(str(part) for part in first["loc"] if part != "body")
+        return shown(request, "InvalidRequest", f"{place}: {first['msg']}. Nothing was charged.", 422, {})
+
+    @app.exception_handler(HTTPException)
+    async def plain(request: Request, error: HTTPException) -> Response:
+        kinds = {404: "NotFound", 405: "MethodNotAllowed", 413: "TooLarge", 400: "InvalidInput"}
+        kind = kinds.get(error.status_code, "InvalidInput")
+        headers = dict(error.headers or {})
+        return shown(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
+
+
+def _around(app: FastAPI, settings: Settings) -> None:
+    allowed = {*settings.hosts, settings.host}
+
+    @app.middleware("http")
+    async def around(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
+        host = request.headers.get("host", "")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        # a name that is not ours: another site may have pointed its own name at this address
+        if name not in allowed:
+            response: Response = JSONResponse(
+                body_of("InvalidInput", "this server does not go by that name (--name NAME)."), 400
+            )
+        else:
+            response = await follow(request)
+        for header, value in HEADERS.items():
+            response.headers.setdefault(header, value)
+        if not request.url.path.startswith("/static/"):
+            response.headers["Cache-Control"] = "no-store"
+        if settings.secure:
+            response.headers["Strict-Transport-Security"] = "max-age=31536000"
+        route: Any = request.scope.get("route")
+        # the pattern of the route, not the path: no names, no questions, no addresses
+        LOG.info("%s %s %d", request.method, getattr(route, "path", "-"), response.status_code)
+        return response
+
+    app.add_middleware(BodyLimit, most=settings.request_bytes, uploads=settings.upload_bytes)

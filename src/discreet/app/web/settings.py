@@ -1,0 +1,92 @@
+"""The settings of a server: where its state is, which folders hold data, limits, and when answers leave."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..._errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the steward decides before the server starts.
+
+    `seconds` is the public time limit of a question: what is not answered by then has failed. `tick`: an
+    answer that touched data leaves at the next multiple of it after its request; by default only at
+    `seconds`. A finer tick shows how long the work took, in ticks (docs/promise.md).
+    """
+
+    state: Path
+    roots: tuple[Path, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8000
+    # names under which browsers may reach the server; others are refused
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]", "testserver")
+    # cookies only over TLS: set it wherever a proxy or uvicorn speaks TLS
+    secure: bool = False
+    seconds: float = 5.0
+    tick: float | None = None
+    # whether an answer from the store waits like a new one, so that nobody sees that others have asked it
+    hide_stored: bool = False
+    workers: int = 2
+    previewers: int = 1
+    # questions that wait for their time at once, of all and of one person
+    slots: int = 256
+    slots_per_person: int = 8
+    jobs: int = 2
+    job_seconds: float = 3600.0
+    # requests of one person: so many a second, after a burst of so many
+    rate: float = 20.0
+    burst: int = 60
+    # failed logins of one address in a minute
+    logins: int = 10
+    request_bytes: int = 1 << 20
+    upload_bytes: int = 100 << 20
+    answer_rows: int = 10_000
+    session_hours: float = 12.0
+    token_days: float = 90.0
+    demo: bool = False
+    # shown on the log-in page of the demo, and nowhere else
+    demo_tokens: tuple[tuple[str, str, str], ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "job_seconds", "rate", "session_hours", "token_days"):
+            if not getattr(self, name) > 0:
+                raise InvalidInput(
+                    f"{name} must be above 0, got {getattr(self, name)!r}. Nothing was started."
+                )
+        for name in ("workers", "previewers", "slots", "slots_per_person", "jobs", "burst", "answer_rows"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(
+                    f"{name} must be at least 1, got {getattr(self, name)!r}. Nothing was started."
+                )
+        if self.tick is not None and not 0 < self.tick <= self.seconds:
+            raise InvalidInput(
+                f"tick must be above 0 and at most the time limit of {self.seconds:g} s, got {self.tick!r}. "
+                f"Nothing was started."
+            )
+
+    @property
+    def step(self) -> float:
+        """The interval at which answers leave."""
+        return self.seconds if self.tick is None else self.tick
+
+    def under_root(self, path: str | Path) -> Path:
+        """Return the real path of a file inside a configured root; refused otherwise.
+
+        Links are followed before the comparison, so that none leads out. A relative path is looked for in
+        each root. The same words for what does not exist and what is outside.
+        """
+        text = str(path)
+        if "\0" not in text and "://" not in text:
+            for root in self.roots:
+                real_root = os.path.realpath(root)
+                real = os.path.realpath(os.path.join(real_root, text))
+                if os.path.commonpath([real, real_root]) == real_root and os.path.isfile(real):
+                    return Path(real)
+        raise InvalidInput(
+            f"{text!r} is no file in a folder that this server may read. Nothing was opened. "
+            f"Folders are given at its start: discreet serve --root FOLDER."
+        )

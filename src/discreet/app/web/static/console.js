@@ -1,0 +1,59 @@
+// The console's own script: the CSRF header of htmx, errors shown in their place, the SQL editor.
+"use strict";
+
+document.addEventListener("htmx:configRequest", (event) => {
+  event.detail.headers["X-CSRF-Token"] = document.body.dataset.csrf || "";
+});
+// A refusal is an answer, too: show it where the answer would be.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const code = event.detail.xhr.status;
+  if (code >= 400 && code !== 401) {
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  }
+});
+document.addEventListener("htmx:sendError", (event) => {
+  const target = event.detail.target;
+  if (!target) return;
+  const line = document.createElement("p");
+  line.className = "error";
+  line.setAttribute("role", "alert");
+  line.textContent = "The server cannot be reached. What was charged stays charged; ask again when it is back: the same question is free then.";
+  target.replaceChildren(line);
+});
+
+function editor(area) {
+  const tables = JSON.parse(area.dataset.hints || "{}");
+  const hints = { tables, defaultTable: Object.keys(tables)[0], completeSingle: false };
+  const mirror = CodeMirror.fromTextArea(area, {
+    mode: "text/x-sql",
+    lineNumbers: true,
+    lineWrapping: true,
+    inputStyle: "contenteditable",
+    screenReaderLabel: "Your question, in SQL",
+    hintOptions: hints,
+    extraKeys: {
+      "Ctrl-Space": "autocomplete",
+      Tab: false, // leaves the editor, as everywhere on a page
+      "Shift-Tab": false,
+      "Ctrl-Enter": () => document.getElementById("run").click(),
+      "Cmd-Enter": () => document.getElementById("run").click(),
+    },
+  });
+  const form = area.form;
+  let waiting;
+  mirror.on("change", () => {
+    mirror.save();
+    clearTimeout(waiting);
+    waiting = setTimeout(() => htmx.trigger(form, "preview"), 350);
+  });
+  mirror.on("inputRead", (_, change) => {
+    if (/^[\w.]$/.test(change.text[0]) && !mirror.state.completionActive) mirror.showHint(hints);
+  });
+  window.discreetEditor = mirror;
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  const area = document.querySelector("textarea[data-hints]");
+  if (area && window.CodeMirror) editor(area);
+});

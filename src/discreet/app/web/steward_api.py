@@ -1,0 +1,174 @@
+"""The steward's part of the interface: people, tokens, datasets, budgets. Every act is written down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path as File
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request
+
+from ..._errors import InvalidInput
+from .. import requests
+from . import bodies
+from .api import DatasetName
+from .auth import allow, desk_of, granted, store_of
+from .errors import DOCUMENTED, HTTPError
+from .store import Dataset, Person, Role
+
+router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
+Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
+PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
+TokenId = Annotated[str, Path(min_length=16, max_length=16, pattern="^[0-9a-f]+$")]
+
+
+@router.get("/people")
+async def people(request: Request, person: Steward) -> dict[str, Any]:
+    """List people and roles."""
+    return {"people": [{"name": name, "role": str(role)} for name, role in store_of(request).people()]}
+
+
+@router.post("/people", status_code=201)
+async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> dict[str, Any]:
+    """Add a person. Without a token they cannot do anything yet."""
+    store_of(request).add_person(body.name, body.role)
+    await record(request, person, f"added {body.role} {body.name}", body.name)
+    return {"name": body.name, "role": body.role}
+
+
+@router.delete("/people/{who}")
+async def remove_person(request: Request, who: PersonName, person: Steward) -> dict[str, Any]:
+    """Remove a person with their tokens and log-ins. What they spent stays spent."""
+    if who == person.name:
+        raise HTTPError("InvalidInput", "you cannot remove yourself. Nobody was removed.")
+    await record(request, person, f"removed {who}", who)
+    return {"removed": store_of(request).remove_person(who)}
+
+
+@router.get("/people/{who}/tokens")
+async def tokens(request: Request, who: PersonName, person: Steward) -> dict[str, Any]:
+    """List the public ids of a person's tokens."""
+    return {"tokens": store_of(request).tokens_of(who)}
+
+
+@router.post("/people/{who}/tokens", status_code=201)
+async def issue(request: Request, who: PersonName, body: bodies.TokenBody, person: Steward) -> dict[str, Any]:
+    """Make a token. It is shown this once."""
+    if store_of(request).role_of(who) is None:
+        raise HTTPError("NotFound", "there is no person of this name. No token was made.")
+    days = body.days or desk_of(request).settings.token_days
+    token, public = store_of(request).issue_token(who, days)
+    await record(request, person, f"issued token {public} to {who}", who)
+    return {"token": token, "id": public, "days": days}
+
+
+@router.delete("/tokens/{token}")
+async def revoke(request: Request, token: TokenId, person: Steward) -> dict[str, Any]:
+    """Void a token by its public id."""
+    whose = store_of(request).revoke_token(token)
+    if whose is not None:
+        await record(request, person, f"revoked token {token} of {whose}", whose)
+    return {"revoked": whose is not None}
+
+
+@router.post("/drafts")
+async def draft(request: Request, body: bodies.DraftBody, person: Steward) -> dict[str, Any]:
+    """Draft the schema of a file under a configured root, from names and types, never from values."""
+    return await draft_of(request, person, body.path)
+
+
+async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any]:
+    """Return the schema beside a file, or a draft of one."""
+    desk = desk_of(request)
+    data = located(request, path)
+    existing = requests.beside(data, ".schema.toml")
+    text = existing.read_text("utf-8") if existing.exists() else None
+    if text is None:
+        text = (await desk.steward("draft", person, None, data=data))["schema"]
+    return {"path": path, "schema": text, "ledger": requests.beside(data, ".ledger").exists()}
+
+
+def located(request: Request, path: str) -> str:
+    """Return the data that a path names, inside a configured root."""
+    file, mark, table = path.partition("::")
+    real = str(desk_of(request).settings.under_root(file))
+    if real.endswith((".key", ".ledger", ".toml", "-journal", "-wal")):
+        raise InvalidInput(f"{path!r} is no data. Nothing was opened.")
+    return real + mark + table
+
+
+@router.post("/datasets", status_code=201)
+async def add_dataset(request: Request, body: bodies.DatasetBody, person: Steward) -> dict[str, Any]:
+    """Serve a dataset: its schema is written beside it, its ledger opened with a budget."""
+    return await create_dataset(request, person, body)
+
+
+async def create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
+    """Open a dataset and enter it."""
+    store, desk = store_of(request), desk_of(request)
+    if any(body.name == known.name for known in store.datasets(person)):
+        raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
+    data = located(request, body.path)
+    schema, ledger = requests.beside(data, ".schema.toml"), requests.beside(data, ".ledger")
+    if body.schema_text is not None:
+        _write_schema(schema, ledger, body.schema_text)
+    dataset = Dataset(body.name, data, str(schema), str(ledger))
+    options = body.model_dump()
+    opened = await desk.steward(
+        "create", person, dataset, budget=options["budget"], analysts=options["analysts"]
+    )
+    store.add_dataset(dataset)
+    store.set_grants(body.name, opened["analysts"])
+    store.record(person.name, f"added dataset {body.name}")
+    return {"name": body.name, "table": opened["table"], "analysts": opened["analysts"]}
+
+
+def _write_schema(schema: File, ledger: File, text: str) -> None:
+    """Write a completed draft; never over the schema of a ledger that exists."""
+    if ledger.exists():
+        if schema.exists() and schema.read_text("utf-8") == text:
+            return
+        raise InvalidInput("this data has a ledger already, whose schema stays. Nothing was changed.")
+    part = schema.with_name(schema.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, schema)
+
+
+@router.get("/datasets/{name}/policy")
+async def policy(request: Request, name: DatasetName, person: Steward) -> dict[str, Any]:
+    """Show the budgets in force."""
+    return await desk_of(request).look("policy", person, granted(request, name, person))
+
+
+@router.put("/datasets/{name}/policy")
+async def change_policy(
+    request: Request, name: DatasetName, body: bodies.PolicyBody, person: Steward
+) -> dict[str, Any]:
+    """Change budgets and analysts from now on; the ledger keeps the change."""
+    return await set_policy(request, person, name, body)
+
+
+async def set_policy(request: Request, person: Person, name: str, body: bodies.PolicyBody) -> dict[str, Any]:
+    """Change a policy, and who may see the dataset."""
+    held = granted(request, name, person)
+    facts = body.model_dump()
+    large = facts.pop("large_delta")
+    changed = await desk_of(request).look("policy", person, held, policy=facts, large_delta=large)
+    store_of(request).set_grants(name, list(changed["analysts"]))
+    await record(request, person, f"changed budgets of {name}", datasets=[held])
+    return changed
+
+
+async def record(
+    request: Request,
+    person: Person,
+    action: str,
+    about: str | None = None,
+    datasets: list[Dataset] | None = None,
+) -> None:
+    """Write an act down: in the server's own list, and in the ledgers of the datasets it concerns."""
+    store = store_of(request)
+    store.record(person.name, action)
+    concerned = datasets if datasets is not None else ([] if about is None else store.granted_to(about))
+    for dataset in concerned:
+        await desk_of(request).look("note", person, dataset, by=person.name, what=action)

@@ -1,0 +1,199 @@
+"""The steward's pages: datasets added with a drafted schema, analysts, budgets, the ledger and its check."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
+from pydantic import ValidationError
+from starlette.datastructures import UploadFile
+
+from ..._errors import InvalidInput
+from . import bodies, charts, steward_api
+from .auth import desk_of, granted, store_of
+from .pages import form_of, page_person, render
+from .store import Person, Role
+
+router = APIRouter()
+Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
+Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
+_DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
+
+
+@router.get("/steward/data/{name}")
+async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
+    """The books of one dataset: budgets, spending over time, ledger."""
+    held, desk = granted(request, name, person), desk_of(request)
+    spending = await desk.look("spending", person, held)
+    ledger = await desk.look("ledger", person, held, last=200)
+    policy = await desk.look("policy", person, held)
+    points = [charge["epsilon"] or 0.0 for charge in spending["charges"]]
+    limit = spending["accounts"][0]["limit"]
+    chart = charts.steps(
+        points, limit, f"Prices of {len(points)} charges added up, under a limit of {limit:g}"
+    )
+    lines = "\n".join(_line(who, own) for who, own in policy["analysts"].items())
+    return render(
+        request, "books.html", lines=lines, person=person, name=name, accounts=spending["accounts"],
+        policy=policy, chart=Markup(chart), entries=ledger["entries"][::-1], anchor=ledger["anchor"],
+    )  # fmt: skip
+
+
+def _line(who: str, own: dict[str, Any] | None) -> str:
+    """Return an analyst as the form shows them."""
+    return who if own is None else f"{who} {own['epsilon'] or own['rho']:g} {own['delta']:g}"
+
+
+@router.get("/steward/data/{name}/check")
+async def check(request: Request, name: str, person: Reader) -> HTMLResponse:
+    """Verify the ledger."""
+    facts = await desk_of(request).look("check", person, granted(request, name, person))
+    return render(request, "check.html", **facts)
+
+
+@router.post("/steward/data/{name}/policy")
+async def policy(request: Request, name: str, person: Steward) -> Response:
+    """Change budgets: one line of the form for each analyst."""
+    form = await form_of(request)
+    analysts: dict[str, Any] = {}
+    unit = "rho" if form.get("unit") == "rho" else "epsilon"
+    for line in form.get("analysts", "").splitlines():
+        if line.strip():
+            who, *price = line.split()
+            names = (unit, "delta")
+            analysts[who] = dict(zip(names, map(_number, price), strict=False)) if price else None
+    facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
+    await steward_api.set_policy(
+        request, person, name, _body(bodies.PolicyBody, facts | {"analysts": analysts})
+    )
+    return RedirectResponse(f"/steward/data/{name}", 303)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{text[:40]!r} is no number. Nothing was changed.") from None
+
+
+def _body(kind: Any, facts: dict[str, Any]) -> Any:
+    """Return the checked body of a form."""
+    try:
+        return kind(**facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidInput(f"{place}: {first['msg']}. Nothing was changed.") from None
+
+
+@router.get("/steward/people")
+async def people(request: Request, person: Steward) -> HTMLResponse:
+    """People, roles, and tokens."""
+    return _people(request, person)
+
+
+def _people(
+    request: Request, person: Person, token: str | None = None, whose: str | None = None
+) -> HTMLResponse:
+    store = store_of(request)
+    listed = [(name, str(role), store.tokens_of(name)) for name, role in store.people()]
+    return render(
+        request,
+        "people.html",
+        person=person,
+        people=listed,
+        token=token,
+        whose=whose,
+        actions=store.actions(30),
+    )
+
+
+@router.post("/steward/people")
+async def add_person(request: Request, person: Steward) -> HTMLResponse:
+    """Add a person, and show their first token, this once."""
+    form = await form_of(request)
+    body = _body(bodies.PersonBody, {"name": form.get("name", ""), "role": form.get("role", "")})
+    await steward_api.add_person(request, body, person)
+    made = await steward_api.issue(request, body.name, bodies.TokenBody(), person)
+    return _people(request, person, made["token"], body.name)
+
+
+@router.post("/steward/people/{who}/token")
+async def issue(request: Request, who: str, person: Steward) -> HTMLResponse:
+    """Make another token, shown this once."""
+    made = await steward_api.issue(request, who, bodies.TokenBody(), person)
+    return _people(request, person, made["token"], who)
+
+
+@router.post("/steward/tokens/{token}/revoke")
+async def revoke(request: Request, token: str, person: Steward) -> Response:
+    """Void a token."""
+    await steward_api.revoke(request, token, person)
+    return RedirectResponse("/steward/people", 303)
+
+
+@router.get("/steward/add")
+async def add_page(request: Request, person: Steward) -> HTMLResponse:
+    """Choose a file, or send one."""
+    roots = [str(root) for root in desk_of(request).settings.roots]
+    return render(request, "add.html", person=person, roots=roots, draft=None)
+
+
+@router.post("/steward/draft")
+async def draft(request: Request, person: Steward) -> HTMLResponse:
+    """Draft the schema of a file that is there."""
+    form = await form_of(request)
+    return await _drafted(request, person, form.get("path", ""))
+
+
+async def _drafted(request: Request, person: Person, path: str) -> HTMLResponse:
+    made = await steward_api.draft_of(request, person, path)
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(path).split(".")[0])[:64] or "data"
+    roots = [str(root) for root in desk_of(request).settings.roots]
+    return render(request, "add.html", person=person, roots=roots, draft=made, name=name)
+
+
+@router.post("/steward/upload")
+async def upload(request: Request, person: Steward) -> HTMLResponse:
+    """Take a file, under a name of its own in the first root; never over one that is there."""
+    form = await request.form(max_fields=20, max_files=1)
+    file = form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
+        raise InvalidInput("choose a file. Nothing was kept.")
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", os.path.basename(file.filename)).lstrip(".")[:100]
+    if not name.endswith(_DATA):
+        raise InvalidInput(f"a file of data ends in one of {', '.join(_DATA)}. Nothing was kept.")
+    settings = desk_of(request).settings
+    if not settings.roots:
+        raise InvalidInput("this server has no folder for data (--root FOLDER). Nothing was kept.")
+    folder = settings.roots[0] / "uploads"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    try:
+        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        raise InvalidInput(
+            f"there is a file {name!r} already. Nothing was kept. Give it another name."
+        ) from None
+    with os.fdopen(handle, "wb") as kept:
+        while part := await file.read(1 << 20):
+            kept.write(part)
+    store_of(request).record(person.name, f"uploaded {name}")
+    return await _drafted(request, person, f"uploads/{name}")
+
+
+@router.post("/steward/add")
+async def add(request: Request, person: Steward) -> Response:
+    """Open the dataset with its schema and its budget."""
+    form = await form_of(request)
+    budget = None
+    if form.get("epsilon"):
+        budget = {"epsilon": _number(form["epsilon"]), "delta": _number(form.get("delta") or "0")}
+    facts = {"name": form.get("name", ""), "path": form.get("path", ""), "budget": budget}
+    text = form.get("schema", "").replace("\r\n", "\n")
+    body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
+    await steward_api.create_dataset(request, person, body)
+    return RedirectResponse(f"/steward/data/{body.name}", 303)

@@ -1,0 +1,337 @@
+"""The server's own small database: people, tokens, browser sessions, datasets, grants and jobs.
+
+It holds no data and no budget: those are in tables and ledgers. What it keeps of a token, a cookie or a
+password is a digest. A grant here opens the door of a dataset; whether and how much its holder may spend is
+the ledger's policy, which is asked again at every charge.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ..._errors import InvalidInput
+from ...curator import STEWARD
+from . import tokens
+
+
+class Role(StrEnum):
+    """What a person may do: the steward everything, an analyst ask, an auditor read ledgers."""
+
+    STEWARD = "steward"
+    ANALYST = "analyst"
+    AUDITOR = "auditor"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who sends a request."""
+
+    name: str
+    role: Role
+    # of a browser session: what its forms must send back; None for a token
+    csrf: str | None = None
+    credential: str = ""
+
+    @property
+    def analyst(self) -> str:
+        """The name under which the ledger knows this person."""
+        return STEWARD if self.role is Role.STEWARD else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Where a dataset and its books are."""
+
+    name: str
+    data: str
+    schema: str
+    ledger: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"name": self.name, "data": self.data, "schema": self.schema, "ledger": self.ledger}
+
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS people (name TEXT PRIMARY KEY, role TEXT NOT NULL, password TEXT);
+CREATE TABLE IF NOT EXISTS tokens (
+  id TEXT PRIMARY KEY, digest BLOB NOT NULL, person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+  created REAL NOT NULL, expires REAL NOT NULL, revoked INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS sessions (
+  digest BLOB PRIMARY KEY, person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE,
+  csrf TEXT NOT NULL, expires REAL NOT NULL, token TEXT);
+CREATE TABLE IF NOT EXISTS datasets (
+  name TEXT PRIMARY KEY, data TEXT NOT NULL, schema TEXT NOT NULL, ledger TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS grants (
+  dataset TEXT NOT NULL REFERENCES datasets(name) ON DELETE CASCADE,
+  person TEXT NOT NULL REFERENCES people(name) ON DELETE CASCADE, PRIMARY KEY (dataset, person));
+CREATE TABLE IF NOT EXISTS jobs (
+  id TEXT PRIMARY KEY, person TEXT NOT NULL, dataset TEXT NOT NULL, verb TEXT NOT NULL,
+  state TEXT NOT NULL, created REAL NOT NULL, seconds REAL NOT NULL, result TEXT);
+CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL);
+"""
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
+
+
+class ServerStore:
+    """One SQLite file and one key, used from the front process only."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._key = tokens.load_key(folder / "server.key")
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(folder / "server.db", check_same_thread=False, isolation_level=None)
+        (folder / "server.db").chmod(0o600)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA foreign_keys=ON")
+        self._db.executescript(_TABLES)
+        # what no request can match: looked up for ids that do not exist, so that these take as long
+        self._nobody = secrets.token_bytes(32)
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._db.execute(sql, values).fetchall()
+
+    # people
+
+    def add_person(self, name: str, role: Role | str) -> None:
+        if not 1 <= len(name) <= 64 or not set(name) <= _NAME:
+            raise InvalidInput(
+                "a name has 1 to 64 letters, digits, or any of _ - . @ and nothing else. Nobody was added."
+            )
+        if name == STEWARD and Role(role) is not Role.STEWARD:
+            raise InvalidInput(f"the name {STEWARD!r} is the steward's. Nobody was added.")
+        with self._write() as db:
+            try:
+                db.execute("INSERT INTO people (name, role) VALUES (?, ?)", (name, str(Role(role))))
+            except sqlite3.IntegrityError:
+                raise InvalidInput(f"there is a person named {name!r} already. Nobody was added.") from None
+
+    def remove_person(self, name: str) -> bool:
+        with self._write() as db:
+            return db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0
+
+    def people(self) -> list[tuple[str, Role]]:
+        return [
+            (name, Role(role)) for name, role in self._rows("SELECT name, role FROM people ORDER BY name")
+        ]
+
+    def role_of(self, name: str) -> Role | None:
+        rows = self._rows("SELECT role FROM people WHERE name = ?", name)
+        return Role(rows[0][0]) if rows else None
+
+    def set_password(self, name: str, password: str) -> None:
+        """Keep an argon2id hash: a password is what a human chose, and can be guessed."""
+        from argon2 import PasswordHasher
+
+        if not 12 <= len(password) <= 1024:
+            raise InvalidInput("a password has 12 characters or more. Nothing was changed.")
+        hashed = PasswordHasher().hash(password)
+        with self._write() as db:
+            db.execute("UPDATE people SET password = ? WHERE name = ?", (hashed, name))
+
+    def by_password(self, name: str, password: str) -> Person | None:
+        """Return who has this name and password; takes as long for names that do not exist."""
+        from argon2 import PasswordHasher
+        from argon2.exceptions import Argon2Error, InvalidHashError
+
+        rows = self._rows("SELECT name, role, password FROM people WHERE name = ?", name)
+        known = rows and rows[0][2]
+        hashed = rows[0][2] if known else PasswordHasher().hash("nobody has this password")
+        try:
+            PasswordHasher().verify(hashed, password[:1024])
+        except (Argon2Error, InvalidHashError):
+            return None
+        return Person(rows[0][0], Role(rows[0][1])) if known else None
+
+    # tokens and browser sessions
+
+    def issue_token(self, person: str, days: float) -> tuple[str, str]:
+        """Return a new token and its public id; the token is shown this once."""
+        if not 0 < days <= 3660:
+            raise InvalidInput(f"a token lasts above 0 and at most 3660 days, got {days:g}. None was made.")
+        token, public = tokens.new_token()
+        now = time.time()
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, 0)",
+                (public, tokens.digest(self._key, token), person, now, now + days * 86400),
+            )
+        return token, public
+
+    def revoke_token(self, public: str) -> str | None:
+        """Void a token, and the browser sessions opened with it; returns whose it was."""
+        with self._write() as db:
+            row = db.execute("SELECT person FROM tokens WHERE id = ?", (public,)).fetchone()
+            db.execute("UPDATE tokens SET revoked = 1 WHERE id = ?", (public,))
+            db.execute("DELETE FROM sessions WHERE token = ?", (public,))
+        return row[0] if row else None
+
+    def tokens_of(self, person: str) -> list[dict[str, Any]]:
+        rows = self._rows(
+            "SELECT id, created, expires, revoked FROM tokens WHERE person = ? ORDER BY created", person
+        )
+        return [{"id": row[0], "created": row[1], "expires": row[2], "revoked": bool(row[3])} for row in rows]
+
+    def by_token(self, token: str) -> Person | None:
+        """Return whose token this is; None for one that is unknown, revoked or expired."""
+        public = tokens.id_of(token) or ""
+        rows = self._rows(
+            "SELECT t.digest, t.expires, t.revoked, p.name, p.role FROM tokens t "
+            "JOIN people p ON p.name = t.person WHERE t.id = ?", public
+        )  # fmt: skip
+        known, expires, revoked, name, role = rows[0] if rows else (self._nobody, 0.0, 1, "", Role.AUDITOR)
+        right = tokens.same(tokens.digest(self._key, token), known)
+        valid = right and not revoked and time.time() < expires
+        return Person(name, Role(role), credential=public) if valid else None
+
+    def open_session(self, person: Person, hours: float) -> str:
+        """Return the value of a new session's cookie."""
+        cookie = secrets.token_urlsafe(32)
+        with self._write() as db:
+            db.execute("DELETE FROM sessions WHERE expires < ?", (time.time(),))
+            db.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?, ?, ?)",
+                (
+                    tokens.digest(self._key, cookie),
+                    person.name,
+                    secrets.token_urlsafe(32),
+                    time.time() + hours * 3600,
+                    person.credential,
+                ),
+            )
+        return cookie
+
+    def by_cookie(self, cookie: str) -> Person | None:
+        """Return who logged in with this cookie; sessions end with their token."""
+        rows = self._rows(
+            "SELECT p.name, p.role, s.csrf, t.expires, t.revoked FROM sessions s JOIN people p ON "
+            "p.name = s.person "
+            "LEFT JOIN tokens t ON t.id = s.token WHERE s.digest = ? AND s.expires > ?",
+            tokens.digest(self._key, cookie), time.time(),
+        )  # fmt: skip
+        if not rows or (rows[0][3] is not None and (rows[0][4] or rows[0][3] < time.time())):
+            return None
+        return Person(rows[0][0], Role(rows[0][1]), csrf=rows[0][2], credential="browser")
+
+    def close_session(self, cookie: str) -> None:
+        with self._write() as db:
+            db.execute("DELETE FROM sessions WHERE digest = ?", (tokens.digest(self._key, cookie),))
+
+    # datasets and grants
+
+    def add_dataset(self, dataset: Dataset) -> None:
+        with self._write() as db:
+            try:
+                db.execute("INSERT INTO datasets VALUES (?, ?, ?, ?)", tuple(dataset.to_json().values()))
+            except sqlite3.IntegrityError:
+                raise InvalidInput(
+                    f"there is a dataset named {dataset.name!r} already. Nothing was added."
+                ) from None
+
+    def datasets(self, person: Person) -> list[Dataset]:
+        """Return what a person may see: an analyst only what was granted."""
+        rows = self._rows(_VISIBLE + " ORDER BY d.name", person.name, person.role != Role.ANALYST)
+        return [Dataset(*row) for row in rows]
+
+    def dataset(self, name: str, person: Person) -> Dataset | None:
+        """Return a dataset, if it exists and is granted: one question to the database, whichever fails."""
+        rows = self._rows(_VISIBLE + " AND d.name = ?", person.name, person.role != Role.ANALYST, name)
+        return Dataset(*rows[0]) if rows else None
+
+    def set_grants(self, dataset: str, names: list[str]) -> None:
+        """Grant a dataset to exactly these people."""
+        with self._write() as db:
+            db.execute("DELETE FROM grants WHERE dataset = ?", (dataset,))
+            db.executemany(
+                "INSERT INTO grants SELECT ?, name FROM people WHERE name = ?",
+                [(dataset, name) for name in names],
+            )
+
+    def granted_to(self, person: str) -> list[Dataset]:
+        rows = self._rows(
+            "SELECT d.* FROM datasets d JOIN grants g ON g.dataset = d.name WHERE g.person = ?", person
+        )
+        return [Dataset(*row) for row in rows]
+
+    # jobs
+
+    def add_job(self, person: str, dataset: str, verb: str, seconds: float) -> str:
+        job = secrets.token_hex(16)
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO jobs VALUES (?, ?, ?, ?, 'waiting', ?, ?, NULL)",
+                (job, person, dataset, verb, time.time(), seconds),
+            )
+        return job
+
+    def begin_job(self, job: str) -> None:
+        """Start the public clock of a job."""
+        with self._write() as db:
+            db.execute(
+                "UPDATE jobs SET state = 'running', created = ? WHERE id = ? AND state = 'waiting'",
+                (time.time(), job),
+            )
+
+    def set_job(self, job: str, state: str, result: Any = None, *, only: tuple[str, ...] = ()) -> bool:
+        """Change the state of a job; with `only`, if it is in one of these states."""
+        text = None if result is None else json.dumps(result)
+        marks = f" AND state IN ({','.join('?' * len(only))})" if only else ""
+        with self._write() as db:
+            done = db.execute(
+                f"UPDATE jobs SET state = ?, result = ? WHERE id = ?{marks}", (state, text, job, *only)
+            )
+        return done.rowcount > 0
+
+    def jobs(self, person: str | None = None, job: str | None = None) -> list[dict[str, Any]]:
+        rows = self._rows(
+            "SELECT id, person, dataset, verb, state, created, seconds, result FROM jobs "
+            "WHERE (? IS NULL OR person = ?) AND (? IS NULL OR id = ?) ORDER BY created DESC LIMIT 200",
+            person, person, job, job,
+        )  # fmt: skip
+        names = ("id", "person", "dataset", "verb", "state", "created", "seconds", "result")
+        jobs = [dict(zip(names, row, strict=True)) for row in rows]
+        return [j | {"result": None if j["result"] is None else json.loads(j["result"])} for j in jobs]
+
+    def interrupt_jobs(self) -> None:
+        """After a restart: what was running is not any more. What it was charged stays."""
+        with self._write() as db:
+            db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('waiting', 'running')")
+
+    def record(self, person: str, action: str) -> None:
+        """Write down what a steward did."""
+        with self._write() as db:
+            db.execute("INSERT INTO actions VALUES (?, ?, ?)", (time.time(), person, action))
+
+    def actions(self, last: int = 100) -> list[tuple[float, str, str]]:
+        rows = self._rows("SELECT time, person, action FROM actions ORDER BY rowid DESC LIMIT ?", last)
+        return [(float(when), who, what) for when, who, what in rows]
+
+
+_VISIBLE = (
+    "SELECT d.name, d.data, d.schema, d.ledger FROM datasets d LEFT JOIN grants g "
+    "ON g.dataset = d.name AND g.person = ? WHERE (? OR g.person IS NOT NULL)"
+)

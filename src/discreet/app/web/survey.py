@@ -1,0 +1,269 @@
+"""A survey in the browser, in the local model: answers are randomized on the respondent's device.
+
+The page shows what is asked, what it costs and what is sent; the server gets reports, and keeps nothing else:
+no address, no time, no order of arrival (each report lies under a random number). Nobody has to trust it.
+
+Guarantee: what leaves the page for one question is epsilon-DP for whoever answers, with that question's
+           epsilon; all questions together cost the sum.
+Proof:     that of the randomizer (docs/local.md), whose JavaScript twin draws the report; the twin computes
+           the epsilon from the description itself, and refuses one that claims less.
+Assumes:   the respondent's browser runs the page as it was sent. Answering again, on another device or after
+           the browser's storage was cleared, spends the same again; the page says so.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import threading
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
+from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict, Field
+
+from ... import local
+from ..._errors import InvalidInput
+from ..._registry import to_json
+from . import charts
+from .errors import body_of
+from .limits import BodyLimit
+from .pages import TEMPLATES
+from .server import HEADERS, STATIC
+
+_TOP = {"title", "about", "people", "question"}
+_KEYS = {"name", "text", "categories", "between", "epsilon"}
+# until so many reports are there, a result shows no estimate: its error would be larger than everything
+FEWEST = 10
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with its randomizer: one of some categories, or a number between bounds."""
+
+    name: str
+    text: str
+    categories: tuple[str, ...] | None
+    between: tuple[float, float] | None
+    randomizer: Any
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page needs."""
+        return {
+            "name": self.name,
+            "text": self.text,
+            "categories": None if self.categories is None else list(self.categories),
+            "between": None if self.between is None else list(self.between),
+            "epsilon": float(self.randomizer.epsilon),
+            "client": self.randomizer.client(),
+        }
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A survey as its file describes it."""
+
+    title: str
+    about: str
+    questions: tuple[Question, ...]
+
+    @property
+    def epsilon(self) -> float:
+        return sum(float(question.randomizer.epsilon) for question in self.questions)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "about": self.about,
+            "epsilon": self.epsilon,
+            "questions": [question.to_json() for question in self.questions],
+        }
+
+
+def load_survey(path: Path) -> Survey:
+    """Read a survey file; every mistake is named, and nothing is served then."""
+    try:
+        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(
+            f"{str(path)!r} cannot be read as a survey: {error}. Nothing was served."
+        ) from None
+    if unknown := sorted(facts.keys() - _TOP):
+        raise InvalidInput(f"a survey has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}.")
+    listed = facts.get("question")
+    if not isinstance(listed, list) or not listed:
+        raise InvalidInput("a survey has one [[question]] or more. Nothing was served.")
+    people = facts.get("people", 1000)
+    questions = tuple(_question(one, i, people) for i, one in enumerate(listed))
+    if len({question.name for question in questions}) < len(questions):
+        raise InvalidInput("the names of questions must differ. Nothing was served.")
+    return Survey(str(facts.get("title", "A survey")), str(facts.get("about", "")), questions)
+
+
+def _question(facts: Any, i: int, people: Any) -> Question:
+    if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
+        raise InvalidInput(
+            f"question {i + 1} needs text and epsilon, and categories or between; it knows "
+            f"{', '.join(sorted(_KEYS))}. Nothing was served."
+        )
+    categories, between = facts.get("categories"), facts.get("between")
+    if (categories is None) == (between is None):
+        raise InvalidInput(f"question {i + 1} needs either categories or between. Nothing was served.")
+    name = str(facts.get("name", f"question{i + 1}"))
+    if categories is not None:
+        whole = isinstance(categories, list) and all(isinstance(c, str) and c for c in categories)
+        if not whole or len(set(categories)) < max(2, len(categories)):
+            raise InvalidInput(f"question {i + 1}: categories are two different texts or more.")
+        randomizer: Any = local.best(epsilon=facts["epsilon"], domain=len(categories), people=people)
+        return Question(name, str(facts["text"]), tuple(categories), None, randomizer)
+    if not isinstance(between, list) or len(between) != 2:
+        raise InvalidInput(f"question {i + 1}: between is two bounds, such as [0, 120].")
+    mean = local.HybridMean(epsilon=facts["epsilon"], low=between[0], high=between[1])
+    return Question(name, str(facts["text"]), None, (float(between[0]), float(between[1])), mean)
+
+
+class Reports:
+    """The reports of a survey in one SQLite file: a question, a report, under a random number."""
+
+    def __init__(self, path: Path, survey: Survey) -> None:
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA secure_delete=ON")
+        self._db.execute("CREATE TABLE IF NOT EXISTS survey (description TEXT NOT NULL)")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS reports "
+            "(key INTEGER PRIMARY KEY, question TEXT NOT NULL, report TEXT NOT NULL)"
+        )
+        described = json.dumps([[q.name, to_json(q.randomizer), q.categories] for q in survey.questions])
+        kept = self._db.execute("SELECT description FROM survey").fetchone()
+        if kept is None:
+            self._db.execute("INSERT INTO survey VALUES (?)", (described,))
+        elif kept[0] != described:
+            raise InvalidInput(
+                f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give "
+                f"the changed survey another file name."
+            )
+
+    def add(self, reports: dict[str, Any]) -> None:
+        """Keep reports; those of one person are not linked to each other."""
+        rows = [(secrets.randbits(62), question, json.dumps(report)) for question, report in reports.items()]
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO reports VALUES (?, ?, ?)", rows)
+            self._db.execute("COMMIT")
+
+    def of(self, question: str) -> list[Any]:
+        with self._lock:
+            rows = self._db.execute("SELECT report FROM reports WHERE question = ?", (question,)).fetchall()
+        return [json.loads(row[0]) for row in rows]
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class ReportBody(BaseModel):
+    """What a page sends: one report for each question that was answered."""
+
+    model_config = ConfigDict(extra="forbid")
+    reports: Annotated[dict[str, Any], Field(min_length=1, max_length=200)]
+
+
+def results_of(question: Question, reports: list[Any]) -> dict[str, Any]:
+    """Return the estimate of a question with its error at 95% confidence; None for few reports."""
+    facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
+    if len(reports) < FEWEST:
+        return facts | {"labels": None, "estimates": None, "error": None}
+    release = question.randomizer.estimate(reports)
+    error = float(release.error(0.95))
+    if question.categories is None:
+        return facts | {"labels": ["mean"], "estimates": [float(release.value)], "error": error}
+    shares = [float(share) for share in release.value]
+    return facts | {"labels": list(question.categories), "estimates": shares, "error": error}
+
+
+def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
+    """Return the application of a survey. Its results are at /results/<secret>, for who runs it."""
+    survey = load_survey(path)
+    kept = Reports(path.with_name(path.name + ".reports"), survey)
+    secret = results or secrets.token_urlsafe(16)
+    app = FastAPI(title=survey.title, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.results, app.state.reports = secret, kept
+
+    @app.get("/")
+    async def page() -> HTMLResponse:
+        return HTMLResponse(TEMPLATES.get_template("survey.html").render(survey=survey))
+
+    @app.get("/survey.json")
+    async def description() -> JSONResponse:
+        return JSONResponse(survey.to_json())
+
+    @app.get("/discreet-local.mjs")
+    async def script() -> FileResponse:
+        return FileResponse(local.SCRIPT, media_type="text/javascript")
+
+    @app.post("/reports")
+    async def take(body: ReportBody) -> JSONResponse:
+        if problem := _problem(survey, body.reports):
+            return JSONResponse(body_of("InvalidInput", f"{problem} Nothing was kept."), 400)
+        kept.add(body.reports)
+        return JSONResponse({"kept": len(body.reports)})
+
+    @app.get("/results/{given}")
+    async def show(given: str) -> Response:
+        if not secrets.compare_digest(given.encode(), secret.encode()):
+            return JSONResponse(body_of("NotFound", "there is no such page."), 404)
+        return HTMLResponse(_results_page(survey, kept))
+
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
+    return app
+
+
+def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
+    """Return what is wrong with reports that were sent, without repeating them."""
+    known = {question.name: question for question in survey.questions}
+    for name, report in reports.items():
+        if name not in known:
+            return "this question is not asked."
+        try:
+            known[name].randomizer.estimate([report])
+        except (ValueError, TypeError, OverflowError, KeyError, IndexError):
+            return "a report is not well-formed."
+    return None
+
+
+def _results_page(survey: Survey, kept: Reports) -> str:
+    lines = []
+    for question in survey.questions:
+        facts = results_of(question, kept.of(question.name))
+        chart = ""
+        if facts["estimates"] is not None:
+            errors = [facts["error"]] * len(facts["estimates"])
+            title = f"{question.text}: estimates with 95% intervals"
+            chart = charts.bars(facts["labels"], facts["estimates"], errors, title)
+        lines.append(facts | {"chart": Markup(chart)})
+    return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
+
+
+def _guard(app: FastAPI, names: set[str]) -> None:
+    """Put headers, limits and the check of the host's name around a survey."""
+
+    @app.middleware("http")
+    async def around(request: Request, follow: Any) -> Response:
+        if request.headers.get("host", "").rsplit(":", 1)[0] not in names:
+            response: Response = JSONResponse(body_of("InvalidInput", "this server has another name."), 400)
+        else:
+            response = await follow(request)
+        for header, value in HEADERS.items():
+            response.headers.setdefault(header, value)
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    app.add_middleware(BodyLimit, most=1 << 20, uploads=1 << 20)

@@ -1,0 +1,207 @@
+"""Worker processes: each has its own engine and answers one request at a time; the front process only waits.
+
+A worker that does not answer by the deadline is killed and replaced: what it was charged stays in the ledger.
+Requests and replies are JSON bytes over a pipe; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+_SPAWN = multiprocessing.get_context("spawn")
+# how long a new process may take to load modules and to open tables
+START = 120.0
+TIMED_OUT = {
+    "kind": "TimeLimit",
+    "message": "this was not answered within the public time limit. Nothing was released; if it was "
+    "charged, the "
+    "charge stays, because how long it takes may depend on the data. Ask something smaller, or as a job.",
+}
+DIED = {
+    "kind": "ReleaseFailed",
+    "message": "the process that worked on this has ended. Nothing was released; if it was charged, the "
+    "charge stays.",
+}
+
+
+def serve_requests(pipe: Connection, reads: bool, seconds: float, rows: int, warm: str) -> None:
+    """Answer requests until the front process is gone: the main function of a worker.
+
+    Tables are opened before anything is asked: that takes longer than most answers, and is nobody's question.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from .verbs import Desk
+
+    desk = Desk(reads, seconds, rows)
+    for dataset in json.loads(warm):
+        desk.handle({"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}})
+    pipe.send_bytes(b"ready")
+    while True:
+        try:
+            request = json.loads(pipe.recv_bytes())
+        except EOFError:
+            return
+        pipe.send_bytes(json.dumps(desk.handle(request)).encode())
+
+
+class Worker:
+    """A worker as the front process sees it."""
+
+    def __init__(self, reads: bool, seconds: float, rows: int, warm: list[dict[str, str]]) -> None:
+        self.pipe, theirs = _SPAWN.Pipe()
+        self.opened = {dataset["ledger"] for dataset in warm}
+        self.process = _SPAWN.Process(
+            target=serve_requests,
+            args=(theirs, reads, seconds, rows, json.dumps(warm)),
+            daemon=True,
+            name="discreet worker",
+        )
+        self.process.start()
+        theirs.close()
+
+    def wait(self) -> bool:
+        """Wait until its modules are loaded and its tables opened; blocks. False if it has ended."""
+        try:
+            if not self.pipe.poll(START):
+                return False
+            self.pipe.recv_bytes()
+        except (EOFError, OSError):
+            return False
+        return True
+
+    def open(self, dataset: dict[str, str] | None) -> None:
+        """Let it open a table that was added after its start, before the clock of a question runs."""
+        if dataset is not None and dataset["ledger"] not in self.opened:
+            request = {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}}
+            self.pipe.send_bytes(json.dumps(request).encode())
+            if self.pipe.poll(START):
+                self.pipe.recv_bytes()
+                self.opened.add(dataset["ledger"])
+
+    def call(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """Return the reply, or that there was none; blocks, so it runs in a thread of its own."""
+        try:
+            if request["verb"] not in ("draft", "create"):
+                self.open(request["dataset"])
+            self.pipe.send_bytes(json.dumps(request).encode())
+            if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
+                return {"error": TIMED_OUT, "touched": True, "dead": True}
+            reply: dict[str, Any] = json.loads(self.pipe.recv_bytes())
+            return reply
+        except (EOFError, OSError):
+            return {"error": DIED, "touched": True, "dead": True}
+
+    def kill(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.process.kill()
+            self.process.join(5)
+        self.pipe.close()
+
+
+@dataclass
+class Lane:
+    """Some workers of one kind, and who waits for them."""
+
+    reads: bool
+    count: int
+    seconds: float
+    rows: int
+    # how many of them one person may have at a time
+    most: int
+    # what a new worker opens before it is asked anything
+    warm: Callable[[], list[dict[str, str]]] = list
+    idle: asyncio.Queue[Worker] = field(default_factory=asyncio.Queue)
+    workers: set[Worker] = field(default_factory=set)
+    _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    _waiting: Counter[str] = field(default_factory=Counter)
+    _threads: ThreadPoolExecutor | None = None
+    _stopped: bool = False
+    _starting: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def start(self) -> None:
+        self._threads = ThreadPoolExecutor(2 * self.count, thread_name_prefix="lane")
+        for _ in range(self.count):
+            self._add()
+
+    def _add(self) -> None:
+        if self._stopped:
+            return
+        worker = Worker(self.reads, self.seconds, self.rows, self.warm())
+        self.workers.add(worker)
+        task = asyncio.get_running_loop().create_task(self._await(worker))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _await(self, worker: Worker) -> None:
+        """Let a worker be asked once it is ready; one that ends before is not replaced for ever."""
+        if await asyncio.get_running_loop().run_in_executor(self._threads, worker.wait):
+            self.idle.put_nowait(worker)
+        elif not self._stopped:
+            await asyncio.sleep(5)
+            self.workers.discard(worker)
+            worker.kill()
+            self._add()
+
+    async def ready(self) -> None:
+        """Wait until a worker can be asked."""
+        self.idle.put_nowait(await self.idle.get())
+
+    def stop(self) -> None:
+        self._stopped = True
+        for worker in list(self.workers):
+            worker.kill()
+        self.workers.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+    async def call(self, request: dict[str, Any], deadline: float, who: str) -> dict[str, Any]:
+        """Let a worker do it. One person never has all workers, so that nobody holds up the others."""
+        self._waiting[who] += 1
+        turn = self._turns.setdefault(who, asyncio.Semaphore(self.most))
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await turn.acquire()
+                try:
+                    worker = await self.idle.get()
+                except BaseException:
+                    turn.release()
+                    raise
+        except TimeoutError:
+            return {"error": TIMED_OUT, "touched": True}
+        finally:
+            self._waiting[who] -= 1
+        # not ended by a client that goes away: the worker must come back
+        try:
+            return await asyncio.shield(asyncio.ensure_future(self._run(worker, request, deadline, turn)))
+        finally:
+            if not self._waiting[who]:
+                self._waiting.pop(who, None)
+
+    async def _run(
+        self, worker: Worker, request: dict[str, Any], deadline: float, turn: asyncio.Semaphore
+    ) -> dict[str, Any]:
+        try:
+            reply = await asyncio.get_running_loop().run_in_executor(
+                self._threads, worker.call, request, deadline
+            )
+        except BaseException:
+            reply = {"error": DIED, "touched": True, "dead": True}
+        if reply.pop("dead", False):
+            self.workers.discard(worker)
+            worker.kill()
+            self._add()
+        else:
+            self.idle.put_nowait(worker)
+        turn.release()
+        return reply

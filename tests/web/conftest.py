@@ -1,0 +1,70 @@
+"""One server for all tests of a worker, and a browser that cannot reach any other host."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .running import Server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: Any) -> Iterator[Server]:
+    running = Server(
+        tmp_path_factory.mktemp("server"), rate=1000, burst=2000, logins=1000, epsilon=100.0
+    ).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        warnings.filterwarnings("default")
+        pytest.skip("NO BROWSER: chromium is not installed, so NO PAGE WAS TESTED (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, server: Server) -> Iterator[Any]:
+    """A page that notes what went wrong in it: errors of scripts, refused contents, requests to other hosts."""
+    context = browser.new_context()
+    opened = context.new_page()
+    watch(opened, server.url)
+    yield opened
+    problems = opened.problems
+    context.close()
+    assert not problems, problems
+
+
+def watch(page: Any, url: str) -> None:
+    page.problems = []
+    page.on("pageerror", lambda error: page.problems.append(f"script: {error}"))
+    page.on(
+        "console",
+        lambda line: page.problems.append(line.text) if "Content Security Policy" in line.text else None,
+    )
+    page.on(
+        "request",
+        lambda request: (
+            page.problems.append(request.url) if not request.url.startswith((url, "data:")) else None
+        ),
+    )

@@ -1,0 +1,33 @@
+"""Runs a demonstration server in a folder, on a port, in a process of its own: `python -m tests.web.run_server`.
+
+The folder's state is made at the first start and kept over restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    import uvicorn
+
+    from discreet.app.web import Settings, build
+    from discreet.app.web.demo import demo_settings
+
+    folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
+    port, epsilon = options.pop("port"), options.pop("epsilon", 10.0)
+    kept = folder / "tokens.json"
+    if kept.exists():
+        settings = Settings(state=folder / "state", roots=(folder / "data",), **({"tick": 0.25} | options))
+    else:
+        settings = demo_settings(folder, options, epsilon=epsilon)
+        kept.write_text(json.dumps({name: token for name, _, token in settings.demo_tokens}))
+    uvicorn.run(
+        build(settings),
+        host="127.0.0.1",
+        port=port,
+        access_log=False,
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+    )

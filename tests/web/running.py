@@ -1,0 +1,76 @@
+"""A server under test: a real process at a real port, and requests to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+COUNT = "SELECT health, COUNT(*) AS n FROM health GROUP BY health"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A demonstration server in `folder`."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder, self.options, self.port = folder, options, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Server:
+        command = [sys.executable, "-m", "tests.web.run_server", str(self.folder)]
+        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            [*command, json.dumps({"port": self.port, **self.options})],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                httpx.get(f"{self.url}/login", timeout=5)
+            except httpx.HTTPError:
+                assert self.process.poll() is None, "the server has ended"
+                time.sleep(0.1)
+                continue
+            return self
+        raise AssertionError("the server did not start")
+
+    def kill(self) -> None:
+        """End the front process and its workers as a power cut would."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        tokens: dict[str, str] = json.loads((self.folder / "tokens.json").read_text())
+        return tokens
+
+    def client(self, who: str | None) -> httpx.Client:
+        headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60)

@@ -1,0 +1,104 @@
+"""`dp.connect`: the verbs of a local session over HTTP, and what cannot be sent."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+import discreet as dp
+from discreet import query
+from discreet.app.client import ServerError
+
+from .running import COUNT, Server
+
+
+@pytest.fixture(scope="module")
+def people(server: Server):
+    return dp.connect(server.url, server.tokens["ann"])
+
+
+def test_one_granted_dataset_is_opened_at_once(people):
+    assert people.name == "health"
+    assert people.public.table == "health"
+
+
+def test_a_preview_and_an_answer_are_those_of_a_local_session(people):
+    before = people.spent
+    preview = people.preview(COUNT, epsilon=0.125)
+    assert people.spent == before
+    assert preview.admitted
+    assert "price: epsilon 0.125" in str(preview)
+    answer = people.sql(COUNT, epsilon=0.125)
+    assert answer.columns == ("health", "n")
+    assert len(answer) == 4
+    assert answer.interval(0.95)["n"][0][0] < answer["n"][0] < answer.interval(0.95)["n"][0][1]
+    assert answer.error(0.95)["n"][0] == preview.query.errors[1]
+    assert people.spent == pytest.approx(before + 0.125, abs=0.02)
+    again = people.spent
+    assert people.sql(COUNT, epsilon=0.125) == answer, "the same question again is the stored answer"
+    assert people.spent == again
+
+
+def test_exact_numbers_stay_exact(people):
+    assert people.sql("SELECT COUNT(*) AS n FROM health", epsilon=Fraction(1, 8)).event.to_json()[
+        "scale"
+    ] == {"fraction": "40/1"}
+
+
+def test_workloads_mechanisms_watches_and_cut_offs(people):
+    both = [COUNT, "SELECT COUNT(*) AS n FROM health WHERE health = 'poor'"]
+    assert "2 answers together" in str(people.preview(both, epsilon=0.25))
+    whole, part = people.workload(both, epsilon=0.25)
+    assert len(whole) == 4
+    assert len(part) == 1
+    release = people.ask(query.ask(COUNT, people.public, epsilon=0.0625, delta=0.0))
+    assert release.value.columns == ("health", "n")
+    watch = people.watch(100, epsilon=0.5, positives=1)
+    assert watch.ask("age > 200").above in (True, False)
+    later = people.watch(100, epsilon=0.5, number=watch.number)
+    assert later.number == watch.number
+    assert people.cut_off(rows=4, epsilon=0.125).columns == ("units", "above")
+
+
+def test_models_come_back_as_json_that_predicts(people):
+    from discreet.learning import LogisticRegression
+
+    model = people.fit(LogisticRegression(epsilon=1, n=5000), target="sex", features=["age", "visits"])
+    assert set(model.predict({"age": [30.0], "visits": [3.0]})) <= {"female", "male"}
+    assert model.notes["epsilon"] == 1
+
+
+def test_what_has_no_description_is_refused_with_the_way_out(people):
+    from discreet.learning import PrivateSearch
+
+    with pytest.raises(dp.InvalidInput, match=r"steward's own process"):
+        people.ask(lambda source: 1)
+    with pytest.raises(dp.InvalidInput, match="cannot be sent"):
+        people.train(object())
+    with pytest.raises(dp.InvalidInput, match="cannot be sent"):
+        people.fit(object(), target="sex")
+    with pytest.raises(dp.InvalidInput, match="no JSON description"):
+        people.fit(PrivateSearch(lambda: 1, {}, epsilon=1), target="sex")
+
+
+def test_errors_are_those_of_a_local_session(people, server):
+    with pytest.raises(dp.BudgetExceeded, match="Nothing was charged"):
+        people.sql(COUNT, epsilon=1000)
+    with pytest.raises(dp.InvalidInput, match="nothing is declared"):
+        people.sql("SELECT AVG(nope) AS a FROM health", epsilon=0.1)
+    with pytest.raises(ServerError, match="token"):
+        dp.connect(server.url, "dsc_wrong").sql(COUNT, epsilon=0.1)
+    with pytest.raises(ServerError, match="no dataset"):
+        dp.connect(server.url, server.tokens["ann"], dataset="payroll").preview(COUNT, epsilon=1)
+
+
+def test_a_token_never_travels_without_tls():
+    with pytest.raises(dp.InvalidInput, match="without TLS"):
+        dp.connect("http://data.example.org", "dsc_x")
+
+
+def test_a_public_fact_that_differs_is_refused(people):
+    other = dp.Public(schema={"age": dp.Bounds(0, 65)}, table="health")
+    with pytest.raises(dp.InvalidInput, match="other public facts"):
+        people.ask(query.ask("SELECT COUNT(*) AS n FROM health", other, epsilon=0.25, delta=0.0))

@@ -1,0 +1,97 @@
+"""Jobs: a public clock, a result at its end, cancel without a refund, datasets and limits."""
+
+from __future__ import annotations
+
+import time
+
+from .running import COUNT, Server
+
+FIT = {
+    "estimator": {"estimator": "LogisticRegression", "parameters": {"epsilon": 0.5, "n": 5000}},
+    "target": "sex",
+    "features": ["age"],
+}
+
+
+def test_a_job_shows_its_clock_only_and_its_result_at_its_time(server: Server):
+    with server.client("ann") as ann, server.client("bob") as bob:
+        begun = time.monotonic()
+        made = ann.post(
+            "/datasets/health/jobs", json={"seconds": 6, "query": {"sql": COUNT, "epsilon": 0.02}}
+        )
+        assert made.status_code == 202
+        path = f"/jobs/{made.json()['id']}"
+        assert bob.get(path).status_code == 404
+        assert bob.delete(path).status_code == 404
+        while (facts := ann.get(path).json())["state"] in ("waiting", "running"):
+            assert set(facts) == {"id", "dataset", "verb", "state", "seconds", "elapsed", "result"}
+            assert facts["result"] is None
+            # the release is in the ledger long before: it is not shown
+            texts = [line["price"] for line in ann.get("/datasets/health/releases").json()["releases"]]
+            assert not any("0.02:" in text for text in texts)
+            time.sleep(0.5)
+        assert time.monotonic() - begun >= 5.9
+        assert facts["state"] == "done", facts
+        assert facts["result"]["columns"] == ["health", "n"]
+
+
+def test_a_cancelled_job_stays_charged_if_it_was(server: Server):
+    with server.client("bob") as bob:
+        job = bob.post("/datasets/health/jobs", json={"seconds": 60, "fit": FIT}).json()["id"]
+        before = bob.get("/datasets/health/budget").json()["used"]
+        deadline = time.monotonic() + 30
+        while bob.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        charged = bob.get("/datasets/health/budget").json()["used"]
+        assert bob.delete(f"/jobs/{job}").json() == {"cancelled": True}
+        assert bob.get(f"/jobs/{job}").json()["state"] == "cancelled"
+        assert charged > before
+        assert bob.get("/datasets/health/budget").json()["used"] == charged, "the charge stays"
+        assert bob.delete(f"/jobs/{job}").json() == {"cancelled": False}
+
+
+def test_limits_of_jobs_are_refused_before_a_charge(server: Server):
+    with server.client("bob") as bob:
+        before = bob.get("/datasets/health/budget").json()["used"]
+        for body in ({}, {"seconds": 1e5, "fit": FIT}, {"fit": FIT, "query": {"sql": COUNT, "epsilon": 1}}):
+            assert bob.post("/datasets/health/jobs", json=body).status_code == 400
+        assert bob.get("/datasets/health/budget").json()["used"] == before
+
+
+def test_a_dataset_is_added_from_a_root_only_and_its_budgets_are_in_the_ledger(server: Server):
+    data = server.folder / "data"
+    (data / "wards.csv").write_text("ward,age\n" + "A,40\nB,50\n" * 500)
+    (server.folder / "outside.csv").write_text("ward,age\nA,1\n")
+    (data / "link.csv").unlink(missing_ok=True)
+    (data / "link.csv").symlink_to(server.folder / "outside.csv")
+    schema = 'table = "wards"\nversion = "1"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
+    schema += '[columns.age]\ntype = "number"\nlower = 0\nupper = 120\nnullable = false\n'
+    with server.client("steward") as steward, server.client("ann") as ann:
+        for path in (
+            "../outside.csv",
+            "link.csv",
+            "/etc/passwd",
+            "https://example.org/x.csv",
+            "health.parquet.ledger.key",
+        ):
+            assert steward.post("/drafts", json={"path": path}).status_code == 400, path
+        draft = steward.post("/drafts", json={"path": "wards.csv"})
+        assert "ward" in draft.json()["schema"]
+        assert "500" not in draft.json()["schema"]
+        body = {"name": "wards", "path": "wards.csv", "schema_text": schema, "budget": {"epsilon": 2}}
+        made = steward.post("/datasets", json=body)
+        assert made.status_code == 201, made.text
+        assert steward.post("/datasets", json=body).status_code == 400
+        assert ann.get("/datasets/wards").status_code == 404
+        policy = {"budget": {"epsilon": 3}, "analysts": {"ann": {"epsilon": 1}}}
+        assert steward.put("/datasets/wards/policy", json=policy).status_code == 200
+        asked = {"sql": "SELECT ward, COUNT(*) AS n FROM wards GROUP BY ward", "epsilon": 0.5}
+        assert ann.post("/datasets/wards/query", json=asked).status_code == 200
+        policy["analysts"] = {}
+        assert steward.put("/datasets/wards/policy", json=policy).status_code == 200
+        assert ann.post("/datasets/wards/query", json=asked | {"epsilon": 0.25}).status_code == 404
+        entries = steward.get("/datasets/wards/ledger").json()["entries"]
+        kinds = [entry["kind"] for entry in entries]
+        assert kinds.count("policy") == 2
+        assert any(e["kind"] == "steward" and "changed budgets" in e["what"] for e in entries)
+        assert steward.get("/datasets/wards/ledger/check").json()["whole"]
