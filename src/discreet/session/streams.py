@@ -12,10 +12,12 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
+from .._registry import from_json, tag_of
 from .._require import Real
 from ..curator import Curator
+from ..curator.charges import SPENDING
 from ..curator.values import decode
-from ..mechanisms.protocols import Release
+from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
 from ..query.streams import stream_statistic
 from ..streaming import Advance, ContinualCounter, counter
@@ -37,6 +39,11 @@ class Stream:
     session: Session
     counter: ContinualCounter
     number: int
+
+    @classmethod
+    def begin(cls, session: Session, asked: ContinualCounter) -> Stream:
+        """Pay for a counter, and start it."""
+        return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
 
     @_require.spelled
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
@@ -160,10 +167,29 @@ def open_stream(
         **options,
     )
     if number is None:
-        number = session.curator.start(asked, analyst=session.analyst).number
-    else:
-        session.curator.resume(asked, number)
+        return Stream.begin(session, asked)
+    session.curator.resume(asked, number)
     return Stream(session, asked, number)
+
+
+def find_stream(session: Session, number: int | None = None) -> Stream:
+    """Go on with a stream of this ledger: the one whose charge has this number, or else the newest."""
+    tag = tag_of(ContinualCounter)
+    started = [
+        entry
+        for entry in session.ledger.entries(kind=SPENDING)
+        if (entry.body.get("mechanism") or {}).get("type") == tag
+    ]
+    chosen = [entry for entry in started if number in (None, entry.seq)]
+    if not chosen:
+        raise InvalidInput(
+            f"there is no stream {'' if number is None else number} in {session.ledger.path}. Nothing was "
+            f"read "
+            f"or charged. Start one with session.stream(...), or discreet stream start."
+        )
+    asked = as_of(from_json(chosen[-1].body["mechanism"]), session.public)
+    session.curator.resume(asked, chosen[-1].seq)
+    return Stream(session, asked, chosen[-1].seq)
 
 
 def stream_counter(

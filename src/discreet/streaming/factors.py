@@ -33,6 +33,8 @@ MINIMIZES = {
 NAMES = (*MINIMIZES, "blt", "optimal")
 # Steps up to which a full Toeplitz strategy is kept: its state has as many vectors.
 MOST_COEFFICIENTS = 1 << 14
+# Steps up to which comparisons include the optimum, which takes seconds.
+MOST_OPTIMAL = 512
 
 
 class _Pair(NamedTuple):
