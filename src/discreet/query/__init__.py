@@ -24,7 +24,7 @@ from .groupings import several_counts
 from .mechanism import Query
 from .plan import Plan, plan
 from .preview import Preview
-from .statistic import SqlStatistic, where
+from .statistic import SqlStatistic, SqlVector, where
 
 if TYPE_CHECKING:
     from .consistency import consistent
@@ -37,6 +37,7 @@ __all__ = [
     "Query",
     "QueryError",
     "SqlStatistic",
+    "SqlVector",
     "WorkloadPreview",
     "WorkloadQuery",
     "ask",

@@ -26,12 +26,13 @@ from .._registry import described
 from ..mechanisms.protocols import Sensitivity
 from ..tables import Source, engine_of
 from .errors import QueryError
-from .exact import measure
+from .exact import measure, public_keys, shown
 from .measures import Bounding, Measure, Recipes, bounding_of
 from .plan import Plan, plan
 from .release import direct
 
-_KEY = 0  # groups are chosen by a keyed hash; without groups nothing is chosen
+# The key of the hash that chooses among a unit's groups: the sensitivity holds for every key.
+_KEY = 0
 
 
 @described("query.SqlStatistic")
@@ -76,6 +77,53 @@ class SqlStatistic:
         )
 
 
+@described("query.SqlVector")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlVector:
+    """One COUNT or SUM for each of the public groups of GROUP BY, as a vector in the order of `keys`.
+
+    `rows`, `groups`: how many rows of one unit count in a group, and in how many groups, by default as
+    declared.
+
+    Guarantee: the values are exact integers in whole steps, and one unit moves them by at most `sensitivity`.
+    Proof:     `Measure.sensitivity`, with all groups.
+    Assumes:   the engine computes the SQL as DuckDB documents it.
+    """
+
+    sql: str
+    rows: int | None = None
+    groups: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sql, str):
+            raise _require.fail("sql", type(self.sql).__name__, "one SELECT, as a text")
+        for name in ("rows", "groups"):
+            if getattr(self, name) is not None:
+                _require.integer(**{name: getattr(self, name)}, at_least=1)
+
+    def _of(self, public: Public) -> tuple[Plan, Recipes, Measure, Bounding]:
+        return _grouped(self.sql, public, self.rows, self.groups)
+
+    def step_for(self, public: Public) -> Fraction:
+        """What one unit of a value is worth: 1 for counts."""
+        return self._of(public)[2].worth
+
+    def length(self, public: Public) -> int:
+        return self._of(public)[0].groups or 1
+
+    def keys(self, public: Public) -> list[tuple[Any, ...]]:
+        """The groups, in the order of the values."""
+        return [tuple(map(shown, key)) for key in public_keys(self._of(public)[0])]
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        planned, _, asked, bounding = self._of(public)
+        return asked.sensitivity(bounding, public.neighbors, planned.groups)
+
+    def __call__(self, source: Source) -> Any:
+        planned, recipes, _, bounding = self._of(source.public)
+        return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0])
+
+
 def where(predicate: str, public: Public) -> SqlStatistic:
     """Return how many units satisfy a condition, written as it would stand after WHERE; or a whole SELECT, as
     it is.
@@ -114,3 +162,21 @@ def _settled(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes,
             "LIMIT. Nothing was read or charged."
         )
     return planned, recipes, recipes.measures[0], bounding_of(planned, rows or public.unit.rows, 1)
+
+
+@lru_cache(maxsize=1024)
+def _grouped(
+    sql: str, public: Public, rows: int | None, groups: int | None
+) -> tuple[Plan, Recipes, Measure, Bounding]:
+    planned = plan(sql, public)
+    recipes = Recipes(planned)
+    bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)
+    values = [i for i in range(len(planned.outputs)) if direct(planned, recipes, i) is not None]
+    if not bare or len(values) != 1 or len(recipes.measures) != 1 or not planned.known_keys:
+        raise QueryError(
+            "a vector of groups is one COUNT or SUM with GROUP BY columns whose values are declared: no "
+            "HAVING, "
+            "ORDER BY or LIMIT, and no other aggregate. Nothing was read or charged."
+        )
+    bounding = bounding_of(planned, rows or public.unit.rows, groups or public.unit.groups)
+    return planned, recipes, recipes.measures[0], bounding

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
     from .teaching import Labeller
+    from .streams import Stream
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -430,6 +431,18 @@ class Session:
         }
         vector = SparseVector(**terms) if delta == 0 else RedrawnSparseVector(**terms, delta=delta)
         return Watch(self.start(vector) if number is None else self.curator.resume(vector, number))
+
+    @_require.spelled
+    def stream(self, text: str, *, epsilon: Real | None = None, **options: Any) -> Stream:
+        """Publish a count or a sum again at every tick, for one price, paid now: a continual counter.
+
+        `text` is one COUNT or SUM, with GROUP BY declared columns for a vector of them; a column of declared
+        days in GROUP BY (or `clock=`) is the clock, whose ticks are closed one after the other. Options as in
+        `session.streams.open_stream`.
+        """
+        from .streams import open_stream
+
+        return open_stream(self, text, epsilon=epsilon, **options)
 
     def during(self, *periods: str) -> Session:
         """Return the rows of some periods only, where budgets are per period: what is asked is charged to

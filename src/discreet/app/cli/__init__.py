@@ -96,6 +96,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Try to refute a privacy claim: a lower bound on epsilon, with confidence. Exit code 1 if the "
         "claim is refuted.",
     ),
+    "stream": (
+        "stream",
+        "stream",
+        "Publish a count at every tick, for one price: start, feed, show.",
+    ),
     "leaderboard": (
         "leaderboard",
         "leaderboard",

@@ -8,10 +8,13 @@ matrix.answer(public, cells, W, epsilon=1)   # the mechanism: exact integers plu
 squares
 """
 
+from .binary_tree import BinaryTree
+from .buffered import Buffered, blt
 from .compound import Marginals, Product, Union, marginals, product, union
 from .factorization import Factorization, fourier, greedy_tree, haar, optimize, square_root, tree
 from .marginal_strategies import MeasuredMarginals, Residuals
 from .mechanism import Attribute, Cells, WorkloadAnswer, WorkloadMechanism, answer
+from .minimax import optimal_prefix
 from .strategies import Fourier, Haar, Lower, Optimal, PIdentity, Strategy, Tree, WeightedTree, sensitivity
 from .triangular import Dense, Toeplitz, Triangular
 from .workloads import (
@@ -32,6 +35,8 @@ from .workloads import (
 __all__ = [
     "AllRanges",
     "Attribute",
+    "BinaryTree",
+    "Buffered",
     "Cells",
     "Dense",
     "Explicit",
@@ -59,12 +64,14 @@ __all__ = [
     "WorkloadMechanism",
     "all_ranges",
     "answer",
+    "blt",
     "explicit",
     "fourier",
     "greedy_tree",
     "haar",
     "identity",
     "marginals",
+    "optimal_prefix",
     "optimize",
     "predicates",
     "prefix",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +41,10 @@ class Triangular:
     def bands(self) -> int:
         """C[t, s] is zero for t - s >= bands."""
         raise NotImplementedError
+
+    def diagonals(self, steps: int) -> Matrix | None:
+        """C[t, t - k] for k < steps, if it is the same for all t; None if C is not Toeplitz."""
+        return None
 
     def matrix(self, steps: int) -> Matrix:
         out = np.zeros((steps, steps))
@@ -76,6 +79,11 @@ class Toeplitz(Triangular):
 
     def row(self, step: int) -> Matrix:
         return np.array(self.coefficients[: step + 1])
+
+    def diagonals(self, steps: int) -> Matrix:
+        out = np.zeros(steps)
+        out[: len(self.coefficients)] = self.coefficients[:steps]
+        return out
 
 
 @described("learning.Dense")
@@ -149,15 +157,24 @@ def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -
                at least (b - a) s further, so that 0, s, 2s, ... is worst (Kalinin & Lampert 2024,
                arXiv:2405.13763).
     """
+    diagonals = strategy.diagonals(steps)
+    if diagonals is not None and (times == 1 or _falling(diagonals)):
+        return _up(toeplitz_square(diagonals, separation, times), steps)
     if times == 1 or strategy.bands <= separation:
         columns = np.square(strategy.matrix(steps)).sum(0)
         return _up(float(_best(columns[None], separation, times)[0]), steps)
-    if isinstance(strategy, Toeplitz) and _falling(strategy.coefficients):
-        pattern = range(0, steps, separation)[:times]
-        return _up(float(np.square(strategy.matrix(steps)[:, list(pattern)].sum(1)).sum()), steps)
     matrix = strategy.matrix(steps)
     rows = _best(np.abs(matrix.T @ matrix), separation, times)
     return _up(float(_best(rows[None], separation, times)[0]), steps)
+
+
+def toeplitz_square(diagonals: Matrix, separation: int, times: int) -> float:
+    """Return the squared change when a unit takes part at 0, s, 2s, ...: that of the first column for one
+    time, which is the longest."""
+    change = np.zeros(len(diagonals))
+    for start in range(0, len(diagonals), separation)[:times]:
+        change[start:] += diagonals[: len(diagonals) - start]
+    return float(change @ change)
 
 
 def _up(square: float, steps: int) -> float:
@@ -165,8 +182,8 @@ def _up(square: float, steps: int) -> float:
     return math.sqrt(square) * (1 + 1e-12 + (steps + 16) * 2.0**-51)
 
 
-def _falling(values: tuple[float, ...]) -> bool:
-    return values[-1] >= 0 and all(a >= b for a, b in pairwise(values))
+def _falling(values: Matrix) -> bool:
+    return bool(values[-1] >= 0 and (np.diff(values) <= 0).all())
 
 
 def _best(weights: Matrix, separation: int, times: int) -> Matrix:

@@ -1,0 +1,170 @@
+"""`discreet stream start | feed | show | factors`: a count that is published again at every tick."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..requests import open_session
+from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, _say
+
+stream = typer.Typer(
+    help="Publish a count at every tick, for one price: start, feed, show.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+NUMBER = typer.Option(
+    None, "--stream", help="Which stream, by the number of its charge. By default the newest."
+)
+
+
+@stream.command()
+def start(
+    data: str = DATA,
+    sql: str = SQL,
+    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The price of all ticks together."),
+    delta: float = DELTA,
+    horizon: int = typer.Option(
+        None, "--horizon", help="How many ticks there are at most. Without it, no end (units are rows)."
+    ),
+    clock: str = typer.Option(
+        None, "--clock", help="The column of days (or other declared ticks) whose rows each tick counts."
+    ),
+    participations: int = typer.Option(
+        None, "--participations", help="On how many ticks one person counts, where people have many rows."
+    ),
+    separation: int = typer.Option(1, "--separation", help="Ticks between two of a person's, at least."),
+    window: int = typer.Option(None, "--window", help="Count the last so many ticks only."),
+    decay: float = typer.Option(None, "--decay", help="Weight a tick by this to the power of its age."),
+    restart: int = typer.Option(None, "--restart", help="Begin again at zero after so many ticks."),
+    strategy: str = typer.Option(
+        "auto", "--strategy", help="auto, tree, honaker, square_root, banded, blt, optimal, item or fresh."
+    ),
+    rows: int = ROWS,
+    groups: int = GROUPS,
+    dry: bool = typer.Option(False, "--preview", help="Say price and error, and start nothing. Free."),
+    analyst: str = ANALYST,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    as_json: bool = JSON,
+) -> None:
+    """Start a stream on a table whose ledger is open (discreet init), and pay its whole price."""
+    from ...session.streams import Stream, stream_counter
+
+    session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
+    counter = stream_counter(
+        session, sql, epsilon=epsilon, delta=delta, rho=None, participations=participations, clock=clock,
+        rows=rows, groups=groups, horizon=horizon, strategy=strategy, separation=separation, window=window,
+        decay=decay, restart=restart,
+    )  # fmt: skip
+    facts: dict[str, Any] = {
+        "strategy": type(counter.strategy).__name__,
+        "level": counter.level,
+        "horizon": counter.horizon,
+        "error": counter.error(0.95),
+    }
+    if not dry:
+        facts["stream"] = Stream.begin(session, counter).number
+    if as_json:
+        print(json.dumps(facts))
+        return
+    end = "without end" if counter.horizon is None else f"of at most {counter.horizon:,} ticks"
+    begun = "not started, nothing charged" if dry else f"{facts['stream']} is started"
+    _say(f"stream {begun}: {end}, at {counter.level} level, by {facts['strategy']}")
+    _say(f"each release is within {facts['error']:,.4g} with 95% confidence, at the worst tick")
+    _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
+
+
+@stream.command()
+def feed(
+    data: str = DATA,
+    rows: str = typer.Option(
+        None, "--rows-from", help="A file (or database.duckdb::table) with the rows of this tick."
+    ),
+    tick: str = typer.Option(None, "--tick", help="Its name; a name is fed once. By default its number."),
+    number: int = NUMBER,
+    ticks: int = typer.Option(1, "--ticks", help="With a clock: close so many ticks, one after the other."),
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    as_json: bool = JSON,
+) -> None:
+    """Close the next tick, and publish the count so far. Free: the stream was paid for at its start."""
+    from ...session.streams import find_stream
+    from ..requests import data_of
+
+    session = open_session(data, schema=schema, ledger=ledger)
+    live = find_stream(session, number)
+    own = data if live.counter.clock is None else None
+    chosen = rows or own
+    given = None if chosen is None else data_of(chosen)
+    for _ in range(ticks):
+        live.feed(given, tick=tick)
+        _shown(live, as_json)
+
+
+@stream.command()
+def show(
+    data: str = DATA,
+    number: int = NUMBER,
+    confidence: float = CONFIDENCE,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    as_json: bool = JSON,
+) -> None:
+    """Show what a stream has published so far, with its error. Free."""
+    from ...session.streams import find_stream
+
+    session = open_session(data, schema=schema, ledger=ledger)
+    live = find_stream(session, number)
+    history = live.history
+    errors = [live.counter.error(confidence, t) for t in range(1, len(history) + 1)]
+    if as_json:
+        print(json.dumps({"stream": live.number, "values": _plain(history), "errors": errors}))
+        return
+    print(f"stream {live.number}: {len(history)} ticks so far")
+    for t, (value, error) in enumerate(zip(history, errors, strict=True), 1):
+        print(f"{t:>8}  {_words(value)}  ± {error:,.4g}")
+
+
+@stream.command()
+def factors(
+    steps: int = typer.Option(1024, "--steps", help="How many steps the stream has."),
+    as_json: bool = JSON,
+) -> None:
+    """Compare strategies: the error of sums over so many steps, largest and root mean square."""
+    from ...streaming import NAMES, error_factors
+    from ...streaming.factors import MOST_OPTIMAL
+
+    names = [name for name in NAMES if name != "optimal" or steps <= MOST_OPTIMAL]
+    values = {name: error_factors(name, steps) for name in names}
+    if as_json:
+        print(json.dumps({name: {"max": v.max, "rms": v.rms} for name, v in values.items()}))
+        return
+    for name, value in values.items():
+        print(f"{name:<12} max {value.max:>10.5g}  rms {value.rms:>10.5g}  minimizes {value.minimizes}")
+
+
+def _shown(live: Any, as_json: bool) -> None:
+    value, error = live.value, live.error()
+    if as_json:
+        print(json.dumps({"stream": live.number, "tick": live.steps, "value": _plain(value), "error": error}))
+        return
+    print(f"tick {live.steps}: {_words(value)} ± {error:,.4g}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(key): v for key, v in value.items()}
+    return value
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {v:,.1f}" for key, v in value.items())
+    return f"{value:,.1f}"

@@ -1,0 +1,66 @@
+"""The binary tree over time: every step is a leaf, a node is the sum of the steps below it.
+
+Tree aggregation (the tree based aggregation protocol, the binary mechanism): Chan, Shi & Song 2010,
+ACM TISSEC 14(3), 2011; Dwork, Naor, Pitassi & Rothblum 2010 (STOC). A node gets noise once,
+when its last leaf has come; the sum of t steps takes the nodes of the binary digits of t. With `from_below`
+each of them is first averaged with what the nodes below it say: Honaker 2015, "Efficient use of
+differentially private binary trees".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _require
+from ..._registry import described
+
+Floats = NDArray[np.float64]
+
+
+@described("matrix.BinaryTree")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryTree:
+    """Sums over all aligned intervals of 2^i steps; `from_below` estimates each from all nodes below it
+    (Honaker)."""
+
+    from_below: bool = True
+
+    def __post_init__(self) -> None:
+        _require.flag(from_below=self.from_below)
+
+    def node_variances(self, levels: int) -> Floats:
+        """The variance of the estimate of a node of each level, for noise of variance 1 at every node."""
+        return _node_variances(levels, self.from_below)
+
+    def variances(self, steps: int) -> Floats:
+        """The variance of the sum of the first t steps, for t = 1, ..., steps: over the digits of t."""
+        t = np.arange(1, steps + 1)
+        total = np.zeros(steps)
+        for level, variance in enumerate(self.node_variances(steps.bit_length())):
+            total += variance * ((t >> level) & 1)
+        return total
+
+
+def tree_square(steps: int, separation: int = 1, times: int = 1) -> int:
+    """The squared l2 distance that a unit moves all nodes by, if it adds 1 to at most `times` leaves, any two
+    at least `separation` apart.
+
+    Guarantee: an upper bound; exact for one time, the number of levels.
+    Proof:     a node of width w has at most m = min(times, ceil(w / separation)) of the unit's leaves, and
+               the nodes of a level have `times` of them together, so that their squares add up to at most
+               times m.
+    """
+    levels = steps.bit_length()
+    return sum(times * min(times, -(-(1 << level) // separation)) for level in range(levels))
+
+
+@lru_cache(maxsize=64)
+def _node_variances(levels: int, from_below: bool) -> Floats:
+    values = [1.0]
+    for _ in range(levels - 1):
+        values.append(1 / (1 + 1 / (2 * values[-1])) if from_below else 1.0)
+    return np.array(values)

@@ -1,0 +1,235 @@
+"""A stream as a session sees it: started by SQL, fed with rows, files that grow or tables of a database, and
+read at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import from_json, tag_of
+from .._require import Real
+from ..curator import Curator
+from ..curator.charges import SPENDING
+from ..curator.values import decode
+from ..mechanisms.protocols import Release, as_of
+from ..query import SqlVector
+from ..query.streams import stream_statistic
+from ..streaming import Advance, ContinualCounter, counter
+from ..tables import Memory, Source, connect
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+@dataclass(slots=True, repr=False)
+class Stream:
+    """A continual counter that was paid for; `number` finds it again after a restart:
+    `session.stream(..., number=...)` with the same terms.
+
+    `feed` is one tick and releases the sum so far; `value`, `error` and `history` are of what was released,
+    and cost nothing.
+    """
+
+    session: Session
+    counter: ContinualCounter
+    number: int
+
+    @classmethod
+    def begin(cls, session: Session, asked: ContinualCounter) -> Stream:
+        """Pay for a counter, and start it."""
+        return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
+
+    @_require.spelled
+    def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
+        """Close one tick with its rows: a data frame, an Arrow table, a mapping of columns, a file or a
+        `tables.Database`; an empty one is a tick as well.
+
+        `tick` names it, by default by its number: a name that was fed before is refused, so that a batch can
+        be fed again after a crash without counting twice. With a clock the rows of the tick are taken from
+        `rows`, or else from the session's own table as it is now.
+        """
+        if self.counter.clock is not None:
+            return self._advance(rows)
+        if rows is None:
+            raise InvalidInput(
+                "a stream without a clock counts the rows that it is given: feed(rows). Nothing was read or "
+                "released. An empty batch is a tick too."
+            )
+        name = f"tick {self.steps + 1}" if tick is None else tick
+        if not isinstance(name, str) or not name:
+            raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
+        source = self._source(rows, replace(self.counter.public, version=name))
+        release = Curator.open(self.session.ledger.path, source).feed(self.counter, self.number)
+        assert release is not None
+        return release
+
+    def _advance(self, rows: Any) -> Release:
+        session = self.session
+        if rows is None:
+            return session.curator.resume(self.counter, self.number).answer(Advance())
+        version = f"tick {self.steps + 1}"
+        source = self._source(rows, replace(self.counter.public, version=version))
+        return Curator.open(session.ledger.path, source).resume(self.counter, self.number).answer(Advance())
+
+    def _source(self, rows: Any, public: Public) -> Source:
+        if isinstance(rows, Source):
+            raise _require.fail("rows", type(rows).__name__, "data, a path, or tables.Database(path, table)")
+        if hasattr(rows, "keys") and not hasattr(rows, "columns"):
+            return Memory(rows, public)
+        source: Source = connect(Path(rows) if isinstance(rows, str) else rows, public)
+        return source
+
+    @property
+    def steps(self) -> int:
+        """How many ticks were released."""
+        return len(self._released())
+
+    @property
+    def value(self) -> Any:
+        """The newest release: a number, or a mapping from group to number."""
+        released = self._released()
+        if not released:
+            raise InvalidInput("nothing was released yet: feed the first batch.")
+        return self._shown(released[-1])
+
+    @property
+    def history(self) -> list[Any]:
+        """Every release so far, in order."""
+        return [self._shown(value) for value in self._released()]
+
+    def error(self, confidence: float = 0.95) -> float:
+        """How far off the newest release may be."""
+        return self.counter.error(confidence, max(1, self.steps))
+
+    def _released(self) -> list[Any]:
+        entries = self.session.ledger.entries(kind="state")
+        return [
+            decode(e.body["value"]) for e in entries if e.body["charge"] == self.number and "value" in e.body
+        ]
+
+    def _shown(self, value: Any) -> Any:
+        array = np.asarray(value)
+        statistic = self.counter.statistic
+        if array.ndim == 0:
+            return float(array)
+        if isinstance(statistic, SqlVector):
+            keys = statistic.keys(self.counter.public)
+            names = [key[0] if len(key) == 1 else key for key in keys]
+            return dict(zip(names, array.tolist(), strict=True))
+        return array
+
+    def __repr__(self) -> str:
+        end = "without end" if self.counter.horizon is None else f"of {self.counter.horizon}"
+        return f"<Stream {self.number} of {self.counter.public.table!r}: {self.steps} ticks {end}>"
+
+
+def open_stream(
+    session: Session,
+    text: str,
+    *,
+    epsilon: Real | None = None,
+    delta: float | None = None,
+    rho: Real | None = None,
+    horizon: int | None = None,
+    strategy: str = "auto",
+    participations: int | None = None,
+    clock: str | None = None,
+    rows: int | None = None,
+    groups: int | None = None,
+    number: int | None = None,
+    **options: Any,
+) -> Stream:
+    """Start a stream, or go on with the one whose charge has this `number`.
+
+    `epsilon` (with `delta`, by default the budget's share) or `rho` is the price of all ticks together.
+    `participations`: in how many ticks one unit may count, needed where units are a column; `separation`: how
+    many ticks there are at least between two of them. `rows`, `groups`: what one unit may contribute to one
+    tick. `strategy`, `window`, `decay`, `restart` and `capacity` as in `streaming.ContinualCounter`.
+    """
+    asked = stream_counter(
+        session,
+        text,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        horizon=horizon,
+        strategy=strategy,
+        participations=participations,
+        clock=clock,
+        rows=rows,
+        groups=groups,
+        **options,
+    )
+    if number is None:
+        return Stream.begin(session, asked)
+    session.curator.resume(asked, number)
+    return Stream(session, asked, number)
+
+
+def find_stream(session: Session, number: int | None = None) -> Stream:
+    """Go on with a stream of this ledger: the one whose charge has this number, or else the newest."""
+    tag = tag_of(ContinualCounter)
+    started = [
+        entry
+        for entry in session.ledger.entries(kind=SPENDING)
+        if (entry.body.get("mechanism") or {}).get("type") == tag
+    ]
+    chosen = [entry for entry in started if number in (None, entry.seq)]
+    if not chosen:
+        raise InvalidInput(
+            f"there is no stream {'' if number is None else number} in {session.ledger.path}. Nothing was "
+            f"read "
+            f"or charged. Start one with session.stream(...), or discreet stream start."
+        )
+    asked = as_of(from_json(chosen[-1].body["mechanism"]), session.public)
+    session.curator.resume(asked, chosen[-1].seq)
+    return Stream(session, asked, chosen[-1].seq)
+
+
+def stream_counter(
+    session: Session,
+    text: str,
+    *,
+    epsilon: Real | None,
+    delta: float | None,
+    rho: Real | None,
+    participations: int | None,
+    clock: str | None,
+    rows: int | None,
+    groups: int | None,
+    **options: Any,
+) -> ContinualCounter:
+    """The priced counter of a SQL text: free, nothing is read or charged."""
+    public = session.public
+    if epsilon is None and rho is None:
+        raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
+    if public.unit.column is not None and participations is None:
+        raise InvalidInput(
+            f"one person (column {public.unit.column!r}) may come on several ticks: say on how many they may "
+            f"count, "
+            f"participations=... Nothing was read or charged."
+        )
+    statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)
+    if clock is not None and grouped_clock not in (None, clock):
+        raise InvalidInput(
+            f"GROUP BY {grouped_clock} and clock={clock!r} are two clocks. Nothing was charged. Give one of "
+            f"them."
+        )
+    if delta is None:
+        delta = 0.0 if rho is not None else session._delta(epsilon, session.curator.policy)
+    return counter(
+        public,
+        statistic,
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        clock=clock or grouped_clock,
+        participations=participations or 1,
+        **options,
+    )

@@ -1,0 +1,497 @@
+"""Continual sums: a count, a sum or a histogram that is released again at every tick, for one price.
+
+>>> from discreet import Public
+>>> from discreet.streaming import counter
+>>> from discreet.mechanisms import Count
+>>> from discreet.sampling import SeededEntropy
+>>> from discreet.tables import Memory
+>>> public = Public(table="visits")
+>>> daily = counter(public, Count(), horizon=365, epsilon=1, strategy="honaker")
+>>> daily.strategy, daily.event.sensitivity
+(BinaryTree(from_below=True), 9)
+>>> batch = Memory({"age": [31, 45, 27]}, public)
+>>> state = daily.start(batch, entropy=SeededEntropy(1))
+>>> state, released = daily.feed(state, batch, entropy=SeededEntropy(2))
+>>> released.value.shape, round(daily.error(0.95))
+((), 115)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import Halted, InvalidInput, Unsupported
+from .._public import ADD_REMOVE, Public
+from .._registry import described
+from .._require import Real
+from ..accounting import ZCDP, Event, PureDP
+from ..mechanisms.matrix.binary_tree import BinaryTree
+from ..mechanisms.matrix.buffered import Buffered
+from ..mechanisms.matrix.mechanism import width
+from ..mechanisms.matrix.triangular import Dense, Toeplitz
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.protocols import Integers, Release, Sensitivity, Statistic, check_source, release
+from ..mechanisms.statistics import length_of, step_of
+from ..sampling import Entropy
+from ..tables import Source
+from .encoders import Encoder, encoder
+from .factors import StreamStrategy, decoder
+from .records import BLOB, UnitRecord, record_size, rows_of, tick_value, ticks_of
+from .running import RunningSum
+
+Floats = NDArray[np.float64]
+State = dict[str, Any]
+Noise = IntegerLaplace | IntegerGaussian
+
+# Units that a record has room for unless told otherwise: 24 MB, rewritten at every step.
+CAPACITY = 1_000_000
+# Steps that a horizon may have; a release of a thousand entries a second for thirty years.
+MOST_STEPS = 1 << 30
+
+
+@described("streaming.Advance")
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The question that closes the next tick of the clock, over the table as it is now."""
+
+
+@described("streaming.Latest")
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The question for the newest release: nothing is read, no noise is drawn."""
+
+
+@described("streaming.ContinualCounter")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinualCounter:
+    """The sum of a statistic over all batches fed so far, released after each: continual counting.
+
+    `feed` is one tick, whatever the batch holds, nothing included. With a `clock`, a column whose ticks are
+    declared, only the rows of the tick that is closed now count, so that each version of a growing table can
+    be given whole; late rows are those of closed ticks, and do not count. What was counted stays counted when
+    its row is edited or deleted later, and a row that is fed again counts again (as a unit's next
+    participation, where units are a column). `window` sums the last ticks only, `decay` weights them by
+    decay^age, `restart` begins again at zero after so many. Without a horizon the stream may go on for ever,
+    in blocks of doubled length. Exactly one of `epsilon` (Laplace) and `rho` (discrete Gaussian) is the
+    price.
+
+    Guarantee: the event, for two histories that differ in all rows of one unit: one row in one batch where
+               units are rows (event level); where they are a column (user level), at most `participations`
+               steps, any two at least `separation` apart, which is enforced by a sealed record across all
+               feeds. The noise of a node, or of a row of C, is drawn once.
+    Proof:     what is released are functions of C x + z with x the exact integers of the steps, C an integer
+               matrix fixed in advance and z independent integer noise; the change of C x is within `moved`
+               (`Encoder.moved`, after rounding), for which the noise is priced. Rows that come later may
+               depend on releases: row t moves by d_t, which earlier releases and rows decide, and the sums of
+               |d_t| and d_t² are within `moved` in every case, so that the likelihood ratio (Laplace), or the
+               Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1, Gaussian) gives the same
+               price. Blocks (doubling, restart) have disjoint rows: a unit with one participation is in one
+               of them.
+    Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than it says in any
+               one batch; when a batch arrives, and the number of units that `capacity` has room for, do not
+               depend on the data.
+    Versions:  each version or batch is fed once.
+    """
+
+    public: Public
+    statistic: Statistic
+    strategy: StreamStrategy
+    horizon: int | None = None
+    epsilon: Real | None = None
+    rho: Real | None = None
+    participations: int = 1
+    separation: int = 1
+    clock: str | None = None
+    window: int | None = None
+    decay: float | None = None
+    restart: int | None = None
+    capacity: int = CAPACITY
+    asked: tuple[Real, float] | None = None
+
+    def __post_init__(self) -> None:
+        self._check_kinds()
+        for name in ("participations", "separation", "capacity"):
+            _require.integer(**{name: getattr(self, name)}, at_least=1)
+        for name in ("horizon", "window", "restart"):
+            if getattr(self, name) is not None:
+                _require.integer(**{name: getattr(self, name)}, at_least=1)
+        self._check_price()
+        self._check_shape()
+        self._check_units()
+        # Refuses what cannot be priced, before anything is charged.
+        self.noise()
+
+    def _check_kinds(self) -> None:
+        if not isinstance(self.public, Public):
+            raise _require.fail("public", type(self.public).__name__, "a Public")
+        if not isinstance(self.statistic, Statistic):
+            raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
+        if not isinstance(self.strategy, BinaryTree | Toeplitz | Buffered | Dense | RunningSum):
+            raise _require.fail(
+                "strategy", type(self.strategy).__name__, "one of streaming.named(...), such as 'honaker'"
+            )
+
+    def _check_price(self) -> None:
+        if (self.epsilon is None) == (self.rho is None):
+            raise InvalidInput("give either epsilon or rho. Nothing was read or charged.")
+        for name in ("epsilon", "rho"):
+            if getattr(self, name) is not None:
+                _require.positive(**{name: getattr(self, name)})
+                object.__setattr__(self, name, _require.exact(getattr(self, name), name))
+        if self.asked is not None:
+            object.__setattr__(self, "asked", tuple(self.asked))
+
+    def _check_shape(self) -> None:
+        """Blocks, windows and decays that have a theorem and a known error."""
+        if self.horizon is not None and self.horizon > MOST_STEPS:
+            raise _require.fail("horizon", self.horizon, f"at most {MOST_STEPS:,}")
+        if self.clock is not None:
+            ticks = ticks_of(self.public, self.clock)
+            if self.horizon is None or self.horizon > ticks:
+                raise InvalidInput(
+                    f"the clock {self.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
+                    f"that, "
+                    f"got {self.horizon}. Nothing was read or charged."
+                )
+        doubling = self.horizon is None and self.restart is None
+        if doubling and not isinstance(self.strategy, BinaryTree):
+            raise Unsupported(
+                "without a horizon the blocks double, which takes a strategy for every length: 'tree' or "
+                "'honaker'. Nothing was read or charged. Give horizon=, or restart=."
+            )
+        if self.window is not None and self.decay is not None:
+            raise InvalidInput("give window or decay, not both. Nothing was read or charged.")
+        if self.decay is not None:
+            _require.open_probability(decay=self.decay)
+        if (self.window or self.decay) and (doubling or self.restart):
+            raise Unsupported(
+                "a sliding window or a decayed sum needs a horizon and no restart. Nothing was read or "
+                "charged."
+            )
+        if self.decay is not None and isinstance(self.strategy, BinaryTree | RunningSum):
+            raise Unsupported(
+                "a decayed sum is read off single steps, which a tree over time does not estimate well. "
+                "Nothing "
+                "was read or charged. Take strategy='square_root', 'blt' or 'item'."
+            )
+        if isinstance(self.strategy, Dense) and len(self.strategy.rows) < (self._block_length(1)):
+            raise _require.fail("strategy", f"{len(self.strategy.rows)} rows", "as long as the horizon")
+
+    def _check_units(self) -> None:
+        by_unit = self.public.unit.column is not None
+        if not by_unit and self.participations > 1:
+            raise InvalidInput(
+                f"where the unit is a row it is in one batch, and participations={self.participations} would "
+                f"be "
+                f"about people. Nothing was read or charged. Open the table with unit='the column of people'."
+            )
+        if by_unit and self.horizon is None:
+            raise Unsupported(
+                "at user level the horizon must be known: without an end a unit's participations have none "
+                "either. Nothing was read or charged. Give horizon=."
+            )
+        if (by_unit or self.clock is not None) and self.public.neighbors is not ADD_REMOVE:
+            raise Unsupported(
+                f"under {self.public.neighbors} a unit (or a row, with a clock) may be replaced by one of "
+                f"other "
+                f"ticks, for which no sensitivity is proved here. Nothing was read or charged. Protect the "
+                f"table "
+                f"under add_remove."
+            )
+        if (by_unit or self.clock is not None) and self.public.tables:
+            raise Unsupported(
+                "rows are chosen before they are counted, which is not done across related tables. Nothing "
+                "was "
+                "read or charged. Stream one table."
+            )
+
+    # -- price and error, known before anything is read
+
+    @property
+    def level(self) -> str:
+        """Whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
+        return "event" if self.public.unit.column is None else "user"
+
+    @property
+    def blob_size(self) -> int | None:
+        """The public size of the sealed record of units; None at event level, where there is none."""
+        return None if self.level == "event" else record_size(self.capacity)
+
+    @property
+    def moved(self) -> Sensitivity:
+        """How far one unit moves all measurements of a block, after rounding."""
+        return self._moved(self._block_length(1))
+
+    def _moved(self, steps: int) -> Sensitivity:
+        each = self.statistic.sensitivity(self.public)
+        part = _encoder(self.strategy, steps)
+        if self.restart is None or self.participations == 1:
+            return part.moved(min(self.participations, steps), self.separation, each)
+        # A unit may be in several blocks: the worst way to divide its participations among them.
+        norms = [part.moved(min(k, steps), self.separation, each) for k in range(1, self.participations + 1)]
+        best = [0]
+        for k in range(1, self.participations + 1):
+            best.append(max(int(norms[j - 1].l2_squared or 0) + best[k - j] for j in range(1, k + 1)))
+        top = norms[-1]
+        return Sensitivity(
+            linf=top.linf,
+            l0=top.l0 * self.participations,
+            l1=self.participations * int(norms[0].l1 or 0),
+            l2_squared=best[-1],
+        )
+
+    def noise(self, steps: int | None = None) -> Noise:
+        """The noise on every measurement of a block of so many steps."""
+        return _noise(self, self._block_length(1) if steps is None else steps)
+
+    @property
+    def event(self) -> Event:
+        if self.horizon is not None or self.restart is not None:
+            return self.noise().event
+        neighbors = self.public.neighbors
+        if self.epsilon is not None:
+            return PureDP(epsilon=self.epsilon, neighbors=neighbors)
+        assert self.rho is not None
+        return ZCDP(rho=self.rho, neighbors=neighbors)
+
+    def deviation(self, step: int) -> float:
+        """The standard deviation of the value released at a step, in the statistic's own unit (of windows of
+        a tree, a bound of it)."""
+        return self._worth() * _deviation(replace(self, public=replace(self.public, version="")), step)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean squared error over all steps of the horizon (or of a block, or of 1,024 steps)."""
+        steps = range(1, (self.horizon or self.restart or 1024) + 1)
+        some = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
+        return math.sqrt(sum(self.deviation(t) ** 2 for t in some) / len(some))
+
+    def error(self, confidence: float = 0.95, step: int | None = None) -> float:
+        """How far off a released value may be, by itself: at `step`, or at the worst step of the horizon (of
+        the first 1,024 steps where there is none)."""
+        _require.open_probability(confidence=confidence)
+        noise = self.noise(self._block_length(step or 1))
+        if step is None:
+            most = self.horizon or self.restart or 1024
+            largest = max(map(self.deviation, _worst_candidates(most)))
+        else:
+            largest = self.deviation(step)
+        return width(noise, confidence) * largest
+
+    def _worth(self) -> float:
+        step_for = getattr(self.statistic, "step_for", None)
+        return float(step_of(self.statistic) if step_for is None else step_for(self.public))
+
+    def _block_length(self, step: int) -> int:
+        return self._place(step)[1]
+
+    def _place(self, step: int) -> tuple[int, int, int]:
+        """The block of a step: where it begins, its length, and the step's number in it, from 1."""
+        if self.restart is not None:
+            start = (step - 1) // self.restart * self.restart
+            return start, self.restart, step - start
+        if self.horizon is not None:
+            return 0, self.horizon, step
+        length = 1 << (step.bit_length() - 1)
+        return length - 1, length, step - length + 1
+
+    # -- running
+
+    def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
+        """Nothing of the source counts yet: the first tick is the first `feed`, or `Advance`."""
+        check_source(self.public, source)
+        key = entropy.integer(128).to_bytes(16, "little").hex()
+        if drawer is not None:
+            drawer.put(BLOB, b"")
+        return {"step": 0, "key": key, "block": None, "carry": None, "tail": [], "value": None}
+
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy, drawer: Any = None
+    ) -> tuple[State, Release]:
+        """Close the next tick of the clock (`Advance`), or give the newest release again (`Latest`)."""
+        check_source(self.public, source)
+        if not isinstance(question, Advance | Latest):
+            raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
+        if isinstance(question, Latest):
+            if self.clock is not None:
+                self._check_end(state)
+            return state, self._latest(state, entropy)
+        if self.clock is None:
+            raise InvalidInput(
+                "this counter has no clock: a tick is the batch that it is fed with. Nothing was read or "
+                "released. Use feed, or build it with clock=, a column of days."
+            )
+        return self._tick(state, source, entropy, drawer)
+
+    def feed(
+        self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
+    ) -> tuple[State, Release]:
+        """One tick: count the batch, add noise, and release the sum so far."""
+        check_source(self.public, batch)
+        return self._tick(state, batch, entropy, drawer)
+
+    def _check_end(self, state: State) -> None:
+        if self.horizon is not None and state["step"] >= self.horizon:
+            raise Halted(
+                f"the horizon of {self.horizon:,} steps is reached. Nothing was read or released. Start a "
+                f"new "
+                f"counter; its price is its own."
+            )
+
+    def _tick(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> tuple[State, Release]:
+        self._check_end(state)
+        step = state["step"] + 1
+        exact = np.atleast_1d(np.asarray(self._exact(state, source, step, drawer))).ravel()
+        value, after = self._advance(state, exact, step, entropy)
+        shown = value.reshape(()) if length_of(self.statistic, self.public) is None else value
+        return after, self._released(shown, step, entropy)
+
+    def _exact(self, state: State, source: Source, step: int, drawer: Any) -> Integers:
+        """The statistic of the rows that count, an exact integer vector."""
+        if self.clock is None and self.level == "event":
+            return self.statistic(source)
+        tick = None if self.clock is None else tick_value(self.public, self.clock, step)
+        names = [name for name, _ in self.public.schema]
+        unit = self.public.unit.column
+        columns = list(dict.fromkeys([*names, *([] if unit is None else [unit])]))
+        if unit is None:
+            return self.statistic(rows_of(source, columns, clock=self.clock, tick=tick))
+        if drawer is None:
+            raise InvalidInput(
+                "at user level the record of units needs the curator's vault. Nothing was read or released. "
+                "Start the counter with session.start or session.stream."
+            )
+        record = UnitRecord(drawer.get(BLOB), bytes.fromhex(state["key"]), self.capacity)
+
+        def allowed(units: Any) -> Integers:
+            return record.admit(units, step, times=self.participations, separation=self.separation)
+
+        rows = rows_of(source, columns, clock=self.clock, tick=tick, allowed=allowed)
+        drawer.put(BLOB, record.dump())
+        return self.statistic(rows)
+
+    def _advance(self, state: State, exact: Integers, step: int, entropy: Entropy) -> tuple[Floats, State]:
+        """Measure, add noise, decode: the value in the statistic's own unit, and the next state."""
+        _, length, position = self._place(step)
+        part = _encoder(self.strategy, length)
+        block, carry = state["block"], state["carry"]
+        if position == 1:
+            if block is not None and self.restart is None:
+                carry = (np.array(carry) + np.array(state["sum"])).tolist()
+            else:
+                carry = [0.0] * len(exact)
+            block = part.begin(len(exact))
+        block, rows = part.encode(block, exact, position)
+        flat = self.noise(length)(np.concatenate(rows), entropy=entropy)
+        block, total = part.decode(block, np.split(flat, len(rows)), position)
+        value, tail = self._read(state, np.array(carry) + total)
+        value = value * self._worth()
+        after = {"step": step, "key": state["key"], "block": block, "carry": carry, "sum": total.tolist()}
+        return value, {**after, "tail": tail, "value": value.tolist()}
+
+    def _read(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
+        """The sum, or that of the window, or the decayed one, from estimates of sums: post-processing."""
+        if self.window is not None:
+            tail = [*(state["tail"] or [[0.0] * len(total)]), total.tolist()][-self.window - 1 :]
+            return total - np.array(tail[0]), tail
+        if self.decay is not None:
+            before, faded = (np.array(part) for part in (state["tail"] or [[0.0] * len(total)] * 2))
+            faded = float(self.decay) * faded + (total - before)
+            return faded, [total.tolist(), faded.tolist()]
+        return total, []
+
+    def _latest(self, state: State, entropy: Entropy) -> Release:
+        if state["value"] is None:
+            raise InvalidInput("nothing was released yet: feed the first batch. Nothing was read.")
+        scalar = length_of(self.statistic, self.public) is None
+        value = np.array(state["value"])
+        return self._released(value.reshape(()) if scalar else value, state["step"], entropy)
+
+    def _released(self, value: Floats, step: int, entropy: Entropy) -> Release:
+        return release(
+            value, event=self.event, entropy=entropy, error=lambda confidence: self.error(confidence, step)
+        )
+
+
+@lru_cache(maxsize=256)
+def _noise(asked: ContinualCounter, steps: int) -> Noise:
+    moved, neighbors = asked._moved(steps), asked.public.neighbors
+    if asked.epsilon is not None:
+        return IntegerLaplace.for_epsilon(asked.epsilon, sensitivity=moved, neighbors=neighbors)
+    assert asked.rho is not None
+    return IntegerGaussian.for_rho(asked.rho, sensitivity=moved, neighbors=neighbors)
+
+
+@lru_cache(maxsize=64)
+def _encoder(strategy: StreamStrategy, steps: int) -> Encoder:
+    return encoder(strategy, steps)
+
+
+def _worst_candidates(steps: int) -> list[int]:
+    """Steps among which the largest error is: of triangular strategies the last, of trees one with many "
+    "digits."""
+    ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
+    top = (1 << (steps.bit_length() - 1)) - 1
+    high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
+    below = [
+        (steps & ~((1 << (k + 1)) - 1)) | ((1 << k) - 1) for k in range(steps.bit_length()) if steps >> k & 1
+    ]
+    return sorted({t for t in (*ones, top, *high, *below, steps) if 1 <= t <= steps})
+
+
+@lru_cache(maxsize=8192)
+def _deviation(asked: ContinualCounter, step: int) -> float:
+    """The standard deviation at a step, in the integers of the statistic."""
+    if asked.window is not None or asked.decay is not None:
+        return _filtered_deviation(asked, step)
+    start, length, position = asked._place(step)
+    variance = _variances(asked.strategy, length)[position - 1] * _spread(asked, length)
+    if asked.restart is None and asked.horizon is None:
+        closed = 1
+        while closed <= start:
+            variance += _variances(asked.strategy, closed)[-1] * _spread(asked, closed)
+            closed *= 2
+    return math.sqrt(variance)
+
+
+@lru_cache(maxsize=1024)
+def _spread(asked: ContinualCounter, length: int) -> float:
+    return asked.noise(length).mean_squared_error
+
+
+def _filtered_deviation(asked: ContinualCounter, step: int) -> float:
+    length = asked._block_length(1)
+    noise = math.sqrt(_spread(asked, length))
+    if isinstance(asked.strategy, BinaryTree | RunningSum | Dense):
+        assert asked.window is not None or isinstance(asked.strategy, Dense)
+        if asked.window is None:
+            raise Unsupported("a decayed sum takes a Toeplitz strategy. Nothing was read or charged.")
+        variances = _variances(asked.strategy, length)
+        before = step - asked.window
+        return noise * (
+            math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
+        )
+    return noise * math.sqrt(_filtered(asked.strategy, length, asked.window, asked.decay)[step - 1])
+
+
+@lru_cache(maxsize=64)
+def _filtered(strategy: Any, steps: int, window: int | None, decay: float | None) -> Floats:
+    """Variances of a window or a decayed sum, for measurements with noise of variance 1."""
+    age = np.arange(steps)
+    workload: Floats = (
+        (age < window).astype(float) if window is not None else np.power(float(decay or 0), age)
+    )
+    scale = _encoder(strategy, steps).scale
+    return np.asarray(np.cumsum(np.square(decoder(strategy, workload)))) / float(scale) ** 2
+
+
+@lru_cache(maxsize=64)
+def _variances(strategy: Any, steps: int) -> Floats:
+    return _encoder(strategy, steps).variances()

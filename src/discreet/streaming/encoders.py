@@ -1,0 +1,317 @@
+"""Encoders: what is measured of a stream at each step, in exact integers and a small state, and how sums are
+read off the noisy measurements.
+
+At step t an encoder turns the step's integers x_t into rows of C x on a grid of 1 / `scale`, to which integer
+noise is added; a decoder makes the estimate of every x_t, or of their sum, from the noisy rows alone. States
+are plain JSON: `secret` has exact sums and never leaves, `public` follows from what was released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
+from ..mechanisms.matrix.buffered import Buffered
+from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity
+from ..mechanisms.protocols import Integers, Sensitivity
+from .factors import StreamStrategy, prefix_variances
+from .running import RunningSum
+
+Floats = NDArray[np.float64]
+State = dict[str, Any]
+
+# Bits after the point of a measured coefficient: cutting them off changes the error by a part in a million.
+BITS = 20
+# Bits of a decay, and of the weight of a buffer: the rounding of a product by them is below one unit of the
+# grid.
+_DECAY_BITS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What a unit that adds 1 to at most `times` steps moves the measurements by: l1 and squared l2 norm,
+    largest entry, and how many measurements."""
+
+    l1: int
+    l2_squared: int
+    linf: int
+    l0: int
+
+    def of(self, step: Sensitivity) -> Sensitivity:
+        """The same for a unit that moves the vector of a step by `step`.
+
+        Proof: the change of the measurements is C U with rows u_i of U bounded by `step`. |C U|_1 <= sum of
+               |C e_i|_1 |u_i|_1. With X = Cᵀ C, |C U|² = sum of X_ij u_i u_j <= sum |X_ij| max |u|², and
+               `l2_squared` bounds the sum (`triangular.sensitivity`). An entry moves by at most the sum of
+               |C_ti| |u_i|_inf.
+        """
+        return Sensitivity(
+            linf=self.linf * step.linf,
+            l0=max(1, self.l0 * step.l0),
+            l1=self.l1 * int(step.l1 or 0),
+            l2_squared=self.l2_squared * int(step.l2_squared or 0),
+        )
+
+
+class Encoder:
+    """Base: the strategy for a block of `steps` steps."""
+
+    scale: int = 1
+    steps: int
+
+    def begin(self, size: int) -> State:
+        raise NotImplementedError
+
+    def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
+        """Return the next state and the rows that are measured at `step` = 1, 2, ..."""
+        raise NotImplementedError
+
+    def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
+        """Return the next state and the estimate of the sum so far, from the noisy rows."""
+        raise NotImplementedError
+
+    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+        raise NotImplementedError
+
+    def variances(self) -> Floats:
+        """The variance of the sum after each step, for measurements with noise of variance 1."""
+        raise NotImplementedError
+
+
+def encoder(strategy: StreamStrategy, steps: int) -> Encoder:
+    """The encoder of a strategy over a block of steps."""
+    if isinstance(strategy, BinaryTree):
+        return TreeEncoder(strategy, steps)
+    if isinstance(strategy, RunningSum):
+        return RunningEncoder(steps)
+    if isinstance(strategy, Buffered):
+        return BufferedEncoder(strategy, steps)
+    return RowEncoder(strategy, steps)
+
+
+def _ints(values: Any) -> Any:
+    return np.array([int(v) for v in values], dtype=object)
+
+
+def _plain(values: Any) -> list[Any]:
+    return [int(v) for v in values]
+
+
+class TreeEncoder(Encoder):
+    """Tree aggregation as the lecture gives it (TBAP): at step t the nodes that end with t, from the leaf up
+    to the first left child, are complete and get noise, each once; the state has one node of each level."""
+
+    def __init__(self, strategy: BinaryTree, steps: int) -> None:
+        self.strategy, self.steps, self.levels = strategy, steps, steps.bit_length()
+        self._variances = strategy.node_variances(self.levels)
+
+    def begin(self, size: int) -> State:
+        return {"secret": [[0] * size] * self.levels, "public": [[0.0] * size] * self.levels}
+
+    def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
+        last = _lowest_bit(step)
+        left, total = list(state["secret"]), _ints(x)
+        rows = [total]
+        for level in range(last):
+            total = total + _ints(left[level])
+            rows.append(total)
+        left[last] = _plain(total)
+        return {**state, "secret": left}, rows
+
+    def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
+        last, left = _lowest_bit(step), list(state["public"])
+        node = np.asarray(rows[0], dtype=np.float64)
+        for level in range(last):
+            own = np.asarray(rows[level + 1], dtype=np.float64)
+            if self.strategy.from_below:
+                share = self._variances[level + 1]
+                below = np.array(left[level]) + node
+                node = share * own + (1 - share) * below
+            else:
+                node = own
+        left[last] = node.tolist()
+        total = np.zeros(len(node))
+        for level in range(self.levels):
+            if step >> level & 1:
+                total += np.array(left[level])
+        return {**state, "public": left}, total
+
+    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+        """Every leaf is in one node of each level."""
+        return Moved(
+            l1=times * self.levels,
+            l2_squared=tree_square(self.steps, separation, times),
+            linf=times,
+            l0=times * self.levels,
+        ).of(step)
+
+    def variances(self) -> Floats:
+        return self.strategy.variances(self.steps)
+
+
+def _lowest_bit(step: int) -> int:
+    return (step & -step).bit_length() - 1
+
+
+class RunningEncoder(Encoder):
+    """Fresh noise on the sum so far at every step."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def begin(self, size: int) -> State:
+        return {"secret": [0] * size, "public": []}
+
+    def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
+        total = _ints(state["secret"]) + _ints(x)
+        return {**state, "secret": _plain(total)}, [total]
+
+    def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
+        return state, np.asarray(rows[0], dtype=np.float64)
+
+    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+        """A unit moves every later sum, by at most what it added to all steps."""
+        return Moved(
+            l1=times * self.steps,
+            l2_squared=times**2 * self.steps,
+            linf=times,
+            l0=self.steps,
+        ).of(step)
+
+    def variances(self) -> Floats:
+        return np.ones(self.steps)
+
+
+class RowEncoder(Encoder):
+    """A strategy by its rows, Toeplitz or dense, cut to a grid: keeps as many steps as it has bands, less "
+    "one."""
+
+    def __init__(self, strategy: Toeplitz | Dense, steps: int) -> None:
+        self.steps, self.scale = steps, 1 if strategy == Toeplitz(coefficients=(1.0,)) else 1 << BITS
+        # Cut off towards zero; integers below 2**53 are exact in floats.
+        if isinstance(strategy, Toeplitz):
+            cut = tuple(float(math.trunc(c * self.scale)) for c in strategy.coefficients[:steps])
+            self.grid: Toeplitz | Dense = Toeplitz(coefficients=cut)
+        else:
+            rows = (tuple(float(math.trunc(c * self.scale)) for c in row) for row in strategy.rows[:steps])
+            self.grid = Dense(rows=tuple(rows))
+
+    def begin(self, size: int) -> State:
+        return {"secret": [], "public": [], "sum": [0.0] * size}
+
+    def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
+        row = self.grid.row(step - 1)
+        past = [_plain(x), *state["secret"]]
+        total = sum((int(c) * _ints(old) for c, old in zip(row, past, strict=False)), _ints([0] * len(x)))
+        return {**state, "secret": past[: self.grid.bands - 1]}, [total]
+
+    def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
+        row = self.grid.row(step - 1)
+        value = np.asarray(rows[0], dtype=np.float64)
+        for c, old in zip(row[1:], state["public"], strict=False):
+            value = value - c * np.array(old)
+        value = value / row[0]
+        total = np.array(state["sum"]) + value
+        past = [value.tolist(), *state["public"]][: self.grid.bands - 1]
+        return {**state, "public": past, "sum": total.tolist()}, total
+
+    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+        """`triangular.sensitivity` of the integers themselves, rounded up."""
+        length = sensitivity(self.grid, self.steps, separation, times)
+        if isinstance(self.grid, Toeplitz):
+            absolute = np.abs(self.grid.diagonals(self.steps))[:, None]
+        else:
+            absolute = np.abs(self.grid.matrix(self.steps))
+        column, entry = int(absolute.sum(axis=0).max()), int(absolute.max())
+        bands = min(self.grid.bands, self.steps)
+        return Moved(
+            l1=times * column,
+            l2_squared=math.ceil(length**2),
+            linf=times * entry,
+            l0=min(times * bands, self.steps),
+        ).of(step)
+
+    def variances(self) -> Floats:
+        return prefix_variances(self.grid, self.steps)
+
+
+class BufferedEncoder(Encoder):
+    """A buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding can add
+    to a unit's influence is part of the sensitivity.
+
+    Guarantee: two streams that differ in one unit move the measurements by at most `moved`.
+    Proof:     a buffer is b <- floor(theta b) + S x. Where two streams differ, floor moves their difference
+               by less than 1 beside theta times it, so that it is within 1 / (1 - theta) of the linear
+               recursion; the row S x + sum of floor(omega_j b_j) is within K = sum of (1 + omega_j / (1 -
+               theta_j)) of C U on the grid. Before the unit's first step, and in entries of the vector that
+               it never touches, both streams are the same. So the distance is at most S |C U|_2 + K
+               sqrt(entries times steps).
+    """
+
+    def __init__(self, strategy: Buffered, steps: int) -> None:
+        self.steps = steps
+        unit = 1 << _DECAY_BITS
+        self._decays = [int(d * unit) for d in strategy.decays]
+        # Decays on the grid; the weights are those of the strategy, cut off.
+        self._weights = [int(w * unit) for w in strategy.outputs]
+        self.decays = np.array([d / unit for d in self._decays])
+        self.weights = np.array([w / unit for w in self._weights])
+        self.drift = float(np.sum(1 + self.weights / (1 - self.decays))) * (1 + 1e-9)
+        self.scale = 1 << max(BITS, math.ceil(math.log2(self.drift * math.sqrt(steps))) + 17)
+
+    def begin(self, size: int) -> State:
+        zeros = [[0] * size] * len(self.decays)
+        return {"secret": zeros, "public": [[0.0] * size] * len(self.decays), "sum": [0.0] * size}
+
+    def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
+        scaled = self.scale * _ints(x)
+        buffers = [_ints(b) for b in state["secret"]]
+        row = scaled
+        for weight, b in zip(self._weights, buffers, strict=True):
+            row = row + (weight * b >> _DECAY_BITS)
+        after = [_plain((d * b >> _DECAY_BITS) + scaled) for d, b in zip(self._decays, buffers, strict=True)]
+        return {**state, "secret": after}, [row]
+
+    def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
+        buffers = np.array(state["public"])
+        value = np.asarray(rows[0], dtype=np.float64) / self.scale - self.weights @ buffers
+        after = self.decays[:, None] * buffers + value
+        total = np.array(state["sum"]) + value
+        return {**state, "public": after.tolist(), "sum": total.tolist()}, total
+
+    def diagonals(self) -> Floats:
+        """The coefficients of C as it is measured, without the rounding of buffers."""
+        powers = self.decays[:, None] ** np.arange(max(0, self.steps - 1))[None, :]
+        return np.concatenate([[1.0], self.weights @ powers])
+
+    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+        from ..mechanisms.matrix.triangular import toeplitz_square
+
+        coefficients = self.diagonals()
+        slack = 1 + 1e-9
+        length = math.sqrt(toeplitz_square(coefficients, separation, times)) * slack
+        touched = step.l0 * times * self.steps
+        l2 = self.scale * length * math.sqrt(int(step.l2_squared or 0)) + self.drift * math.sqrt(touched)
+        l1 = self.scale * times * float(coefficients.sum()) * int(step.l1 or 0) + self.drift * touched
+        entry = math.ceil((self.scale * times * step.linf + self.drift) * slack)
+        return Sensitivity(
+            linf=entry,
+            l0=max(1, touched),
+            l1=math.ceil(l1 * slack),
+            l2_squared=math.ceil((l2 * slack) ** 2),
+        )
+
+    def variances(self) -> Floats:
+        """Of the recursion itself: b_k of A C⁻¹, by filtering ones through the inverse."""
+        impulse = np.zeros(self.steps)
+        impulse[0] = 1.0
+        values, buffers = np.zeros(self.steps), np.zeros(len(self.decays))
+        for t in range(self.steps):
+            values[t] = impulse[t] - self.weights @ buffers
+            buffers = self.decays * buffers + values[t]
+        return np.asarray(np.cumsum(np.square(np.cumsum(values))) / float(self.scale) ** 2)

@@ -1,0 +1,150 @@
+"""How good a strategy of continual sums is, before anything is spent: its error for one participation and
+unit noise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import signal
+
+from .. import _require
+from .._errors import InvalidInput
+from ..mechanisms.matrix import buffered, minimax
+from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
+from ..mechanisms.matrix.buffered import Buffered
+from ..mechanisms.matrix.triangular import IDENTITY, Dense, Toeplitz, Triangular, sensitivity, square_root
+from .running import RunningSum
+
+Floats = NDArray[np.float64]
+StreamStrategy = BinaryTree | Toeplitz | Buffered | Dense | RunningSum
+
+# What a strategy minimizes, and among which: the lecture's two baselines minimize nothing.
+MINIMIZES = {
+    "item": "nothing: noise on every item, the lecture's second bad idea",
+    "fresh": "nothing: fresh noise at every step, the lecture's first bad idea",
+    "tree": "nothing: O(log T) noises in a sum, O(log T) sums of a noise",
+    "honaker": "the error of each node, given the nodes below it",
+    "square_root": "max, among Toeplitz strategies up to lower order terms",
+    "banded": "max, among Toeplitz strategies with so many bands, approximately",
+}
+NAMES = (*MINIMIZES, "blt", "optimal")
+# Steps up to which a full Toeplitz strategy is kept: its state has as many vectors.
+MOST_COEFFICIENTS = 1 << 14
+# Steps up to which comparisons include the optimum, which takes seconds.
+MOST_OPTIMAL = 512
+
+
+class _Pair(NamedTuple):
+    max: float
+    rms: float
+
+
+class ErrorFactors(_Pair):
+    """The standard deviation of prefix sums, the largest and the root mean square over all steps, in units of
+    the noise that one participation of size 1 needs; `minimizes` says which of the two the strategy makes
+    least."""
+
+    minimizes: str
+
+    def __new__(cls, largest: float, rms: float, minimizes: str) -> ErrorFactors:
+        pair = super().__new__(cls, largest, rms)
+        pair.minimizes = minimizes
+        return pair
+
+    def __repr__(self) -> str:
+        return f"ErrorFactors(max={self.max:.6g}, rms={self.rms:.6g}, minimizes={self.minimizes!r})"
+
+
+@_require.spelled
+def error_factors(
+    strategy: str | Any, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
+) -> ErrorFactors:
+    """The (max, rms) error factor of a strategy, by its name or as an object, over `steps` steps.
+
+    `minimize` chooses for "blt" and "optimal" which of the two is made least. Noise is Gaussian: one unit
+    moves the measurements by a column in l2.
+
+    >>> largest, rms = error_factors("tree", steps=1024)
+    >>> round(largest, 3), round(rms, 3), error_factors("blt", steps=1024).minimizes
+    (10.488, 7.417, 'max')
+    """
+    _require.integer(steps=steps, at_least=1)
+    if isinstance(strategy, str):
+        goal = MINIMIZES.get(strategy, minimize)
+        strategy = named(strategy, steps, minimize=minimize, buffers=buffers, bands=bands)
+    else:
+        goal = "unknown"
+    if isinstance(strategy, Buffered):
+        return ErrorFactors(*buffered.factors(strategy, steps), goal)
+    variances = prefix_variances(strategy, steps)
+    column = column_length(strategy, steps)
+    return ErrorFactors(
+        column * math.sqrt(float(variances.max())), column * math.sqrt(float(variances.mean())), goal
+    )
+
+
+@_require.spelled
+def named(
+    name: str, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
+) -> StreamStrategy:
+    """The strategy of a name for so many steps."""
+    _require.one_of(NAMES, strategy=name)
+    _require.integer(steps=steps, at_least=1)
+    if name in ("tree", "honaker"):
+        return BinaryTree(from_below=name == "honaker")
+    if name == "item":
+        return IDENTITY
+    if name == "fresh":
+        return RunningSum()
+    if name == "blt":
+        return buffered.blt(steps, min(buffers, max(1, steps)), minimize=minimize)
+    if name == "optimal":
+        return minimax.optimal_prefix(steps, minimize).strategy
+    width = steps if name == "square_root" else (bands or max(1, math.isqrt(steps)))
+    if min(width, steps) > MOST_COEFFICIENTS:
+        raise InvalidInput(
+            f"a strategy with {width:,} coefficients would keep as many vectors; at most "
+            f"{MOST_COEFFICIENTS:,}. Nothing was computed. Take strategy='blt', or fewer bands."
+        )
+    return square_root(steps, width)
+
+
+def column_length(strategy: StreamStrategy, steps: int) -> float:
+    """The l2 length of the longest column of C."""
+    if isinstance(strategy, BinaryTree):
+        return math.sqrt(tree_square(steps))
+    if isinstance(strategy, RunningSum):
+        return math.sqrt(steps)
+    return sensitivity(strategy, steps, 1, 1)
+
+
+def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
+    """The variance of the sum of the first t steps, t = 1, ..., steps, for noise of variance 1 in each
+    measurement."""
+    if isinstance(strategy, BinaryTree):
+        return strategy.variances(steps)
+    if isinstance(strategy, RunningSum):
+        return np.ones(steps)
+    if isinstance(strategy, Dense):
+        C = strategy.matrix(steps)
+        from scipy.linalg import solve_triangular
+
+        B = solve_triangular(C, np.tril(np.ones((steps, steps))).T, lower=True, trans="T").T
+        return np.asarray(np.square(B).sum(axis=1))
+    return np.asarray(np.cumsum(np.square(decoder(strategy, np.ones(steps)))))
+
+
+def decoder(strategy: Triangular, workload: Floats) -> Floats:
+    """The coefficients of A C⁻¹ for the Toeplitz matrix A of these coefficients: how past noise enters an
+    answer."""
+    if isinstance(strategy, Buffered):
+        out = workload
+        for decay, inverse in zip(strategy.decays, strategy.inverse_decays, strict=True):
+            out = signal.lfilter([1.0, -decay], [1.0, -inverse], out)
+        return np.asarray(out)
+    diagonals = strategy.diagonals(len(workload))
+    assert diagonals is not None
+    return np.asarray(signal.lfilter([1.0], np.trim_zeros(diagonals, "b"), workload))

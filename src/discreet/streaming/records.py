@@ -1,0 +1,131 @@
+"""Which rows of a batch count: those of the tick that is closed now, of units that may still take part.
+
+The record of units is a table of keyed hashes with the number of steps that each unit took part in, and the
+last of them. It is as secret as the data, sealed in the vault, and padded to a public size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .._errors import InvalidInput
+from .._public import Bounds, Categories, Dates, Public
+from ..mechanisms.protocols import Integers
+from ..tables import Memory, Source
+
+BLOB = "units"
+_ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
+
+
+def record_size(capacity: int) -> int:
+    """The bytes of a record of so many units."""
+    return capacity * _ENTRY.itemsize
+
+
+def ticks_of(public: Public, clock: str) -> int:
+    """How many ticks a column of the table can tell apart, from its declared facts."""
+    fact = public.fact(clock)
+    if isinstance(fact, Categories):
+        return len(fact.values)
+    if isinstance(fact, Dates):
+        return (date.fromisoformat(fact.upper) - date.fromisoformat(fact.lower)).days + 1
+    if isinstance(fact, Bounds) and int(fact.lower) == fact.lower and int(fact.upper) == fact.upper:
+        return int(fact.upper) - int(fact.lower) + 1
+    raise InvalidInput(
+        f"column {clock!r} cannot be a clock: its ticks are declared dates, categories in order, or whole "
+        f"numbers. Nothing was read or charged."
+    )
+
+
+def tick_value(public: Public, clock: str, step: int) -> Any:
+    """The value of the clock's column in step 1, 2, ..."""
+    fact = public.fact(clock)
+    if isinstance(fact, Categories):
+        return fact.values[step - 1]
+    if isinstance(fact, Dates):
+        return date.fromisoformat(fact.lower) + timedelta(days=step - 1)
+    assert isinstance(fact, Bounds)
+    return int(fact.lower) + step - 1
+
+
+def rows_of(
+    source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
+) -> Memory:
+    """The rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of "
+    "units."""
+    batches = list(source.batches(list(columns)))
+    unit = source.public.unit.column
+    if batches:
+        table = pa.Table.from_batches(batches)
+    else:
+        table = pa.table({name: pa.array([], pa.null()) for name in columns})
+    keep = np.ones(table.num_rows, dtype=bool)
+    if clock is not None:
+        keep &= np.array([_same(v, tick) for v in table.column(clock).to_pylist()], dtype=bool).reshape(-1)
+    if allowed is not None and unit is not None:
+        units = table.column(unit).to_pylist()
+        keep &= allowed([u if k else None for u, k in zip(units, keep, strict=True)])
+    return Memory(table.filter(pa.array(keep, pa.bool_())), source.public)
+
+
+def _same(value: Any, tick: Any) -> bool:
+    if isinstance(value, datetime):
+        value = value.date()
+    if isinstance(tick, date) and isinstance(value, str):
+        return value[:10] == tick.isoformat()
+    if isinstance(tick, str) != isinstance(value, str):
+        return value is not None and str(value) == str(tick)
+    return bool(value == tick)
+
+
+class UnitRecord:
+    """How often each unit took part, and when last.
+
+    Guarantee: `admit` lets no unit take part in more than `times` steps, nor in two that are less than
+               `separation` apart; whether a unit is admitted depends on its own earlier rows alone.
+    Proof:     entries are found by a keyed 128-bit hash of the unit, and each is changed by its own unit only
+               (two units of one hash: probability below units² / 2^129).
+    """
+
+    def __init__(self, raw: bytes, key: bytes, capacity: int) -> None:
+        self._key, self._capacity = key, capacity
+        table = np.frombuffer(raw, dtype=_ENTRY)
+        self._entries = {bytes(u): (int(c), int(t)) for u, c, t in table.tolist()}
+
+    def admit(self, units: Sequence[Any], step: int, *, times: int, separation: int) -> Integers:
+        """Return for each row whether it counts, and enter the units that take part now.
+
+        Rows of nobody (NULL) do not count."""
+        decided: dict[bytes, bool] = {}
+        out = np.zeros(len(units), dtype=bool)
+        for i, unit in enumerate(units):
+            if unit is None or unit != unit:
+                continue
+            name = self._name(unit)
+            if name not in decided:
+                count, last = self._entries.get(name, (0, 0))
+                decided[name] = count < times and (count == 0 or step - last >= separation)
+                if decided[name]:
+                    self._entries[name] = (count + 1, step)
+            out[i] = decided[name]
+        if len(self._entries) > self._capacity:
+            # Said to nobody but the curator, which withholds it.
+            raise ValueError("the record of units is full")
+        return out
+
+    def dump(self) -> bytes:
+        table = np.array([(u, c, t) for u, (c, t) in sorted(self._entries.items())], dtype=_ENTRY)
+        return table.tobytes()
+
+    def _name(self, unit: Any) -> bytes:
+        whole = isinstance(unit, float) and unit.is_integer()
+        text = str(int(unit) if whole else unit).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(text, key=self._key, digest_size=16).digest()
+        # Numpy's byte strings lose zeros at their end.
+        return digest[:15] + bytes([digest[15] | 1])

@@ -1,0 +1,56 @@
+"""Cases for continual counters: the ticks of a clock are closed one after the other, until the horizon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discreet._public import Bounds, Categories, Public
+from discreet.mechanisms import Count, Histogram
+from discreet.streaming import Advance, counter
+from discreet.tables import Memory
+
+from .case import Case
+
+PUBLIC = Public(
+    schema={
+        "day": Categories(["mo", "tu", "we", "th"]),
+        "city": Categories(["bern", "rome"]),
+        "age": Bounds(0, 1),
+    }
+)
+ROWS: dict[str, list[Any]] = {
+    "day": ["mo", "mo", "tu", "th", "we"],
+    "city": ["bern", "rome", "bern", "rome", "rome"],
+    "age": [1.0, 0.0, 0.25, 0.5, 0.0],
+}
+
+
+def case(name: str, **options: Any) -> Case:
+    statistic = options.pop("statistic", Count())
+    coarse = options.pop("coarse", 1.0)
+    mechanism = counter(PUBLIC, statistic, clock="day", **options)
+    return Case(
+        name=name,
+        mechanism=mechanism,
+        source=Memory(ROWS, PUBLIC),
+        neighbor=Memory({column: values[1:] for column, values in ROWS.items()}, PUBLIC),
+        outcome=lambda answers: tuple(round(float(a.value.ravel()[0]) / coarse) for a in answers[:2]),
+        questions=[Advance()] * 6,
+        runs=250,
+    )
+
+
+CASES = [
+    *(
+        case(f"continual count, {strategy}", strategy=strategy, epsilon=2)
+        for strategy in ("tree", "honaker", "item", "fresh")
+    ),
+    *(
+        case(f"continual count, Gaussian, {strategy}", strategy=strategy, rho=0.5)
+        for strategy in ("honaker", "square_root", "blt", "optimal", "fresh")
+    ),
+    case("continual histogram", statistic=Histogram(column="city"), strategy="blt", rho=0.5),
+    case("continual count, window", strategy="square_root", rho=0.5, window=2),
+    case("continual count, decayed", strategy="square_root", rho=0.5, decay=0.5),
+    case("continual count, restarted", strategy="tree", epsilon=2, restart=2),
+]
