@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from .. import _errors, _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput, MissingExtra
 from .._public import Public
-from ..accounting.filters import Preview as Cost
+from ..accounting.filters import FilterPreview as Cost
 from ..curator import Budget, values
 from ..mechanisms.protocols import Release
 from ..query import Answer, cut_off_sql

@@ -14,7 +14,7 @@ from typing import Any
 from .. import _registry, tables
 from .. import session as sessions
 from .._errors import InvalidInput
-from ..accounting.filters import Preview as Cost
+from ..accounting.filters import FilterPreview as Cost
 from ..curator import STEWARD, Budget, Period
 from ..curator.periods import UNLIMITED
 from ..query import Answer

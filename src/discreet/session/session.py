@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..explaining import Explanation
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
-    from .teaching import Labeller
     from .streams import Stream
+    from .teaching import Labeller
 
 
 @dataclass(frozen=True, slots=True, repr=False)
