@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..explaining import Explanation
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
+    from ..synthetic import SyntheticCopy
     from .streams import Stream
     from .teaching import Labeller
 
@@ -392,6 +393,56 @@ class Session:
             name: value for name, value in locals().items() if name not in ("self", "teach", "learner")
         }
         return teach(self, learner, **options)
+
+    @_require.spelled
+    def synthesize(
+        self,
+        rows: int | None = None,
+        *,
+        epsilon: Real,
+        delta: float | None = None,
+        method: str = "auto",
+        columns: Sequence[str] | None = None,
+        bins: Mapping[str, Any] | None = None,
+        missing: Mapping[str, bool] | None = None,
+        rows_per_unit: int | None = None,
+        constraints: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        progress: segments.Watch | None = None,
+        fresh: bool = False,
+    ) -> SyntheticCopy:
+        """Make a synthetic copy of the table, charged first; asking again with the same options is free.
+
+        `rows`: how many to draw, by default as many as a noisy total says. `method`: "auto", "aim", "mst",
+        "mwem", "privbayes" or "independent"; `options` are its own (degree, cells). `bins`, `missing` and
+        `constraints` are public facts, see `synthetic.Domain` and `synthetic.Constraint`. With a `checkpoint`
+        the run is saved after each step, and `resume` goes on after a crash; `progress` is told each step.
+        """
+        from .synthesis import SynthesisTerms, synthesize
+
+        terms = SynthesisTerms(
+            epsilon=epsilon,
+            delta=delta,
+            method=method,
+            columns=columns,
+            bins=bins or {},
+            missing=missing or {},
+            rows_per_unit=rows_per_unit,
+            constraints=constraints,
+            options=options or {},
+        )
+        run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
+        return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
+
+    def compare_copy(self, copy: SyntheticCopy, *, epsilon: Real) -> Release:
+        """Ask, for a price, how far a synthetic copy's tables by two columns are from the data's, on
+        average."""
+        from .synthesis import compare_copy
+
+        return compare_copy(self, copy, epsilon=epsilon)
 
     @_require.spelled
     def watch(

@@ -80,6 +80,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Train a private model of one column, with DP-SGD or another --method. Charged before any data "
         "is read; every step is paid for once.",
     ),
+    "synth": (
+        "synth",
+        "synth",
+        "Make a synthetic copy of a table. Charged before any data is read; rows, SQL and reports on it "
+        "are free.",
+    ),
     "epsilon": (
         "accounting",
         "epsilon",

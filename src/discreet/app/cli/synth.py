@@ -1,0 +1,104 @@
+"""`discreet synth`: a synthetic copy of a table, written as Parquet or CSV, with its card."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..._errors import InvalidInput
+from .. import requests
+from . import outputs
+from .query import ANALYST, DATA, JSON, LEDGER, SCHEMA
+
+OUT = typer.Option(..., "--out", "-o", help="A .parquet or .csv file for the copy.", show_default=False)
+EPSILON = typer.Option(..., "--epsilon", "-e", help="What the copy may cost.", show_default=False)
+DELTA = typer.Option(None, "--delta", help="By default a share of the budget's.")
+ROWS = typer.Option(None, "--rows", help="How many rows to draw. By default a noisy total, which is paid.")
+METHOD = typer.Option("auto", "--method", help="auto, aim, mst, mwem, privbayes or independent.")
+COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
+BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120. Can be repeated.")
+PER_UNIT = typer.Option(None, "--rows-per-unit", help="How many rows of one person count.")
+WHERE = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
+SEED = typer.Option(None, "--seed", help="Of the rows that are drawn; not of the noise.")
+CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after each step.")
+RESUME = typer.Option(False, "--resume", help="Go on from the checkpoint, with the same options. Free.")
+
+
+def synth(
+    data: str = DATA,
+    out: Path = OUT,
+    epsilon: float = EPSILON,
+    delta: float = DELTA,
+    rows: int = ROWS,
+    method: str = METHOD,
+    column: list[str] = COLUMN,
+    bins: list[str] = BINS,
+    rows_per_unit: int = PER_UNIT,
+    constraint: list[str] = WHERE,
+    seed: int = SEED,
+    checkpoint: Path = CHECKPOINT,
+    resume: bool = RESUME,
+    force: bool = outputs.FORCE,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    analyst: str = ANALYST,
+    as_json: bool = JSON,
+) -> None:
+    """Make a synthetic copy of a table. Charged before any data is read; rows, SQL and reports on it are
+    free."""
+    if out.suffix not in (".parquet", ".csv"):
+        raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
+    outputs.check(out, force=force, data=[data])
+    beside = out.with_suffix(".card.json")
+    if out.suffix == ".csv":
+        outputs.check(beside, force=force, data=[data])
+    session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
+    copy = session.synthesize(
+        rows,
+        epsilon=epsilon,
+        delta=delta,
+        method=method,
+        columns=column or None,
+        bins=dict(_bins(text) for text in bins),
+        rows_per_unit=rows_per_unit,
+        constraints=constraint,
+        seed=seed,
+        checkpoint=checkpoint,
+        resume=resume,
+        progress=_show if checkpoint is not None and sys.stderr.isatty() else None,
+    )
+    if out.suffix == ".csv":
+        copy.to_csv(out)
+    else:
+        copy.to_parquet(out)
+    if as_json:
+        print(json.dumps(copy.card()))
+        return
+    print(f"{copy!r}: {out}")
+    print(copy.report())
+
+
+def _show(facts: Any) -> None:
+    print(f"\rstep {facts['step']} of at most {facts['steps']}", end="", file=sys.stderr, flush=True)
+
+
+def _bins(text: str) -> tuple[str, Any]:
+    name, _, value = text.rpartition("=")
+    parts = [part.strip() for part in value.split(",")]
+    if not name or not all(parts):
+        raise InvalidInput(f"--bins wants COLUMN=20 or COLUMN=0,18,65, got {text!r}. Nothing was charged.")
+    edges = [_edge(part) for part in parts]
+    return name, edges[0] if len(edges) == 1 else edges
+
+
+def _edge(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,34 @@
+"""Synthetic copies of a table: tables of counts are chosen and measured with noise, a graphical model is
+fitted to
+them, and rows are drawn from it.
+
+Everything after the noise is post-processing: a copy may be asked, shared and joined as often as one likes.
+"""
+
+from .aim import AIM
+from .baselines import MWEM, PrivBayes
+from .constraints import Constraint
+from .copy import SyntheticAnswer, SyntheticCopy
+from .counting import MarginalCounts
+from .domain import Domain, DomainColumn
+from .marginal_trees import MST, Independent
+from .quality import CopyDistance, Report
+from .synthesizer import Fitted, MeasuredTable
+
+__all__ = [
+    "AIM",
+    "MST",
+    "MWEM",
+    "Constraint",
+    "CopyDistance",
+    "Domain",
+    "DomainColumn",
+    "Fitted",
+    "Independent",
+    "MarginalCounts",
+    "MeasuredTable",
+    "PrivBayes",
+    "Report",
+    "SyntheticAnswer",
+    "SyntheticCopy",
+]

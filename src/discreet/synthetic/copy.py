@@ -1,0 +1,239 @@
+"""A synthetic copy: rows drawn from a released model, which may be kept, shared and asked as often as one
+likes.
+
+Everything here is post-processing of what was paid for. The copy says what it is: a card goes with it, and
+answers from it carry no interval around the truth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Boolean, Categories, Public, Unit
+from .._require import Real
+from ..accounting import Event
+from ..tables.cells import Coding
+from ..tables.engines.duckdb import connect
+from .constraints import repaired
+from .domain import number_of
+from .estimation import noisy_total
+from .generation import estimate, noisy_tables, rows_of
+from .model import GraphicalModel
+from .quality import Report, promised
+from .synthesizer import Fitted
+
+NOTE = (
+    "From a synthetic copy: an answer about made-up rows. It carries no ± of the truth, and no further "
+    "privacy is spent."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticCopy:
+    """`rows` made-up rows (by default as many as the noisy total says), the same ones for the same `seed`."""
+
+    fitted: Fitted
+    event: Event
+    rows: int
+    seed: int
+    asked: tuple[Real, float] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        fitted: Fitted,
+        event: Event,
+        *,
+        rows: int | None = None,
+        seed: int | None = None,
+        asked: tuple[Real, float] | None = None,
+    ) -> SyntheticCopy:
+        """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
+        if rows is not None:
+            _require.integer(rows=rows, at_least=1)
+        if seed is not None:
+            _require.integer(seed=seed, at_least=0)
+        chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        copy = cls(fitted, event, 0, chosen, asked)
+        return replace(copy, rows=max(1, round(copy.total)) if rows is None else int(rows))
+
+    @property
+    def public(self) -> Public:
+        return self.fitted.public
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.fitted.domain.names
+
+    @property
+    def total(self) -> float:
+        """The noisy number of rows of the table, as far as it was released."""
+        tables = noisy_tables(self.fitted)
+        return noisy_total(tables) if tables else 1.0
+
+    @cached_property
+    def model(self) -> GraphicalModel:
+        """The graphical model of what was released."""
+        return estimate(self.fitted)
+
+    @cached_property
+    def codes(self) -> list[Any]:
+        """The rows as one array of codes for each column."""
+        return rows_of(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
+
+    @cached_property
+    def table(self) -> pa.Table:
+        random = np.random.default_rng([self.seed, 1])
+        return self._decoded(self.codes, random)
+
+    def sample(
+        self, rows: int, *, seed: int | None = None, given: Mapping[str, Any] | None = None
+    ) -> pa.Table:
+        """Draw any number of rows from the model; with `given`, of those that have these values.
+
+        Free: the model was paid for.
+        """
+        _require.integer(rows=rows, at_least=1)
+        random = np.random.default_rng(seed)
+        codings = {c.column: c for c in self.fitted.domain.codings(self.public)}
+        fixed = {}
+        for name, value in dict(given or {}).items():
+            if name not in codings:
+                raise InvalidInput(
+                    f"{name!r} is no column of the copy.{_require.meant(name, codings)} It has: "
+                    f"{', '.join(codings)}."
+                )
+            fixed[self.columns.index(name)] = code_of_value(codings[name], value)
+        codes = rows_of(self.fitted, self.model, rows, random, fixed)
+        return self._decoded(codes, random)
+
+    def _decoded(self, codes: list[Any], random: np.random.Generator) -> pa.Table:
+        table = self.fitted.domain.decode(self.public, codes, random)
+        return repaired(table, self.fitted, codes, random)
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def to_pandas(self) -> Any:
+        return self.table.to_pandas()
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the rows as Parquet, with the card in the file's metadata."""
+        card = {b"discreet": json.dumps(self.card()).encode()}
+        table = self.table.replace_schema_metadata({**(self.table.schema.metadata or {}), **card})
+        parquet.write_table(table, Path(path))
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the rows as CSV, and the card beside them (`name.card.json`)."""
+        csv.write_csv(self.table, Path(path))
+        Path(path).with_suffix(".card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
+
+    def sql(self, text: str) -> SyntheticAnswer:
+        """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
+        public = Public(table=self.public.table)
+        engine = connect(self.table, public)
+        return SyntheticAnswer(engine.answer(text))
+
+    def open_public(self) -> Public:
+        """The public facts under which the copy can be opened like any table: its rows are made up."""
+        schema = tuple((n, f) for n, f in self.public.schema if n in self.columns)
+        return Public(schema=schema, table=self.public.table, unit=Unit(), neighbors=ADD_REMOVE)
+
+    def card(self) -> dict[str, Any]:
+        """What this copy is, for whoever gets it: public facts and released values only."""
+        asked = None if self.asked is None else {"epsilon": float(self.asked[0]), "delta": self.asked[1]}
+        return {
+            "what": "synthetic copy: made-up rows, drawn from noisy tables of counts",
+            "table": self.public.table,
+            "version": self.public.version,
+            "method": self.fitted.method,
+            "privacy": {
+                "asked": asked,
+                "event": self.event.to_json(),
+                "neighbors": str(self.public.neighbors),
+                "unit": self.public.unit.column or "row",
+            },
+            "rows": self.rows,
+            "seed": self.seed,
+            "columns": [_described(c) for c in self.fitted.domain.codings(self.public)],
+            "measured": [[self.columns[a] for a in t.clique] for t in self.fitted.tables],
+            "constraints": [str(c) for c in self.fitted.constraints],
+            "answers": NOTE,
+        }
+
+    def report(self) -> Report:
+        """What the release promises of its own quality, free: see `quality.promised`.
+
+        What compares with the data is paid (`Session.compare_copy`), or not private (`quality.compared`).
+        """
+        return promised(self.fitted, self.model, self.codes)
+
+    def __repr__(self) -> str:
+        how = f"{self.rows:,} rows by {self.fitted.method}, {len(self.columns)} columns"
+        return f"<SyntheticCopy of {self.public.table!r}: {how}>"
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticAnswer:
+    """The answer of a query to a copy. `note` says what it is not."""
+
+    table: pa.Table
+    note: str = NOTE
+
+    def to_pandas(self) -> Any:
+        return self.table.to_pandas()
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def interval(self, confidence: float = 0.95) -> Any:
+        """Refused: how far the copy is from the truth is not known for this question."""
+        raise InvalidInput(
+            f"{self.note} Ask the table itself for an answer with an interval: people.sql(..., epsilon=0.1)."
+        )
+
+    def __str__(self) -> str:
+        names = self.table.column_names
+        lines = ["  ".join(str(row[n]) for n in names) for row in self.table.slice(0, 50).to_pylist()]
+        return "\n".join(["  ".join(names), *lines, f"({self.note})"])
+
+
+def code_of_value(coding: Coding, value: Any) -> int:
+    """Return the code of one public value, for conditions; refused if the column cannot have it."""
+    fact = coding.fact
+    if value is None:
+        if not coding.missing:
+            raise InvalidInput(f"column {coding.column!r} is never missing in this copy.")
+        return coding.size - 1
+    if isinstance(fact, Categories):
+        if value not in fact.values:
+            near = _require.meant(str(value), map(str, fact.values))
+            raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{near}")
+        return fact.values.index(value)
+    if isinstance(fact, Boolean):
+        _require.flag(**{coding.column: value})
+        return int(value)
+    number = number_of(fact, value)
+    place = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
+    return min(max(place, 0), len(coding.edges) - 2)
+
+
+def _described(coding: Coding) -> dict[str, Any]:
+    values = list(coding.fact.values) if isinstance(coding.fact, Categories) else None
+    return {
+        "name": coding.column,
+        "values": values,
+        "edges": list(coding.edges) or None,
+        "missing": coding.missing,
+    }

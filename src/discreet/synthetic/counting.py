@@ -1,0 +1,122 @@
+"""Tables of counts by some columns of a domain: exact, counted by the engine, with what one unit can move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import ADD_REMOVE, Public
+from .._registry import described
+from ..mechanisms.protocols import Sensitivity
+from ..sampling import Entropy
+from ..tables import Source
+from ..tables.cells import count_cells
+from .domain import Domain
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The cells of a table that occur, with their counts; every smaller table is a sum of these."""
+
+    sizes: tuple[int, ...]
+    codes: tuple[Integers, ...]
+    counts: Integers
+
+    def table(self, attributes: Sequence[int]) -> Integers:
+        """Return the exact counts by some attributes, in this order."""
+        shape = tuple(self.sizes[a] for a in attributes)
+        place = np.zeros(len(self.counts), np.int64)
+        for a, size in zip(attributes, shape, strict=True):
+            place = place * size + self.codes[a]
+        # Sums of counts below 2**53 are exact in doubles.
+        flat = np.bincount(place, weights=self.counts, minlength=math.prod(shape))
+        return np.rint(flat).astype(np.int64).reshape(shape)
+
+    def mapped(self, groups: Sequence[Integers | None]) -> Cells:
+        """Return the same rows with codes put together: `groups` says of each code which new one it gets."""
+        codes = [c if g is None else g[c] for c, g in zip(self.codes, groups, strict=True)]
+        sizes = [n if g is None else int(g.max()) + 1 for n, g in zip(self.sizes, groups, strict=True)]
+        return Cells(tuple(sizes), tuple(codes), self.counts)
+
+
+def count(source: Source, domain: Domain, rows: int | None, entropy: Entropy) -> Cells:
+    """Count the cells of a table in its engine; of each unit at most `rows` rows, chosen under a fresh secret
+    key."""
+    key = entropy.integer(63)
+    coded = count_cells(source, domain.codings(source.public), rows=rows, key=key)
+    return Cells(domain.sizes(source.public), coded.codes, coded.counts)
+
+
+def rows_per_unit(public: Public, rows: int | None) -> int:
+    """How many rows of one unit count; 1 where a row is the unit."""
+    if public.unit.column is None:
+        if rows not in (None, 1):
+            raise InvalidInput("a row is the unit here, so rows_per_unit is 1. Nothing was charged.")
+        return 1
+    chosen = public.unit.rows if rows is None else rows
+    if chosen is None:
+        raise InvalidInput(
+            f"one unit (column {public.unit.column!r}) may have many rows: say how many of them count, "
+            f"rows_per_unit=5. Nothing was charged."
+        )
+    _require.integer(rows_per_unit=chosen, at_least=1)
+    return int(chosen)
+
+
+def moved(public: Public, rows: int) -> Sensitivity:
+    """How far one unit moves the table by any attributes, when at most `rows` of its rows count.
+
+    Guarantee: add_remove: at most `rows` in l1 and l2. replace and zero_out: `rows` counts leave and as many
+               come, which is 2 rows in l1, and 2 rows^2 in squared l2.
+    Proof:     every row is in exactly one cell, NULL being a code. The largest l2 distance is reached when
+               all rows of a unit are in one cell. A blank row of zero_out may be stored, and then lies in the
+               cell of NULLs: it is charged as a replacement.
+    """
+    if public.neighbors is ADD_REMOVE:
+        return Sensitivity(linf=rows, l0=rows, l1=rows, l2_squared=rows**2)
+    return Sensitivity(linf=rows, l0=2 * rows, l1=2 * rows, l2_squared=2 * rows**2)
+
+
+@described("synthetic.MarginalCounts")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginalCounts:
+    """How many rows have each combination of codes of some columns of a domain: a statistic.
+
+    Guarantee: that of `moved`, for a fixed choice of which rows of a unit count.
+    Proof:     that of `moved` and of `tables.cells.count_cells`.
+    """
+
+    domain: Domain
+    columns: tuple[str, ...]
+    rows: int = 1
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
+        _require.integer(rows=self.rows, at_least=1)
+        if unknown := [name for name in self.columns if name not in self.domain.names]:
+            raise InvalidInput(
+                f"{unknown[0]!r} is no column of the domain.{_require.meant(unknown[0], self.domain.names)} "
+                f"Nothing was read."
+            )
+
+    def length(self, public: Public) -> int:
+        sizes = dict(zip(self.domain.names, self.domain.sizes(public), strict=True))
+        return math.prod(sizes[name] for name in self.columns)
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        return moved(public, rows_per_unit(public, self.rows))
+
+    def __call__(self, source: Source) -> Integers:
+        rows = rows_per_unit(source.public, self.rows)
+        coded = count_cells(source, self.domain.codings(source.public), rows=rows, key=self.key)
+        cells = Cells(self.domain.sizes(source.public), coded.codes, coded.counts)
+        return cells.table([self.domain.names.index(name) for name in self.columns]).ravel()

@@ -1,0 +1,35 @@
+"""The methods of synthesis by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _require
+from .._public import Public
+from .._require import Real
+from .aim import AIM
+from .baselines import MWEM, PrivBayes
+from .domain import Domain
+from .marginal_trees import MST, Independent
+from .synthesizer import Synthesizer
+
+METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
+# With more columns than this AIM compares so many tables in each round that MST is the better use of an hour.
+_MOST_FOR_AIM = 40
+
+
+def method_for(
+    name: str, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
+) -> Synthesizer:
+    """Return the method of this name, priced; "auto" is AIM, or MST for very wide tables, or what is left of
+    either for a single column."""
+    _require.one_of(("auto", *METHODS), method=name)
+    if name == "auto":
+        columns = len(domain.columns)
+        name = "independent" if columns == 1 else "aim" if columns <= _MOST_FOR_AIM else "mst"
+    cls = METHODS[name]
+    allowed = set(getattr(cls, "__dataclass_fields__", {})) - {"public", "domain", "rho", "epsilon", "delta"}
+    for option in options:
+        if option not in allowed:
+            raise _require.fail("an option", option, f"of {name}: {', '.join(sorted(allowed))}")
+    return cls.for_privacy(public, domain, epsilon=epsilon, delta=delta, **options)

@@ -1,0 +1,179 @@
+"""How good a copy is, in three ways that differ in what they cost.
+
+`promised` is free: it looks at released values only. `CopyDistance` is a mechanism: it compares the copy
+with the
+data, for a price. `comparison.compared` compares everything, and is not private: for the steward's eyes, or
+for
+data that are public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from .._require import Real
+from ..accounting import Event
+from ..mechanisms import IntegerLaplace, Sensitivity
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from .counting import Cells, count, moved
+from .estimation import noisy_total
+from .generation import estimate, noisy_tables, rows_of
+from .junction import Clique
+from .marginal_trees import pairs_of
+from .model import GraphicalModel
+from .synthesizer import GRID, Fitted
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuality:
+    """A measured table: its share of rows misplaced by noise on average, and at most with the report's
+    confidence in the copy."""
+
+    columns: tuple[str, ...]
+    cells: int
+    noise: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the release says of its own quality, in shares of all rows (total variation). Costs nothing.
+
+    Of tables that were not measured nothing is promised.
+    """
+
+    confidence: float
+    tables: tuple[TableQuality, ...]
+
+    def __str__(self) -> str:
+        head = (
+            f"total variation from the truth of each measured table, each at {self.confidence:.0%} "
+            f"(released values only: free)"
+        )
+        lines = [f"{'at most':>8}  {'noise':>7}  {'cells':>7}  table"]
+        for one in sorted(self.tables, key=lambda t: -t.bound):
+            lines.append(f"{one.bound:8.4f}  {one.noise:7.4f}  {one.cells:7,}  {', '.join(one.columns)}")
+        return "\n".join([head, *lines])
+
+
+def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confidence: float = 0.95) -> Report:
+    """Bound how far each measured table of the copy is from the truth, from released values only.
+
+    Guarantee: each bound holds with probability `confidence`, in parts of the noisy total.
+    Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. The sum of n draws of discrete Gaussian
+               noise
+               without signs is above t with probability at most 2^n exp(-t^2 / (2 n variance)): each is
+               sub-Gaussian with its variance parameter (Canonne, Kamath & Steinke 2020, arXiv:2004.00010,
+               Corollary 17), and exp(s|x|) <= exp(sx) + exp(-sx).
+    """
+    _require.open_probability(confidence=confidence)
+    groups = [np.array(g) if g else None for g in fitted.groups] or [None] * len(codes)
+    mapped = [c if g is None else g[c] for c, g in zip(codes, groups, strict=True)]
+    own = Cells(fitted.sizes, tuple(mapped), np.ones(len(mapped[0]), np.int64))
+    out = []
+    for table in noisy_tables(fitted):
+        cells, total = table.values.size, model.total
+        drawn = _summands(fitted, table.clique, cells)
+        length = drawn * math.log(2) - math.log(1 - confidence)
+        noise = math.sqrt(2 * drawn * table.variance * length)
+        copy = own.table(table.clique) * (total / len(mapped[0]))
+        apart = float(np.abs(copy - table.values).sum())
+        expected = drawn * math.sqrt(2 / math.pi * table.variance)
+        names = tuple(fitted.domain.names[a] for a in table.clique)
+        bound = min(1.0, (apart + noise) / (2 * total))
+        out.append(TableQuality(names, cells, min(1.0, expected / (2 * total)), bound))
+    return Report(confidence, tuple(out))
+
+
+def _summands(fitted: Fitted, clique: Clique, cells: int) -> int:
+    """How many draws of noise are in a table: more than its cells where codes were put together."""
+    if len(clique) == 1 and fitted.groups and fitted.groups[clique[0]]:
+        return len(fitted.groups[clique[0]])
+    return cells
+
+
+@described("synthetic.CopyDistance")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyDistance:
+    """How far a copy's tables by two columns are from the data's, on average over all pairs: total variation.
+
+    The value is a share of the copy's noisy total. One number for all pairs, so that its noise is that of a
+    single
+    count.
+
+    Guarantee: epsilon-DP.
+    Proof:     the sum over pairs of the l1 distances moves by at most pairs times GRID times the l1
+               sensitivity of a table (`counting.moved`), for any copy; discrete Laplace noise of that scale
+               over epsilon. What it is divided by was released.
+    """
+
+    public: Public
+    fitted: Fitted
+    epsilon: Real
+    rows: int
+    seed: int
+    rows_per_unit: int = 1
+
+    def __post_init__(self) -> None:
+        _require.positive(epsilon=self.epsilon)
+        _require.integer(rows=self.rows, at_least=1)
+        if self.fitted.public != self.public:
+            raise InvalidInput("the copy was made from another table, or version. Nothing was charged.")
+        if len(self.fitted.domain.names) < 2:
+            raise InvalidInput("a copy with one column has no pairs. Nothing was charged.")
+
+    @property
+    def asked(self) -> tuple[Real, float]:
+        return self.epsilon, 0.0
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        l1 = int(moved(self.public, self.rows_per_unit).l1 or 0)
+        return Sensitivity(linf=len(self._pairs) * GRID * l1)
+
+    @property
+    def _pairs(self) -> list[Clique]:
+        return pairs_of(len(self.fitted.domain.names))
+
+    @property
+    def _noise(self) -> IntegerLaplace:
+        return IntegerLaplace.for_epsilon(
+            self.epsilon, sensitivity=self.sensitivity, neighbors=self.public.neighbors
+        )
+
+    @property
+    def event(self) -> Event:
+        return self._noise.event
+
+    def _unit(self) -> float:
+        """One unit of the sum, as a share."""
+        return 1 / (2 * GRID * len(self._pairs) * noisy_total(noisy_tables(self.fitted)))
+
+    def error(self, confidence: float = 0.95) -> float:
+        return self._noise.error(confidence) * self._unit()
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        model = estimate(self.fitted)
+        codes = rows_of(self.fitted, model, self.rows, np.random.default_rng(self.seed))
+        sizes = self.fitted.domain.sizes(self.public)
+        copy = Cells(sizes, tuple(codes), np.ones(self.rows, np.int64))
+        data = count(source, self.fitted.domain, self.rows_per_unit, entropy)
+        scale = model.total / self.rows * GRID
+        total = 0
+        for pair in self._pairs:
+            expected = np.rint(copy.table(pair) * scale).astype(np.int64)
+            total += int(np.abs(data.table(pair) * GRID - expected).sum())
+        noisy = int(self._noise([total], entropy=entropy)[0])
+        return release(noisy * self._unit(), event=self.event, entropy=entropy, error=self.error)

@@ -1,0 +1,312 @@
+"""What all methods of synthesis share: select, measure, generate, in steps that can be interrupted.
+
+A method decides which tables of counts are measured. Each is measured with exact discrete Gaussian noise,
+each
+choice is made by the exponential mechanism on whole-number scores; all that comes later is post-processing.
+What a run keeps between steps are released values only, so that a checkpoint holds nothing about anybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._registry import described
+from .._require import Real
+from ..accounting import Event, calibrate
+from ..mechanisms import ExponentialMechanism, IntegerGaussian, noise_tails
+from ..mechanisms.arrow_columns import require_public
+from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from .constraints import Constraint
+from .counting import Cells, Integers, count, moved, rows_per_unit
+from .domain import Domain
+from .estimation import NoisyTable
+from .junction import Clique
+
+# Expected counts of a model are rounded to so many parts of a row before they are compared with counts:
+# scores
+# are whole numbers, and so exact.
+GRID = 16
+
+
+@described("synthetic.MeasuredTable")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTable:
+    """A released table of noisy counts: whole numbers in row-major order, and the variance of their noise."""
+
+    clique: Clique
+    values: tuple[int, ...]
+    variance: Fraction
+
+    def noisy(self, sizes: Sequence[int]) -> NoisyTable:
+        shape = tuple(sizes[a] for a in self.clique)
+        return NoisyTable(
+            self.clique, np.array(self.values, dtype=np.float64).reshape(shape), float(self.variance)
+        )
+
+
+@described("synthetic.Fitted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """All that a synthesis released: which tables were measured, and what came out.
+
+    `groups`: of each column the codes that were put together because few rows seemed to have them, as one new
+    code for each code; empty where none were. `choices`: what a method decided on the way.
+    """
+
+    public: Public
+    domain: Domain
+    method: str
+    tables: tuple[MeasuredTable, ...]
+    groups: tuple[tuple[int, ...], ...] = ()
+    choices: tuple[tuple[int, ...], ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of codes of each column, after some were put together."""
+        full = self.domain.sizes(self.public)
+        if not self.groups:
+            return full
+        return tuple(max(g) + 1 if g else n for g, n in zip(self.groups, full, strict=True))
+
+
+@dataclass(slots=True)
+class State:
+    """What a run has released so far."""
+
+    tables: list[MeasuredTable] = field(default_factory=list)
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    choices: list[Clique] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    # What was computed from the rest, and can be again.
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        tables = [[t.clique, t.values, str(t.variance)] for t in self.tables]
+        body = {"tables": tables, "groups": self.groups, "choices": self.choices, "facts": self.facts}
+        return json.dumps(body).encode()
+
+    @classmethod
+    def load(cls, raw: bytes) -> State:
+        body = json.loads(raw)
+        tables = [
+            MeasuredTable(clique=tuple(c), values=tuple(v), variance=Fraction(s))
+            for c, v, s in body["tables"]
+        ]
+        groups, choices = ([tuple(one) for one in body[name]] for name in ("groups", "choices"))
+        return cls(tables, groups, choices, body["facts"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synthesizer:
+    """Base of all methods: runs once (`Mechanism`), or in steps (`Stepped`).
+
+    `rho` is what the run may cost in zCDP, and scales every part of it; `for_privacy` finds the largest for
+    an
+    epsilon and delta. `rows_per_unit`: how many rows of one unit count, where a column says whose a row is.
+    """
+
+    method: ClassVar[str]
+    # The error of the release is that of its counts.
+    scored: ClassVar[bool] = True
+    public: Public
+    domain: Domain
+    rho: Real
+    rows_per_unit: int = 1
+    constraints: tuple[Constraint, ...] = ()
+    epsilon: Real | None = None
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_public(self.public)
+        if not isinstance(self.domain, Domain):
+            raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
+        _require.positive(rho=self.rho)
+        _require.probability(delta=self.delta)
+        rows_per_unit(self.public, self.rows_per_unit)
+        self.domain.codings(self.public)
+        facts = tuple(Constraint.parse(c) for c in _require.listed(constraints=self.constraints))
+        for constraint in facts:
+            constraint.check(self.public, self.domain)
+        object.__setattr__(self, "constraints", facts)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse options of the method's own that make no sense."""
+
+    @classmethod
+    def for_privacy(
+        cls, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
+    ) -> Self:
+        """Return the method with the largest rho that is (epsilon, delta)-DP, by the tightest accountant."""
+        _require.positive(epsilon=epsilon)
+        if not 0 < delta < 1:
+            raise InvalidInput(
+                f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Nothing "
+                f"was charged. "
+                f"Give delta=1e-9, or open the table with a budget that has a delta."
+            )
+        target = float(epsilon)
+
+        def event(rho: float) -> Event:
+            return cls(public=public, domain=domain, rho=rho, **options).event
+
+        rho = calibrate(event, epsilon=target, delta=delta, tolerance=1e-3)
+        return cls(public=public, domain=domain, rho=rho, epsilon=epsilon, delta=delta, **options)
+
+    @property
+    def asked(self) -> tuple[Real, float] | None:
+        return None if self.epsilon is None else (self.epsilon, self.delta)
+
+    @property
+    def event(self) -> Event:
+        raise NotImplementedError
+
+    @property
+    def length(self) -> int:
+        """The number of steps."""
+        raise NotImplementedError
+
+    @property
+    def period(self) -> int:
+        return 1
+
+    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+        """Take step number `taken` (from 0 on)."""
+        raise NotImplementedError
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.domain.sizes(self.public)
+
+    @property
+    def moved(self) -> Sensitivity:
+        """How far one unit moves a table of counts."""
+        return moved(self.public, self.rows_per_unit)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        return _require.exact(self.rho, "rho")
+
+    def noise(self, rho: Fraction) -> IntegerGaussian:
+        """The noise of one table that costs rho."""
+        return IntegerGaussian.for_rho(rho, sensitivity=self.moved, neighbors=self.public.neighbors)
+
+    def chooser(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
+        """The exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
+        epsilon = noise_tails.sqrt_down(8 * rho)
+        return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)
+
+    def measure(
+        self, state: State, cells: Cells, clique: Clique, noise: IntegerGaussian, entropy: Entropy
+    ) -> MeasuredTable:
+        """Measure the table by a clique, and keep it."""
+        values = noise(cells.table(clique).ravel(), entropy=entropy)
+        table = MeasuredTable(
+            clique=tuple(clique), values=tuple(int(v) for v in values), variance=noise.variance
+        )
+        state.tables.append(table)
+        return table
+
+    def distance(self, counts: Integers, expected: Any) -> int:
+        """The l1 distance of exact counts from a model's, in parts of a row: an exact whole number.
+
+        Guarantee: one unit moves it by at most GRID times the l1 sensitivity of the counts.
+        Proof:     the triangle inequality; what is subtracted is a released value.
+        """
+        rounded = np.rint(np.asarray(expected) * GRID).astype(np.int64)
+        return int(np.abs(counts * GRID - rounded).sum())
+
+    def start(self, source: Source, *, entropy: Entropy) -> SynthesisRun:
+        check_source(self.public, source)
+        return SynthesisRun(self, source, State(), 0, entropy)
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SynthesisRun:
+        check_source(self.public, source)
+        state = State.load(raw)
+        self.forfeit(state, taken - int(state.facts.get("steps", 0)))
+        return SynthesisRun(self, source, state, taken, entropy)
+
+    def forfeit(self, state: State, steps: int) -> None:
+        """Note that the next `steps` were begun, and perhaps run, and that nothing of them is left.
+
+        Where each step has its own fixed part of the price there is nothing to note.
+        """
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        run = self.start(source, entropy=entropy)
+        while run.taken < self.length:
+            run.step()
+        return run.release()
+
+    def fitted(self, state: State) -> Fitted:
+        return Fitted(
+            public=self.public,
+            domain=self.domain,
+            method=self.method,
+            tables=tuple(state.tables),
+            groups=tuple(state.groups),
+            choices=tuple(state.choices),
+            constraints=self.constraints,
+        )
+
+
+class SynthesisRun:
+    """A synthesis on its way. The cells are counted once, when the first step needs them."""
+
+    def __init__(
+        self, method: Synthesizer, source: Source, state: State, taken: int, entropy: Entropy
+    ) -> None:
+        self.method, self.source, self.state, self.taken, self.entropy = method, source, state, taken, entropy
+        self._cells: Cells | None = None
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """Public facts: steps taken, steps in all, and tables released so far."""
+        return {"step": self.taken, "steps": self.method.length, "tables": len(self.state.tables)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    def step(self) -> None:
+        if self._cells is None:
+            rows = self.method.rows_per_unit
+            self._cells = count(self.source, self.method.domain, rows, self.entropy)
+        self.method.advance(self.state, self._cells, self.taken, self.entropy)
+        self.taken += 1
+        self.state.facts["steps"] = self.taken
+
+    def dump(self) -> bytes:
+        return self.state.dump()
+
+    def release(self) -> Release:
+        return release(
+            self.method.fitted(self.state),
+            event=self.method.event,
+            entropy=self.entropy,
+            error=self._error,
+            scored=True,
+        )
+
+    def _error(self, confidence: float) -> int:
+        """How far any of the released counts may be off the true one: a function of what was released."""
+        entries = sum(len(table.values) for table in self.state.tables)
+        if not entries:
+            return 0
+        share = noise_tails.share(confidence, entries)
+        return max(noise_tails.gaussian_error(v, share) for v in {t.variance for t in self.state.tables})

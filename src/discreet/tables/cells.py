@@ -1,0 +1,185 @@
+"""Counts of the cells of a discretized table, computed by the engine: of the rows nothing comes back but how
+many
+are in each cell that occurs.
+
+A column is coded by `Coding`: a whole number for every declared category, or for every bin between public
+edges, and one more for what is missing. Which code a row has depends on that row alone. Of a unit with many
+rows at most `rows` are counted: those with the smallest keyed hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from .._errors import Unsupported
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Text
+from . import semantics
+from .engine import Engine
+from .engines.duckdb import engine_of
+from .source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """How the values of a column become codes from 0 on.
+
+    `edges` cut a number (or, in days after the first possible one, a date) into bins [e0, e1), ..., the last
+    one closed; what lies outside belongs to the nearest bin. With `missing`, the last code is that of NULL
+    and
+    of whatever was not declared; without, these count as code 0.
+    """
+
+    column: str
+    fact: Fact
+    edges: tuple[float, ...] = ()
+    missing: bool = True
+
+    @property
+    def size(self) -> int:
+        """The number of codes."""
+        if isinstance(self.fact, Categories):
+            return len(self.fact.values) + self.missing
+        return (2 if isinstance(self.fact, Boolean) else len(self.edges) - 1) + self.missing
+
+
+@dataclass(frozen=True, slots=True)
+class CodedCells:
+    """The cells that occur: for each its code in every column, and how many rows are in it."""
+
+    codes: tuple[NDArray[np.int64], ...]
+    counts: NDArray[np.int64]
+
+
+def count_cells(
+    source: Source, codings: Sequence[Coding], *, rows: int | None = None, key: int = 0
+) -> CodedCells:
+    """Count the rows in every cell that occurs; where a column says whose a row is, at most `rows` of each
+    unit.
+
+    Guarantee: for every `key`, two tables that differ in one unit give counts that differ in that unit's
+               rows,
+               at most `rows` of them where a column names the unit. Rows without a unit count nowhere.
+    Proof:     a row's code is a function of the row. The rows of a unit are ordered by a keyed hash of the
+               unit, the codes and a number among rows with the same codes, ties by codes and number: a total
+               order that only the unit's own rows decide, of which the first `rows` are kept. Rows with the
+               same
+               codes are interchangeable.
+    """
+    engine = engine_of(source)
+    table = source.public.table
+    query = _coded(engine, table, codings, source.public.unit.column)
+    names = [f"c{i}" for i in range(len(codings))]
+    origin = "coded"
+    if source.public.unit.column is not None:
+        assert rows is not None
+        query, origin = _chosen(query, names, rows, key), "chosen"
+    query = query.select(*map(_name, names), _alias(exp.Count(this=exp.Star()), "n"), copy=False)
+    query = query.from_(origin, copy=False).group_by(*map(_name, names), copy=False)
+    answer = engine.answer(engine.dialect.write(query))
+    columns = [answer.column(name).to_numpy().astype(np.int64) for name in [*names, "n"]]
+    # The engine may give the groups in any order: the order must not depend on how it went about it.
+    order = np.lexsort(columns[:-1]) if len(columns) > 1 else np.arange(len(columns[0]))
+    return CodedCells(tuple(column[order] for column in columns[:-1]), columns[-1][order])
+
+
+def _coded(engine: Engine, table: str, codings: Sequence[Coding], unit: str | None) -> exp.Select:
+    kinds = engine.kinds[table]
+    columns = [
+        _alias(code_of(_name(c.column), c, kinds.get(c.column, "text")), f"c{i}")
+        for i, c in enumerate(codings)
+    ]
+    rows = exp.select(*columns).from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
+    if unit is not None:
+        present = exp.Not(this=exp.Is(this=_name(unit), expression=exp.Null()))
+        rows = rows.select(_alias(_name(unit), "u")).where(present)
+    return exp.select().with_("coded", as_=rows)
+
+
+def _chosen(query: exp.Select, names: list[str], rows: int, key: int) -> exp.Select:
+    """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
+    number = exp.Window(this=exp.RowNumber(), partition_by=[_name("u"), *map(_name, names)])
+    numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_("coded")
+    hashed = semantics.KeyedHash(key=key, expressions=[_name("u"), *map(_name, names), _name("o")])
+    order = [hashed, *map(_name, names), _name("o")]
+    place = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[_name("u")],
+        order=exp.Order(expressions=[exp.Ordered(this=one) for one in order]),
+    )
+    ranked = exp.select(*map(_name, names), _alias(place, "r")).from_("numbered")
+    few = exp.LTE(this=_name("r"), expression=_whole(rows))
+    chosen = exp.select(*map(_name, names)).from_("ranked").where(few)
+    query = query.with_("numbered", as_=numbered)
+    return query.with_("ranked", as_=ranked).with_("chosen", as_=chosen)
+
+
+def code_of(column: Any, coding: Coding, kind: str) -> Any:
+    """The code of a column's value, in nodes that cannot fail on any row and are never NULL."""
+    fact, other = coding.fact, _whole(coding.size - 1 if coding.missing else 0)
+    if isinstance(fact, Categories):
+        return _listed(column, fact, kind, other)
+    if isinstance(fact, Boolean):
+        truth = _as("boolean", column, kind in ("boolean", "integer"))
+        cases = [(exp.Not(this=exp.Paren(this=truth)), 0), (truth.copy(), 1)]
+        return exp.Case(ifs=[exp.If(this=c, true=_whole(i)) for c, i in cases], default=other)
+    if isinstance(fact, Text):
+        raise Unsupported(
+            f"column {coding.column!r} is text, whose possible values are not public. Nothing was read. "
+            f"Declare its categories, or leave it out."
+        )
+    number = _days(column, fact, kind) if isinstance(fact, Dates) else _number(column, fact, kind)
+    nothing = exp.Is(this=number, expression=exp.Null())
+    ifs = [exp.If(this=nothing, true=other)]
+    for i, edge in enumerate(coding.edges[1:-1]):
+        below = exp.LT(this=number.copy(), expression=semantics.Number(this=repr(float(edge))))
+        ifs.append(exp.If(this=below, true=_whole(i)))
+    return exp.Case(ifs=ifs, default=_whole(max(0, len(coding.edges) - 2)))
+
+
+def _listed(column: Any, fact: Categories, kind: str, other: Any) -> Any:
+    if all(isinstance(value, int) for value in fact.values):
+        number = _as("double", column, kind in ("integer", "number"))
+        values: list[Any] = [semantics.Number(this=repr(float(value))) for value in fact.values]
+    else:
+        number = column if kind == "text" else semantics.Convert(this=column, to="text")
+        values = [exp.Literal.string(str(value)) for value in fact.values]
+    ifs = [
+        exp.If(this=exp.EQ(this=number.copy(), expression=value), true=_whole(i))
+        for i, value in enumerate(values)
+    ]
+    return exp.Case(ifs=ifs, default=other)
+
+
+def _number(column: Any, fact: Bounds, kind: str) -> Any:
+    low, high = (semantics.Number(this=repr(float(end))) for end in (fact.lower, fact.upper))
+    number = _as("double", column, kind in ("integer", "number", "boolean"))
+    return semantics.Clip(this=number, low=low, high=high, may_be_nan=kind != "integer")
+
+
+def _days(column: Any, fact: Dates, kind: str) -> Any:
+    day = _as("date", column, kind == "date")
+    first = semantics.Day(this=date.fromisoformat(fact.lower).isoformat())
+    return semantics.DaysBetween(this=day, expression=first)
+
+
+def _as(to: str, column: Any, safe: bool) -> Any:
+    return semantics.Convert(this=column, to=to) if safe else semantics.SafeCast(this=column, to=to)
+
+
+def _name(text: str) -> Any:
+    return exp.column(exp.to_identifier(text, quoted=True))
+
+
+def _alias(node: Any, alias: str) -> Any:
+    return exp.alias_(node, exp.to_identifier(alias, quoted=True))
+
+
+def _whole(value: int) -> Any:
+    return exp.Literal.number(value)
