@@ -25,6 +25,8 @@ from discreet.tables import Engine, connect
 from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect
 
+from .. import spark
+
 OPEN = object()
 INF, NAN = math.inf, math.nan
 
@@ -41,7 +43,16 @@ class EngineCase:
     skip: str | None = None
 
 
-ENGINES = [EngineCase("duckdb", lambda table: connect(table, Public(table="t"), threads=1))]
+def open_spark(table: pa.Table) -> Engine:
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    return connect_spark(spark.session().createDataFrame(table), Public(table="t"))
+
+
+ENGINES = [
+    EngineCase("duckdb", lambda table: connect(table, Public(table="t"), threads=1)),
+    EngineCase("spark", open_spark, spark.missing()),
+]
 
 EDGES = [
     0.0,

@@ -43,6 +43,7 @@ from .scan import (
     convert,
     identity,
     name,
+    need_numbered_rows,
     not_null,
     raw_columns,
     source_sql,
@@ -75,6 +76,8 @@ class Compiler:
         # together, and its identity chooses among them. Computing that identity takes a sort, so it is read
         # only by queries that choose.
         self.identity = identity(plan.source, plan.unit) if plan.many else None
+        if self.identity is not None:
+            need_numbered_rows(written_by)
 
     def additive(self, measures: list[Measure]) -> str:
         """One row a group: its index (and its keys, where unknown), then the measures in order."""

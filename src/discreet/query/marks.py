@@ -19,6 +19,7 @@ from .scan import (
     convert,
     identity,
     name,
+    need_numbered_rows,
     raw_columns,
     source_sql,
     used_columns,
@@ -38,7 +39,9 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialec
     # A single row that a join makes many of is told by its position and chosen by its identity, which others
     # do not move.
     who = identity(given.source, given.unit) if most is not None else None
-    used |= {who} if who is not None else set()
+    if who is not None:
+        need_numbered_rows(dialect)
+        used.add(who)
     source = source_sql(given.source, used, kinds).subquery("s")
     raw = raw_columns(given.source, kinds)
     marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(given.marks)]

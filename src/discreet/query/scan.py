@@ -12,8 +12,10 @@ from datetime import date
 
 from sqlglot import exp
 
+from .._errors import Unsupported
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from ..tables import semantics
+from ..tables.dialect import Dialect
 from ..tables.engine import ROW
 from .domain import Kind
 from .errors import Node
@@ -239,6 +241,16 @@ def identity(node: From, unit: str) -> str | None:
     return identity(node.child, unit)
 
 
+def need_numbered_rows(dialect: Dialect) -> None:
+    """Refuse, before anything is charged, what has to tell rows apart where the engine cannot."""
+    if not dialect.numbers_rows:
+        raise Unsupported(
+            f"a row is the unit, and this join makes many of one: {dialect.name} has no number that tells "
+            f"rows apart for good. Nothing was read or charged. Open the table with key=, the name of a "
+            f"column in which no two rows agree."
+        )
+
+
 def _identified(scan: Scan) -> str:
     return f"{scan.prefix}i"
 
@@ -264,7 +276,9 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
         for c in content
         if c.name.removesuffix("r") in numbers
     ]
-    ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs])
+    # The order decides nothing but which of equal rows is which: the same whenever it is computed again.
+    order = exp.Order(expressions=[exp.Ordered(this=name(query.selects[0].alias))])
+    ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs], order=order)
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
     return exp.select("*", aliased(semantics.ContentHash(expressions=parts), _identified(scan))).from_(
         query.subquery("c")

@@ -174,12 +174,14 @@ class Dialect:
     every node.
 
     A node without an entry is an error when it is written, never passed through; `missing` says which these
-    are.
+    are. `numbers_rows`: whether each row has a number (`tables.engine.ROW`) by which those that a join makes
+    of it are told to be one's.
     """
 
     name: str
     base: type[Generator]
     writers: Mapping[type[exp.Expression], Writer] = field(repr=False, compare=False)
+    numbers_rows: bool = True
 
     @property
     def missing(self) -> frozenset[type[exp.Expression]]:
