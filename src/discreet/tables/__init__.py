@@ -5,6 +5,7 @@ from .dummy import dummy
 from .engine import Engine, EngineError, TimeLimit
 from .engines.duckdb import DuckDB, connect, dialect_of, draft, engine_of, version_of
 from .engines.duckdb_reading import Database
+from .engines.spark_files import files_of, is_several
 from .fit import fit_of
 from .formats import SEVERAL, Csv, Format, format_of, formatted
 from .parts import within
@@ -31,9 +32,11 @@ __all__ = [
     "dump",
     "engine_of",
     "engine_values",
+    "files_of",
     "fit_of",
     "format_of",
     "formatted",
+    "is_several",
     "load",
     "was_looked",
     "rand_hie",

@@ -4,7 +4,8 @@ The engine runs these texts in a session of its own with ANSI mode off: then no 
 and what would silently wrap or round is written in another way here. Two habits explain most of the rest.
 Spark says the type of an expression when a query is planned (`TYPEOF`, a constant): where a node takes texts
 and numbers alike, both ways are written and the planner keeps one. And RINT is the only function of Spark
-that rounds a double to a double, so that all rounding is made of it.
+that rounds a double to a double, so that all rounding is made of it. A value that a text names several times
+is written once (`once`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, template, word
-from .spark_texts import TEXTS_AND_DAYS, text_of
+from .spark_texts import TEXTS_AND_DAYS, once, repeating, text_of
 
 _TYPES = {
     "double": "DOUBLE",
@@ -42,9 +43,9 @@ def _convert(g: Generator, node: Any) -> str:
     return f"CAST({argument(g, node, 'this')} AS {_TYPES[node.args['to']]})"
 
 
-def _either(value: str, of_text: str, otherwise: str) -> str:
+def _either(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
     """One of two ways, decided by the type of `value` when the query is planned."""
-    return f"IF(TYPEOF({value}) = 'string', {of_text}, {otherwise})"
+    return f"IF(TYPEOF({value}) = 'string', {once(f'CAST({value} AS STRING)', of_text)}, {otherwise})"
 
 
 def _number_of(g: Generator, text: str) -> str:
@@ -54,32 +55,49 @@ def _number_of(g: Generator, text: str) -> str:
 
 
 def _safe_cast(g: Generator, node: Any) -> str:
-    value, to = argument(g, node, "this"), node.args["to"]
-    text = f"CAST({value} AS STRING)"
-    if to == "double":
-        return _either(value, _number_of(g, text), f"CAST({value} AS DOUBLE)")
-    if to == "date":
+    to = node.args["to"]
+
+    def number(value: str) -> str:
+        return _either(value, lambda text: _number_of(g, text), f"CAST({value} AS DOUBLE)")
+
+    def day(text: str) -> str:
         # Spark takes '2020' and '2020-02' for days as well.
         return f"CASE WHEN {text} RLIKE {text_of(g, _ISO_DAY)} THEN TRY_CAST({text} AS DATE) END"
-    return f"TRY_CAST({text} AS {_TYPES[to]})"
+
+    if to == "double":
+        return once(argument(g, node, "this"), number)
+    text = f"CAST({argument(g, node, 'this')} AS STRING)"
+    return once(text, day) if to == "date" else f"TRY_CAST({text} AS {_TYPES[to]})"
 
 
 def _as_integer(g: Generator, node: Any) -> str:
     """Texts by way of a decimal, which rounds halves away from zero and keeps all digits."""
-    value, (low, high) = argument(g, node, "this"), d.INTEGERS[node.args["type"]]
-    text = f"CAST({value} AS STRING)"
-    number = f"RINT(CAST({value} AS DOUBLE))"
-    double = (
-        f"CASE WHEN {number} >= {_double(low)} AND {number} < {_double(high + 1)} THEN {number} + 0.0D END"
-    )
-    whole = _decimal_of(g, text, 38, 0)
+    low, high = d.INTEGERS[node.args["type"]]
     ends = max(low, 1 - 10**38), min(high, 10**38 - 1)
-    exact = f"CASE WHEN {whole} BETWEEN {ends[0]} AND {ends[1]} THEN CAST({whole} AS DOUBLE) END"
-    if high >= 10**38:  # what has 39 digits is the same double, rounded or not
-        wide = _number_of(g, text)
-        beyond = f"ABS({wide}) >= 1E38D AND {wide} >= {_double(low)} AND {wide} < {_double(high + 1)}"
-        exact = f"COALESCE({exact}, CASE WHEN {beyond} THEN {wide} END)"
-    return _either(value, exact, double)
+
+    def fits(x: str) -> str:
+        return f"{x} >= {_double(low)} AND {x} < {_double(high + 1)}"
+
+    def exact(text: str) -> str:
+        whole = _decimal_of(g, text, 38, 0)
+        inside = once(
+            whole, lambda w: f"CASE WHEN {w} BETWEEN {ends[0]} AND {ends[1]} THEN CAST({w} AS DOUBLE) END"
+        )
+        if high < 10**38:
+            return inside
+        # What has 39 digits is the same double, rounded or not.
+        beyond = once(
+            _number_of(g, text), lambda x: f"CASE WHEN ABS({x}) >= 1E38D AND {fits(x)} THEN {x} END"
+        )
+        return f"COALESCE({inside}, {beyond})"
+
+    def of_number(x: str) -> str:
+        return f"CASE WHEN {fits(x)} THEN {x} + 0.0D END"
+
+    return once(
+        argument(g, node, "this"),
+        lambda value: _either(value, exact, once(f"RINT(CAST({value} AS DOUBLE))", of_number)),
+    )
 
 
 def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
@@ -90,18 +108,22 @@ def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
 
 
 def _as_decimal(g: Generator, node: Any) -> str:
-    value, width, scale = argument(g, node, "this"), node.args["width"], node.args["scale"]
-    text, type_ = f"CAST({value} AS STRING)", f"DECIMAL({word(width)}, {word(scale)})"
-    number = f"CAST(CAST({value} AS DOUBLE) AS {type_})"
-    return f"CAST({_either(value, _decimal_of(g, text, width, scale), number)} AS DOUBLE)"
+    width, scale = node.args["width"], node.args["scale"]
+    type_ = f"DECIMAL({word(width)}, {word(scale)})"
+
+    def decimal(value: str) -> str:
+        number = f"CAST(CAST({value} AS DOUBLE) AS {type_})"
+        return f"CAST({_either(value, lambda text: _decimal_of(g, text, width, scale), number)} AS DOUBLE)"
+
+    return once(argument(g, node, "this"), decimal)
 
 
 def _as_float(g: Generator, node: Any) -> str:
-    value = argument(g, node, "this")
-    text = f"CAST({value} AS STRING)"
-    double = _either(value, _number_of(g, text), f"CAST({value} AS DOUBLE)")
-    single = f"CAST(CAST({double} AS FLOAT) AS DOUBLE)"
-    return f"CASE WHEN ABS({single}) <= {_MOST} OR NOT ABS({double}) <= {_MOST} THEN {single} END"
+    def single(x: str) -> str:
+        value = f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
+        return f"CASE WHEN ABS({value}) <= {_MOST} OR NOT ABS({x}) <= {_MOST} THEN {value} END"
+
+    return once(_safe_cast(g, d.SafeCast(this=node.this, to="double")), single)
 
 
 def _double(value: int) -> str:
@@ -134,23 +156,30 @@ def _rounded(function: Callable[[str], str]) -> Writer:
     def write(g: Generator, node: Any) -> str:
         x = argument(g, node, "this")
         if not node.args.get("digits"):
-            return function(x)
+            return once(x, function)
         digits = argument(g, node, "digits")
         unit = f"POWER(10.0D, ABS({digits}))"
-        after = f"{function(f'({x} * {unit})')} / {unit}"
-        before = f"{function(f'({x} / {unit})')} * {unit}"
-        result = f"CASE WHEN {digits} >= 0.0D THEN {after} ELSE {before} END"
-        return f"CASE WHEN ABS({result}) <= {_MOST} THEN {result} ELSE {x} END"
+
+        def result(value: str) -> str:
+            after = f"{once(f'({value} * {unit})', function)} / {unit}"
+            before = f"{once(f'({value} / {unit})', function)} * {unit}"
+            either = f"CASE WHEN {digits} >= 0.0D THEN {after} ELSE {before} END"
+            return once(either, lambda y: f"CASE WHEN ABS({y}) <= {_MOST} THEN {y} END")
+
+        return once(x, lambda value: f"COALESCE({result(value)}, {value})")
 
     return write
 
 
 def _clip(g: Generator, node: Any) -> str:
     """Spark puts NaN above all numbers, so that it fails both tests, as infinity does."""
-    x, low, high = (argument(g, node, name) for name in ("this", "low", "high"))
-    return (
-        f"CASE WHEN {x} >= {low} AND {x} <= {high} THEN {x} WHEN ABS({x}) <= {_MOST} THEN "
-        f"CASE WHEN {x} < {low} THEN {low} ELSE {high} END END"
+    low, high = (argument(g, node, name) for name in ("low", "high"))
+    return once(
+        argument(g, node, "this"),
+        lambda x: (
+            f"CASE WHEN {x} >= {low} AND {x} <= {high} THEN {x} WHEN ABS({x}) <= {_MOST} THEN "
+            f"CASE WHEN {x} < {low} THEN {low} ELSE {high} END END"
+        ),
     )
 
 
@@ -178,10 +207,16 @@ def _floor_divide(g: Generator, node: Any) -> str:
     """In two steps of 19 digits: Spark's quotient of two decimals has 32 digits before the point, and each
     step needs 20."""
     a, b = (f"CAST({argument(g, node, name)} AS DECIMAL(38, 0))" for name in ("this", "expression"))
-    upper = f"CAST(({a} - {a} % {_SPLIT}) / {_SPLIT} AS DECIMAL(38, 0))"
-    rest = f"CAST({upper} % {b} * {_SPLIT} + {a} % {_SPLIT} AS DECIMAL(38, 0))"
-    quotients = [f"CAST(({part} - {part} % {b}) / {b} AS DECIMAL(38, 0))" for part in (upper, rest)]
-    return f"CAST({quotients[0]} * {_SPLIT} + {quotients[1]} AS DECIMAL(38, 0))"
+
+    def quotient(of: str, by: str) -> str:
+        return f"CAST(({of} - {of} % {by}) / {by} AS DECIMAL(38, 0))"
+
+    # Both as one value: a function of one variable may not speak of aggregates.
+    given = f"ARRAY(STRUCT({a} AS a, {b} AS b))"
+    split = f"TRANSFORM({given}, p -> STRUCT({quotient('p.a', str(_SPLIT))} AS h, p.a AS a, p.b AS b))"
+    rest = f"CAST(p.h % p.b * {_SPLIT} + p.a % {_SPLIT} AS DECIMAL(38, 0))"
+    both = f"TRANSFORM({split}, p -> STRUCT({quotient('p.h', 'p.b')} AS q, {rest} AS r, p.b AS b))"
+    return f"TRANSFORM({both}, p -> CAST(p.q * {_SPLIT} + {quotient('p.r', 'p.b')} AS DECIMAL(38, 0)))[0]"
 
 
 def _tagged(g: Generator, node: Any) -> str:
@@ -249,9 +284,11 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Convert: _convert,
     d.SafeCast: _safe_cast,
     d.NearestWhole: template("CAST(RINT({this}) AS BIGINT)"),
-    d.SafeNearestWhole: template(
-        f"CASE WHEN RINT({{this}}) >= {_double(-(2**63))} AND RINT({{this}}) < {_double(2**63)} "
-        f"THEN CAST(RINT({{this}}) AS BIGINT) END"
+    d.SafeNearestWhole: lambda g, node: once(
+        f"RINT({argument(g, node, 'this')})",
+        lambda x: (
+            f"CASE WHEN {x} >= {_double(-(2**63))} AND {x} < {_double(2**63)} THEN CAST({x} AS BIGINT) END"
+        ),
     ),
     d.AsInteger: _as_integer,
     d.AsDecimal: _as_decimal,
@@ -262,22 +299,22 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Divide: template("({this} / NULLIF({expression}, 0.0D))"),
     d.Remainder: template("({this} % NULLIF({expression}, 0.0D))"),
     d.FloorDivide: _floor_divide,
-    d.Floor: lambda g, node: _floor(argument(g, node, "this")),
-    d.Ceil: lambda g, node: _ceil(argument(g, node, "this")),
+    d.Floor: repeating(_floor),
+    d.Ceil: repeating(_ceil),
     d.RoundHalfAway: _rounded(_half_away),
     d.Truncate: _rounded(_cut),
     d.Sign: template("(SIGNUM({this}) + 0.0D)"),
     d.Absolute: template("ABS({this})"),
-    d.SquareRoot: template("SQRT(CASE WHEN {this} >= 0.0D THEN {this} END)"),
-    d.Ln: template("LN(CASE WHEN {this} > 0.0D THEN {this} END)"),
-    d.Log2: template("LOG2(CASE WHEN {this} > 0.0D THEN {this} END)"),
-    d.Log10: template("LOG10(CASE WHEN {this} > 0.0D THEN {this} END)"),
+    d.SquareRoot: repeating(lambda x: f"CASE WHEN {x} >= 0.0D THEN SQRT({x}) END"),
+    d.Ln: repeating(lambda x: f"CASE WHEN {x} > 0.0D THEN LN({x}) END"),
+    d.Log2: repeating(lambda x: f"CASE WHEN {x} > 0.0D THEN LOG2({x}) END"),
+    d.Log10: repeating(lambda x: f"CASE WHEN {x} > 0.0D THEN LOG10({x}) END"),
     d.Exponential: template("EXP({this})"),
     d.Power: template("POWER({this}, {expression})"),
     d.IsFinite: template(f"(ABS({{this}}) <= {_MOST})"),
     # Both zeros are equal; what tells them apart is the sign of their reciprocal, and Spark divides by
     # neither.
-    d.SignBit: template("CASE WHEN {this} = 0.0D THEN POWER({this}, -1.0D) < 0.0D ELSE {this} < 0.0D END"),
+    d.SignBit: repeating(lambda x: f"CASE WHEN {x} = 0.0D THEN POWER({x}, -1.0D) < 0.0D ELSE {x} < 0.0D END"),
     d.Clip: _clip,
     d.Least: _extreme("LEAST"),
     d.Greatest: _extreme("GREATEST"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..._errors import DiscreetError, InvalidInput
+from ..._errors import DiscreetError, InvalidInput, MissingExtra
 from ..columns import KINDS
 from ..engine import ROW
 from .spark_files import files_of, is_frame
@@ -133,9 +133,7 @@ def local_session() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise ImportError(
-            "Spark needs the package pyspark: pip install 'discreet[spark]', and Java 17."
-        ) from None
+        raise MissingExtra.of("spark", "engine='spark' needs pyspark, and Java 17") from None
     active = SparkSession.getActiveSession()
     if active is not None:
         return active

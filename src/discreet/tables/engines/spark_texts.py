@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
 from typing import Any
@@ -18,6 +18,23 @@ _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Satu
 _MONTHS = tuple(date(2001, month, 1).strftime("%B") for month in range(1, 13))
 # What Unicode calls a space (category Zs), which is what DuckDB trims.
 _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+
+
+# A text of up to so many characters is repeated; Spark computes what is repeated once.
+_SHORT = 64
+
+
+def once(value: str, body: Callable[[str], str]) -> str:
+    """A text in which `body` may name a value as often as it likes: a long one is written once, as the
+    argument of a function of one variable, as texts inside texts would otherwise grow without bound."""
+    if len(value) <= _SHORT:
+        return body(value)
+    return f"TRANSFORM(ARRAY({value}), __x -> {body('__x')})[0]"
+
+
+def repeating(body: Callable[[str], str]) -> Writer:
+    """A writer of a node with one argument, which the text names several times."""
+    return lambda g, node: once(argument(g, node, "this"), body)
 
 
 def text_of(g: Generator, value: str) -> str:
@@ -111,10 +128,13 @@ def _start_of(g: Generator, node: Any) -> str:
 
 def _named(function: str, names: tuple[str, ...]) -> Writer:
     def write(g: Generator, node: Any) -> str:
-        listed = ", ".join(text_of(g, name) for name in names)
-        return f"ELT({function}({argument(g, node, 'this')}), {listed})"
+        return _name_of(g, function, argument(g, node, "this"), names)
 
     return write
+
+
+def _name_of(g: Generator, function: str, day: str, names: tuple[str, ...]) -> str:
+    return f"ELT({function}({day}), {', '.join(text_of(g, name) for name in names)})"
 
 
 def _padded(text: str, width: int) -> str:
@@ -127,7 +147,13 @@ def _short(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _day_text(g: Generator, node: Any) -> str:
     """Put together from the parts that the format names; one that is not listed here is an error."""
-    day, layout, parts, plain = argument(g, node, "this"), node.args["format"].name, [], ""
+    layout = node.args["format"].name
+    return once(argument(g, node, "this"), lambda day: _formatted(g, layout, day))
+
+
+def _formatted(g: Generator, layout: str, day: str) -> str:
+    parts: list[str] = []
+    plain = ""
     known = {
         "Y": _padded(f"YEAR({day})", 4),
         "y": _padded(f"YEAR({day}) % 100", 2),
@@ -137,10 +163,10 @@ def _day_text(g: Generator, node: Any) -> str:
         "-d": f"CAST(DAY({day}) AS STRING)",
         "j": _padded(f"DAYOFYEAR({day})", 3),
         "-j": f"CAST(DAYOFYEAR({day}) AS STRING)",
-        "A": _named("DAYOFWEEK", _DAYS)(g, node),
-        "B": _named("MONTH", _MONTHS)(g, node),
-        "a": _named("DAYOFWEEK", _short(_DAYS))(g, node),
-        "b": _named("MONTH", _short(_MONTHS))(g, node),
+        "A": _name_of(g, "DAYOFWEEK", day, _DAYS),
+        "B": _name_of(g, "MONTH", day, _MONTHS),
+        "a": _name_of(g, "DAYOFWEEK", day, _short(_DAYS)),
+        "b": _name_of(g, "MONTH", day, _short(_MONTHS)),
         "u": f"CAST(WEEKDAY({day}) + 1 AS STRING)",
         "w": f"CAST(DAYOFWEEK({day}) - 1 AS STRING)",
         "H": "'00'",
